@@ -189,12 +189,12 @@ func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Ti
 
 // copyFile copies a public file, unless the copy is equal already.
 func copyFile(from, to string) error {
-	want, err := os.ReadFile(from)
+	expected, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, want) {
+	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, expected) {
 		return nil
 	}
-	return tlsfiles.WriteFile(to, want, 0o644)
+	return tlsfiles.WriteFile(to, expected, 0o644)
 }

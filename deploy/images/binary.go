@@ -24,7 +24,7 @@ func checkStatic(path, arch string) error {
 		return fmt.Errorf("%s is not a Linux binary: %w", path, err)
 	}
 	defer f.Close()
-	if want, ok := machines()[arch]; !ok || f.Machine != want {
+	if expected, ok := machines()[arch]; !ok || f.Machine != expected {
 		return fmt.Errorf("%s is for %s, not for %s", path, f.Machine, arch)
 	}
 	for _, p := range f.Progs {

@@ -33,13 +33,13 @@ func builders() []builder {
 }
 
 // findBuilder returns the requested builder, or the first that works; nil for none.
-func findBuilder(ctx context.Context, wanted string) (*builder, error) {
-	if wanted == none {
+func findBuilder(ctx context.Context, desired string) (*builder, error) {
+	if desired == none {
 		return nil, nil
 	}
 	var errs []error
 	for _, b := range builders() {
-		if wanted != "" && wanted != b.name {
+		if desired != "" && desired != b.name {
 			continue
 		}
 		if _, err := b.run(ctx, b.probe...); err != nil {
@@ -49,7 +49,7 @@ func findBuilder(ctx context.Context, wanted string) (*builder, error) {
 		return &b, nil
 	}
 	if len(errs) == 0 {
-		return nil, fmt.Errorf("--builder %q is not docker, podman, buildah or none", wanted)
+		return nil, fmt.Errorf("--builder %q is not docker, podman, buildah or none", desired)
 	}
 	return nil, fmt.Errorf("no image builder works: %w", errors.Join(errs...))
 }

@@ -34,7 +34,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out, "widgets.ext.example.com") {
 		t.Errorf("api-resources: %s, want text with \"widgets.ext.example.com\"", out)
 	}
-	if out := s.must("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
+	if out := s.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
 		t.Error("the v2 document lacks widgets")
 	}
 
@@ -58,7 +58,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	n := 0
 	harness.Eventually(t, 20*time.Second, "an event for a new widget", func() error {
 		n++ // kubectl does not report when its watch has begun
-		s.must("POST", widgets, fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
+		s.mustRequest("POST", widgets, fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
 		select {
 		case line := <-seen:
 			if !strings.HasPrefix(line, "widget.ext.example.com/w") {
@@ -72,10 +72,10 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	cancel()
 	_ = watch.Wait()
 
-	s.must("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1","memory":"128Mi"}}}`)
+	s.mustRequest("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1","memory":"128Mi"}}}`)
 	for kind, want := range map[string]string{"nodes": "n1 250m 25% 64Mi 50%", "pods": "p1 250m 64Mi"} {
 		harness.Eventually(t, 20*time.Second, "kubectl top "+kind, func() error {
-			r := k.Try(t, "", "top", kind, "--no-headers")
+			r := k.Execute(t, "", "top", kind, "--no-headers")
 			if got := strings.Join(strings.Fields(r.Stdout), " "); got != want {
 				return fmt.Errorf("%q %s", got, r.Stderr)
 			}
@@ -84,7 +84,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	}
 
 	bob := harness.CLIOf(t, s.servers[0].Kubeconfig(s.pki.Client("bob")))
-	if r := bob.Try(t, "", "get", "widgets"); !strings.Contains(r.Stderr, `User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
+	if r := bob.Execute(t, "", "get", "widgets"); !strings.Contains(r.Stderr, `User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
 		t.Errorf("bob: %s%s", r.Stdout, r.Stderr)
 	}
 	upgrade(t, s)
@@ -96,22 +96,22 @@ func TestClientsUseExtensionServer(t *testing.T) {
 func defined(t *testing.T, s *suite) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	s.must("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+	s.mustRequest("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.ok(0, "/apis/ext.example.com/v2/widgets") })
-	if out := s.must("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
+	if out := s.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
 		t.Errorf("the definition hides the extension server's object: %s", out)
 	}
 	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "displayed color"} {
-		if out := s.must("GET", path, ""); !strings.Contains(out, want) {
+		if out := s.mustRequest("GET", path, ""); !strings.Contains(out, want) {
 			t.Errorf("%s describes the definition, want the extension server's description: %.300s", path, out)
 		}
 	}
-	if out := s.must("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
+	if out := s.mustRequest("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
 		t.Errorf("versions of the group: %s", out)
 	}
-	s.must("DELETE", apiServices+"/v1.ext.example.com", "")
+	s.mustRequest("DELETE", apiServices+"/v1.ext.example.com", "")
 	harness.Eventually(t, 20*time.Second, "the definition to take effect", func() error {
 		if code, out, err := s.send(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s %v", code, out, err)
@@ -122,7 +122,7 @@ func defined(t *testing.T, s *suite) {
 		}
 		return nil
 	})
-	s.must("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	s.mustRequest("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 }
 
 // upgrade uses an upgraded connection to the extension server.
@@ -198,7 +198,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	before := goroutines(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	b, others, widgetClient := &probeClient{}, s.as("probe"), s.as("widget-client")
+	b, others, widgetClient := &probeClient{}, s.withUser("probe"), s.withUser("widget-client")
 	harness.Eventually(t, 20*time.Second, "allowed", func() error { return errors.Join(others.ok(0, "/api/v1/namespaces"), widgetClient.ok(0, widgets)) })
 	for range 2 {
 		running.Go(func() { b.run(ctx, others) })
@@ -275,7 +275,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 
 func goroutines(t *testing.T, s *suite) (n int) {
 	t.Helper()
-	for _, line := range strings.Split(s.must("GET", "/metrics", ""), "\n") {
+	for _, line := range strings.Split(s.mustRequest("GET", "/metrics", ""), "\n") {
 		if rest, ok := strings.CutPrefix(line, "go_goroutines "); ok {
 			_, _ = fmt.Sscan(rest, &n)
 		}
@@ -330,7 +330,7 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 	var o struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if err := json.Unmarshal([]byte(s.must("GET", apiServices+"/v1.ext.example.com", "")), &o); err != nil {
+	if err := json.Unmarshal([]byte(s.mustRequest("GET", apiServices+"/v1.ext.example.com", "")), &o); err != nil {
 		t.Fatal(err)
 	}
 	since = o.Metadata.ResourceVersion

@@ -23,13 +23,13 @@ func TestSampleServer(t *testing.T) {
 	s := start(t, 1)
 	const user = `"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"wardle"}]`
 	const group = "/apis/rbac.authorization.k8s.io/v1/"
-	s.must("POST", group+"clusterroles", `{"metadata":{"name":"wardle"},"rules":[
+	s.mustRequest("POST", group+"clusterroles", `{"metadata":{"name":"wardle"},"rules":[
 		{"apiGroups":[""],"resources":["namespaces"],"verbs":["get","watch","list"]},
 		{"apiGroups":["admissionregistration.k8s.io"],"resources":["*"],"verbs":["get","watch","list"]},
 		{"apiGroups":["flowcontrol.apiserver.k8s.io"],"resources":["*"],"verbs":["list","watch"]}]}`)
-	s.must("POST", group+"namespaces/kube-system/rolebindings", `{"metadata":{"name":"wardle"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"extension-apiserver-authentication-reader"},`+user+`}`)
+	s.mustRequest("POST", group+"namespaces/kube-system/rolebindings", `{"metadata":{"name":"wardle"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"extension-apiserver-authentication-reader"},`+user+`}`)
 	for _, role := range []string{"system:auth-delegator", "wardle"} {
-		s.must("POST", group+"clusterrolebindings", `{"metadata":{"name":"wardle-`+role+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+role+`"},`+user+`}`)
+		s.mustRequest("POST", group+"clusterrolebindings", `{"metadata":{"name":"wardle-`+role+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+role+`"},`+user+`}`)
 	}
 	port := harness.FreePort(t)
 	cert := s.pki.ServingFor("wardle", "api.default.svc")
@@ -42,8 +42,8 @@ func TestSampleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.must("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	s.must("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
+	s.mustRequest("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
 		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(ca), port))
 	harness.Eventually(t, 90*time.Second, "available", func() error { return s.ok(0, "/apis/wardle.example.com/v1alpha1/flunders") })
 
@@ -52,7 +52,7 @@ func TestSampleServer(t *testing.T) {
 		if out := k.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out, "flunders.wardle.example.com") || !strings.Contains(out, "fischers.wardle.example.com") {
 			return fmt.Errorf("api-resources: %s", out)
 		}
-		r := k.Try(t, "", "explain", "flunders.spec")
+		r := k.Execute(t, "", "explain", "flunders.spec")
 		if !strings.Contains(r.Stdout, "reference") {
 			return fmt.Errorf("explain: %s%s", r.Stdout, r.Stderr)
 		}
@@ -80,7 +80,7 @@ func TestSampleServer(t *testing.T) {
 	}
 	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Fischer","metadata":{"name":"no-a"},"disallowedFlunders":["b"]}`, "create", "-f", "-")
 	harness.Eventually(t, 20*time.Second, "its own admission", func() error {
-		r := k.Try(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`, "create", "--dry-run=server", "-f", "-")
+		r := k.Execute(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`, "create", "--dry-run=server", "-f", "-")
 		if !strings.Contains(r.Stderr, "this name may not be used") {
 			return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
 		}

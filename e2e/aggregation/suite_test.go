@@ -68,11 +68,11 @@ func (s *suite) clientOf(p harness.Pair) *http.Client {
 	return c
 }
 
-// as returns the suite with a client of an ordinary user, who may read everything.
-func (s *suite) as(user string) *suite {
+// withUser returns the suite with a client of an ordinary user, who may read everything.
+func (s *suite) withUser(user string) *suite {
 	s.t.Helper()
-	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
-	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"`+user+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"`+user+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"`+user+`"}]}`)
 	theirs := *s
 	theirs.client = s.clientOf(s.pki.Client(user))
@@ -82,8 +82,8 @@ func (s *suite) as(user string) *suite {
 // extend starts the extension server with the usual rights of such servers.
 func (s *suite) extend() {
 	s.t.Helper()
-	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", binding("Role", "extension-apiserver-authentication-reader"))
-	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding("ClusterRole", "system:auth-delegator"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", binding("Role", "extension-apiserver-authentication-reader"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding("ClusterRole", "system:auth-delegator"))
 	port := harness.FreePort(s.t)
 	s.cert = s.pki.ServingFor("extension", "ext.default.svc")
 	s.extension = harness.NewProcess(s.t, "extension", harness.Binary(s.t, harness.Extension))
@@ -108,10 +108,10 @@ func (s *suite) extend() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.must("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	s.mustRequest("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	for _, gv := range []string{"ext.example.com v1", "metrics.k8s.io v1beta1"} {
 		group, version, _ := strings.Cut(gv, " ")
-		s.must("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
+		s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
 			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version, base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
 		for i := range s.servers {
 			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.ok(i, "/apis/"+group+"/"+version) })
@@ -140,7 +140,7 @@ func (s *suite) send(ctx context.Context, replica int, method, path, body string
 	return resp.StatusCode, string(b), err
 }
 
-func (s *suite) must(method, path, body string) string {
+func (s *suite) mustRequest(method, path, body string) string {
 	s.t.Helper()
 	code, answer, err := s.send(s.t.Context(), 0, method, path, body)
 	if err != nil || code >= 300 {
@@ -163,7 +163,7 @@ func (s *suite) ok(replica int, path string) error {
 func (s *suite) probeAvailability() {
 	s.t.Helper()
 	s.probes++
-	s.must("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.probes))
+	s.mustRequest("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.probes))
 }
 
 // available returns the availability condition of the widgets' APIService from a replica.

@@ -170,7 +170,7 @@ func (l *load) bind(c *http.Client, i int, user string) error {
 		"roles":        fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Role","metadata":{"name":"role%d"},"rules":%s}`, group, i, rules),
 		"rolebindings": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"RoleBinding","metadata":{"name":"binding%d"},"roleRef":{"apiGroup":"%s","kind":"Role","name":"role%d"},"subjects":[{"kind":"User","name":"%s"}]}`, group, i, group, i, user),
 	} {
-		code, out, err := l.do(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json", []byte(body), "application/json")
+		code, out, err := l.request(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json", []byte(body), "application/json")
 		if err == nil && code != http.StatusCreated {
 			err = fmt.Errorf("create %s: %d %.300s", path, code, out)
 		}
@@ -183,7 +183,7 @@ func (l *load) bind(c *http.Client, i int, user string) error {
 
 // review sends a review of a user's access to ConfigMaps.
 func (l *load) review(c *http.Client, user int, verb string, want bool) error {
-	code, out, err := l.do(c, "POST", "/", "application/json", fmt.Appendf(nil, review, user, verb), "application/json")
+	code, out, err := l.request(c, "POST", "/", "application/json", fmt.Appendf(nil, review, user, verb), "application/json")
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func kept(like *load, b *bench, authz *process) error {
 	clients := make([]*http.Client, len(sides))
 	for i, l := range sides {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"` + strings.Repeat("v", 1000) + `"}}`
-		if code, out, err := l.do(l.newClient(), "POST", "/api/v1/namespaces/default/configmaps", "application/json", []byte(body), "application/json"); err != nil || code != http.StatusCreated {
+		if code, out, err := l.request(l.newClient(), "POST", "/api/v1/namespaces/default/configmaps", "application/json", []byte(body), "application/json"); err != nil || code != http.StatusCreated {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
@@ -236,7 +236,7 @@ func kept(like *load, b *bench, authz *process) error {
 	}
 	get := func(i int) func(int) error {
 		return func(int) error {
-			code, out, err := sides[i].do(clients[i], "GET", path, "", nil, "application/json")
+			code, out, err := sides[i].request(clients[i], "GET", path, "", nil, "application/json")
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("%s: %d %.300s", path, code, out)
 			}

@@ -29,7 +29,7 @@ func admitted(like *load, bin string) error {
 	l := b.load(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
-		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
@@ -44,7 +44,7 @@ func admitted(like *load, bin string) error {
 	defer hook.Close()
 	configure := func(name, resource string) error {
 		ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-		return l.made(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+		return l.create(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name, name, hook.URL, ca, resource))
 	}
@@ -58,7 +58,7 @@ func admitted(like *load, bin string) error {
 		return nil
 	}
 	remove := func() error {
-		code, out, err := l.do(c, http.MethodDelete, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
+		code, out, err := l.request(c, http.MethodDelete, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("remove webhooks: %d %.300s", code, out)
 		}
@@ -86,7 +86,7 @@ func admitted(like *load, bin string) error {
 		run := *l
 		run.run1("create, "+s.name, run.conc, func(i int) error {
 			body := strings.Replace(string(run.pod(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, first, i), 1)
-			return run.made(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
+			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
 		})
 		made++
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
@@ -95,9 +95,9 @@ func admitted(like *load, bin string) error {
 	return nil
 }
 
-// made creates an object.
-func (l *load) made(c *http.Client, path, body string) error {
-	code, out, err := l.do(c, http.MethodPost, path, "application/json", []byte(body), "application/json")
+// create creates an object.
+func (l *load) create(c *http.Client, path, body string) error {
+	code, out, err := l.request(c, http.MethodPost, path, "application/json", []byte(body), "application/json")
 	if err == nil && code != http.StatusCreated {
 		err = fmt.Errorf("create %s: %d %.300s", path, code, out)
 	}

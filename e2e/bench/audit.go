@@ -38,10 +38,10 @@ func audited(like *load, bin string) error {
 	defer api.stop()
 	l := b.load(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
-	if err := l.made(c, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
+	if err := l.create(c, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
 		return err
 	}
-	if err := l.made(c, "/api/v1/namespaces/bench-0/pods", string(l.pod(0))); err != nil {
+	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.pod(0))); err != nil {
 		return err
 	}
 	pid := strconv.Itoa(api.cmd.Process.Pid)
@@ -70,7 +70,7 @@ func audited(like *load, bin string) error {
 		slice.dur = auditSlice
 		from := threads(pid)
 		ops, _, _, errs := slice.timed(slice.conc, func(int) error {
-			code, out, err := slice.do(c, http.MethodGet, "/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
+			code, out, err := slice.request(c, http.MethodGet, "/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("get: %d %.300s", code, out)
 			}
@@ -123,7 +123,7 @@ func writePolicy(file, level, omit string) error {
 
 // reloads returns how often the server has loaded a policy.
 func (l *load) reloads(c *http.Client) (int, error) {
-	code, out, err := l.do(c, http.MethodGet, "/metrics", "", nil, "")
+	code, out, err := l.request(c, http.MethodGet, "/metrics", "", nil, "")
 	if err != nil || code != http.StatusOK {
 		return 0, fmt.Errorf("metrics: %d, %w", code, err)
 	}

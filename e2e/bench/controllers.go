@@ -44,7 +44,7 @@ func managed(like *load, bin, manager string) error {
 
 // manage measures one program on a server of its own and prints its row.
 func (b *bench) manage(like *load, program, manager string) error {
-	l, api, err := b.ours(like, program)
+	l, api, err := b.startAPIServer(like, program)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ const (
 // serviceAccountExists waits until the service account of the namespace default exists.
 func (l *load) serviceAccountExists(c *http.Client) error {
 	for begin := time.Now(); time.Since(begin) < readyWithin; time.Sleep(100 * time.Millisecond) { // polling interval
-		code, _, err := l.do(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil, "application/json")
+		code, _, err := l.request(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil, "application/json")
 		if err == nil && code == http.StatusOK {
 			return nil
 		}
@@ -142,7 +142,7 @@ func (l *load) makeFamily(c *http.Client) error {
 		return err
 	}
 	_, failed := parallel(l.n, l.conc, func(i int) error {
-		return l.made(c, dependentsPath, fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
+		return l.create(c, dependentsPath, fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
 	})
 	if failed > 0 {
 		return fmt.Errorf("failed to create %d dependents", failed)
@@ -152,7 +152,7 @@ func (l *load) makeFamily(c *http.Client) error {
 
 // expect sends a request and returns the body of the response. Another status is an error.
 func (l *load) expect(c *http.Client, status int, method, path string, body []byte, accept string) ([]byte, error) {
-	code, out, err := l.do(c, method, path, "application/json", body, accept)
+	code, out, err := l.request(c, method, path, "application/json", body, accept)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ func (l *load) crds(c *http.Client) {
 	before := l.measure()
 	t0 := time.Now()
 	lat, errs := parallel(l.n, l.conc, func(i int) error {
-		code, out, err := l.do(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", crd(i), "application/json")
+		code, out, err := l.request(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", crd(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("crd %d: %d %.300s", i, code, out)
 		}
@@ -21,11 +21,11 @@ func (l *load) crds(c *http.Client) {
 	created := time.Since(t0).Seconds()
 	missing := l.n
 	for time.Since(t0) < 5*time.Minute {
-		code, _, _ := l.do(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.n-1)%20, l.n-1), "", nil, "application/json")
+		code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.n-1)%20, l.n-1), "", nil, "application/json")
 		if code == 200 {
 			missing = 0
 			for i := 0; i < l.n; i++ {
-				code, _, _ := l.do(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
+				code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
 				if code != 200 {
 					missing++
 				}

@@ -30,7 +30,7 @@ const (
 // of all in bytes.
 func (l *load) grow(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
 	for i := from / perNamespace; i < (to+perNamespace-1)/perNamespace; i++ {
-		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
 			return 0, err
 		}
 	}
@@ -105,7 +105,7 @@ func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 // reached waits until the server lists n grown pods.
 func (l *load) reached(c *http.Client, n int) error {
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
-		_, body, err := l.do(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 			break
 		}
 		flags := []string{"--embedded-etcd-listen-client-url=unix://" + socket, "--quota-backend-bytes=8589934592"}
-		l, api, err := b.ours(like, "grown", flags...)
+		l, api, err := b.startAPIServer(like, "grown", flags...)
 		if err != nil {
 			return nil, err
 		}
@@ -44,15 +44,15 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 			return nil, err
 		}
 		before = n
-		if l, api, err = b.ours(like, "grown", flags...); err != nil {
+		if l, api, err = b.startAPIServer(like, "grown", flags...); err != nil {
 			return nil, err
 		}
 		c = l.newClient()
 		x := float64(n)
-		restart.of("restart", false).add(x, l.measure().cpu["apiserver"])
-		memory.of("bytes stored", true).add(x, float64(stored)/(1<<20))
+		restart.curve("restart", false).add(x, l.measure().cpu["apiserver"])
+		memory.curve("bytes stored", true).add(x, float64(stored)/(1<<20))
 		l.remember(memory, x, "after a restart")
-		err = l.asked(b, c, cost, memory, n)
+		err = l.measureRequests(b, c, cost, memory, n)
 		api.stop()
 		if err != nil {
 			return nil, err
@@ -61,9 +61,9 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	return []*figure{cost, memory, restart}, nil
 }
 
-// asked measures the same requests against a server and its floor with n objects.
-func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) error {
-	bare, floor, err := b.bare(l)
+// measureRequests measures the same requests against a server and its floor with n objects.
+func (l *load) measureRequests(b *bench, c *http.Client, cost, memory *figure, n int) error {
+	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
@@ -94,13 +94,13 @@ func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) erro
 			s.results = nil
 			sc := s.newClient()
 			for i := range places { // fills the floor and the caches
-				if code, body, err := s.do(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
+				if code, body, err := s.request(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
 					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
 				}
 			}
 			s.simple(sc, q.name, 4, q.path, s.accept)
 			sc.CloseIdleConnections()
-			cost.of(q.name, side == bare).add(float64(n), s.last("cpu_ms_per_op"))
+			cost.curve(q.name, side == bare).add(float64(n), s.last("cpu_ms_per_op"))
 		}
 	}
 	l.patchGrown(c, cost, n)
@@ -121,19 +121,19 @@ func (l *load) patchGrown(c *http.Client, cost *figure, n int) {
 	ops, secs, lat, errs := l.timed(4, func(i int) error {
 		k := i * 7919 % n
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.do(c, http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k), "application/merge-patch+json", body, l.accept)
+		code, out, err := l.request(c, http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k), "application/merge-patch+json", body, l.accept)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}
 		return err
 	})
 	l.report("patch", b, ops, secs, lat, map[string]any{"errors": errs})
-	cost.of("merge patch", false).add(float64(n), l.last("cpu_ms_per_op"))
+	cost.curve("merge patch", false).add(float64(n), l.last("cpu_ms_per_op"))
 }
 
 // remember records the resident memory.
 func (l *load) remember(memory *figure, x float64, when string) {
 	u := l.measure()
-	memory.of(when, false).add(x, u.rss["apiserver"])
-	memory.of(when+", without pages of files", false).add(x, u.anon["apiserver"])
+	memory.curve(when, false).add(x, u.rss["apiserver"])
+	memory.curve(when+", without pages of files", false).add(x, u.anon["apiserver"])
 }

@@ -27,8 +27,8 @@ type figure struct {
 	curves            []*curve
 }
 
-// of returns the curve with a name and creates it on first use.
-func (f *figure) of(name string, floor bool) *curve {
+// curve returns the curve with a name and creates it on first use.
+func (f *figure) curve(name string, floor bool) *curve {
 	for _, c := range f.curves {
 		if c.name == name && c.floor == floor {
 			return c
@@ -120,8 +120,8 @@ func drawn(like *load, bin string, largest int, draw func(*bench, *load, int) ([
 	return draw(b, &l, largest)
 }
 
-// ours starts an API server that allows everything.
-func (b *bench) ours(like *load, name string, flags ...string) (*load, *process, error) {
+// startAPIServer starts an API server that allows everything.
+func (b *bench) startAPIServer(like *load, name string, flags ...string) (*load, *process, error) {
 	api, err := b.apiserver(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return nil, nil, err
@@ -129,8 +129,8 @@ func (b *bench) ours(like *load, name string, flags ...string) (*load, *process,
 	return b.load(like, "apiserver", api.url, api, "admin"), api, nil
 }
 
-// bare starts the floor of a server.
-func (b *bench) bare(l *load) (*load, *process, error) {
+// startFloor starts the floor of a server.
+func (b *bench) startFloor(l *load) (*load, *process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err

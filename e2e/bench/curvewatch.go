@@ -21,14 +21,14 @@ const (
 // constant number per write, and broad watchers of all objects.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	cost := &figure{file: "curve-watchers.svg", title: "CPU of a delivery by number of watchers", x: "watchers", y: "CPU µs a delivery"}
-	l, api, err := b.ours(like, "watchers")
+	l, api, err := b.startAPIServer(like, "watchers")
 	if err != nil {
 		return nil, err
 	}
 	defer api.stop()
 	l.n = maxBroadWatchers
 	l.run(l.newClient(), "seed")
-	bare, floor, err := b.bare(l)
+	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 				c := s.newClient()
 				s.watch(c, name, pods(), path)
 				c.CloseIdleConnections()
-				cost.of(key, side == bare).add(float64(w), s.last("cpu_s_per_million_deliveries"))
+				cost.curve(key, side == bare).add(float64(w), s.last("cpu_s_per_million_deliveries"))
 			}
 		}
 	}
@@ -65,14 +65,14 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "latency from the write to the watcher, ms"}
 	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "CPU µs a delivery, with its share of the write"}
-	l, api, err := b.ours(like, "rate")
+	l, api, err := b.startAPIServer(like, "rate")
 	if err != nil {
 		return nil, err
 	}
 	defer api.stop()
 	l.n, l.watchers = 1000, 100
 	l.run(l.newClient(), "seed")
-	bare, floor, err := b.bare(l)
+	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 			c := s.newClient()
 			s.watch(c, fmt.Sprintf("%g writes/s", rate), pods(), func(int) string { return "/api/v1/pods?watch=1" })
 			c.CloseIdleConnections()
-			late.of("p99", side == bare).add(rate, s.last("p99_ms"))
-			late.of("p50", side == bare).add(rate, s.last("p50_ms"))
-			cost.of("a delivery", side == bare).add(rate, s.last("cpu_s_per_million_deliveries"))
+			late.curve("p99", side == bare).add(rate, s.last("p99_ms"))
+			late.curve("p50", side == bare).add(rate, s.last("p50_ms"))
+			cost.curve("a delivery", side == bare).add(rate, s.last("cpu_s_per_million_deliveries"))
 			if s.last("p99_ms") > overloadedP99 {
 				break
 			}
@@ -138,7 +138,7 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	var l *load
 	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
 	for i := range replicas {
-		r, api, err := b.ours(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client, fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
+		r, api, err := b.startAPIServer(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client, fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
 		if err != nil {
 			return err
 		}
@@ -156,32 +156,32 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	l.conc = 4
 	l.run(c, "patch")
 	ops, _ := l.results[len(l.results)-1]["ops"].(int)
-	write.of("all processes", false).add(x, l.last("cpu_ms_per_op"))
+	write.curve("all processes", false).add(x, l.last("cpu_ms_per_op"))
 	per := func(keys ...string) (sum float64) {
 		for _, k := range keys {
 			sum += l.last("cpu_s_" + k)
 		}
 		return sum * 1000 / float64(max(ops, 1))
 	}
-	write.of("etcd", false).add(x, per("etcd"))
-	write.of("NATS", false).add(x, per("nats"))
-	write.of("the replica that serves the write", false).add(x, per("replica-0"))
+	write.curve("etcd", false).add(x, per("etcd"))
+	write.curve("NATS", false).add(x, per("nats"))
+	write.curve("the replica that serves the write", false).add(x, per("replica-0"))
 	others := 0.0
 	for i := 1; i < replicas; i++ {
 		others += per(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)
 	}
-	write.of("each other replica", false).add(x, others)
+	write.curve("each other replica", false).add(x, others)
 	l.watchers, l.rate = watchers, 5
 	l.run(c, "watch")
-	delivery.of("all processes", false).add(x, l.last("cpu_s_per_million_deliveries"))
-	bare, floor, err := b.bare(l)
+	delivery.curve("all processes", false).add(x, l.last("cpu_s_per_million_deliveries"))
+	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
 	defer floor.stop()
 	bare.replicas = nil
 	bare.run(bare.newClient(), "watch")
-	delivery.of("all processes", true).add(x, bare.last("cpu_s_per_million_deliveries"))
+	delivery.curve("all processes", true).add(x, bare.last("cpu_s_per_million_deliveries"))
 	return nil
 }
 

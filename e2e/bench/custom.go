@@ -125,7 +125,7 @@ func custom(like *load, bin string) error {
 	if err := l.define(c); err != nil {
 		return err
 	}
-	t := turns{of: map[string][2][]float64{}}
+	t := measurements{byOperation: map[string][2][]float64{}}
 	for round := range customRounds {
 		t.each("create", func(s *side) float64 { return l.madeAll(c, s, round*customChunk, customChunk) })
 	}
@@ -159,23 +159,23 @@ func custom(like *load, bin string) error {
 // define creates the namespaces and the definition of the custom resources.
 func (l *load) define(c *http.Client) error {
 	for i := range namespaces {
-		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
-	return l.made(c, definitionsPath, string(gadgets()))
+	return l.create(c, definitionsPath, string(gadgets()))
 }
 
-// turns are the measurements of both sides, by operation.
-type turns struct {
-	names []string
-	of    map[string][2][]float64
+// measurements are the measurements of both sides, by operation.
+type measurements struct {
+	names       []string
+	byOperation map[string][2][]float64
 }
 
 // each runs an operation for both sides and swaps their order each time.
-func (t *turns) each(name string, do func(*side) float64) {
+func (t *measurements) each(name string, do func(*side) float64) {
 	all := sides()
-	had, known := t.of[name]
+	had, known := t.byOperation[name]
 	if !known {
 		t.names = append(t.names, name)
 	}
@@ -186,13 +186,13 @@ func (t *turns) each(name string, do func(*side) float64) {
 	for _, i := range order {
 		had[i] = append(had[i], do(&all[i]))
 	}
-	t.of[name] = had
+	t.byOperation[name] = had
 }
 
-func (t *turns) print() {
+func (t *measurements) print() {
 	var rows []string
 	for _, name := range t.names {
-		v := t.of[name]
+		v := t.byOperation[name]
 		a, b := median(v[0]), median(v[1])
 		rows = append(rows, fmt.Sprintf("| %s | %.3f | %.3f | %.2f |", name, a, b, b/a))
 	}
@@ -219,7 +219,7 @@ func (l *load) last(key string) float64 {
 // madeAll creates a chunk of objects and returns the CPU time of each in milliseconds.
 func (l *load) madeAll(c *http.Client, s *side, from, n int) float64 {
 	before, begin := l.measure(), time.Now()
-	lat, errs := parallel(n, l.conc, func(i int) error { return l.made(c, s.collection(from+i), string(s.body(from+i))) })
+	lat, errs := parallel(n, l.conc, func(i int) error { return l.create(c, s.collection(from+i), string(s.body(from+i))) })
 	l.report("create "+s.name, before, n, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs})
 	return l.last("cpu_ms_per_op")
 }
@@ -232,7 +232,7 @@ func (l *load) got(conc int, name, accept string, path func(int) string) float64
 func (l *load) patched(c *http.Client, s *side) float64 {
 	l.run1("patch "+s.name, l.conc, func(i int) error {
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.do(c, "PATCH", s.object(i%l.n), "application/merge-patch+json", body, "application/json")
+		code, out, err := l.request(c, "PATCH", s.object(i%l.n), "application/merge-patch+json", body, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}

@@ -50,7 +50,7 @@ func definitions(like *load, bin string) error {
 	l.run(c, "idle") // includes the CPU time since the start
 	fmt.Printf("CPU until ready: %.2f s\n", l.measure().cpu["apiserver"])
 	c = l.newClient()
-	code, out, err := l.do(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil, "application/json")
+	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil, "application/json")
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("the last definition is not served: %d %.300s %w", code, out, err)
 	}
@@ -61,10 +61,10 @@ func definitions(like *load, bin string) error {
 
 // defined creates a definition and uses its resource.
 func (l *load) defined(c *http.Client, i int) error {
-	if err := l.made(c, definitionsPath, string(crd(i))); err != nil {
+	if err := l.create(c, definitionsPath, string(crd(i))); err != nil {
 		return err
 	}
-	code, out, err := l.do(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
+	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("definition %d is not served: %d %.300s", i, code, out)
 	}

@@ -46,20 +46,20 @@ var probeClients = []probeClient{
 
 // answer is a response to a probe client.
 type answer struct {
-	At     time.Duration // since the beginning of the run
-	Waited time.Duration
-	Code   int
+	At        time.Duration // since the beginning of the run
+	QueueTime time.Duration
+	Code      int
 }
 
-// A trouble is the load under which the probe clients are measured.
-type trouble struct {
+// A backgroundLoad is the load under which the probe clients are measured.
+type backgroundLoad struct {
 	how, plot string
 	fair      bool
 	// name is the scenario of the process that generates it.
 	name string
 }
 
-var troubles = []trouble{
+var backgroundLoads = []backgroundLoad{
 	// A busy CPU affects all clients, whatever uses it.
 	{"busy CPUs only", "busy", true, "spinning"},
 	{"priority and fairness", "fair", true, "storming"},
@@ -72,7 +72,7 @@ var troubles = []trouble{
 // troubles; none selects all.
 func fairness(like *load, bin, plots string, names []string) error {
 	var rows []string
-	for _, t := range troubles {
+	for _, t := range backgroundLoads {
 		if len(names) > 0 && !slices.Contains(names, t.plot) {
 			continue
 		}
@@ -98,7 +98,7 @@ func fairness(like *load, bin, plots string, names []string) error {
 }
 
 // stormed runs a server through a storm.
-func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tried string, err error) {
+func stormed(like *load, bin string, t backgroundLoad) (answers map[string][]answer, tried string, err error) {
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
@@ -116,11 +116,11 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 	c := l.newClient()
 	l.run(c, "seed")
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
-		_ = l.made(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own namespaces exist
+		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own namespaces exist
 	}
 	for _, o := range probeClients[:2] {
 		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
-		if err := l.made(c, at, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+`"},"spec":{"holderIdentity":"a"}}`); err != nil {
+		if err := l.create(c, at, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+`"},"spec":{"holderIdentity":"a"}}`); err != nil {
 			return nil, "", err
 		}
 	}
@@ -189,15 +189,15 @@ func (l *load) probe(ctx context.Context, o probeClient, begin time.Time) (out [
 			body = strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"probeInterval":"%d"}}}`, n))
 		}
 		sent := time.Now()
-		code := l.as(ctx, c, o.user, o.group, o.method, o.path, body)
+		code := l.requestAs(ctx, c, o.user, o.group, o.method, o.path, body)
 		if ctx.Err() == nil {
 			out = append(out, answer{sent.Sub(begin), time.Since(sent), code})
 		}
 	}
 }
 
-// as sends a request as another user, whose flow it then belongs to.
-func (l *load) as(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
+// requestAs sends a request as another user, whose flow it then belongs to.
+func (l *load) requestAs(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
 	req, err := http.NewRequestWithContext(ctx, method, l.server+path, body)
 	if err != nil {
 		return 0
@@ -235,7 +235,7 @@ func (l *load) storming() {
 			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // one connection per client
 			defer c.CloseIdleConnections()
 			for ctx.Err() == nil {
-				code := l.as(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
+				code := l.requestAs(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
 				mu.Lock()
 				codes[code]++
 				mu.Unlock()
@@ -278,7 +278,7 @@ func latenciesOf(all []answer) string {
 	refused := 0
 	waits := make([]time.Duration, 0, len(all))
 	for _, a := range all {
-		waits = append(waits, a.Waited)
+		waits = append(waits, a.QueueTime)
 		if a.Code != http.StatusOK {
 			refused++
 		}

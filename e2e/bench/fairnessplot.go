@@ -20,7 +20,7 @@ func drawStorm(file, title string, answers map[string][]answer) error {
 	for i, b := range probeClients {
 		var points, refused plotter.XYs
 		for _, a := range answers[b.name] {
-			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.Waited.Microseconds())/1000, p.Y.Min)}
+			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.QueueTime.Microseconds())/1000, p.Y.Min)}
 			points = append(points, at)
 			if a.Code != http.StatusOK {
 				refused = append(refused, at)

@@ -61,7 +61,7 @@ func check(err error) {
 	}
 }
 
-func (l *load) do(c *http.Client, method, path, ctype string, body []byte, acc string) (int, []byte, error) {
+func (l *load) request(c *http.Client, method, path, ctype string, body []byte, acc string) (int, []byte, error) {
 	req, err := http.NewRequest(method, l.server+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -131,15 +131,15 @@ func parallel(total, c int, f func(i int) error) (lat []float64, errs int) {
 
 func (l *load) seed(c *http.Client) {
 	for i := 0; i < namespaces; i++ {
-		l.do(c, "POST", "/api/v1/namespaces", "application/json", []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
+		l.request(c, "POST", "/api/v1/namespaces", "application/json", []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
 	}
 	for i := 0; i < namespaces; i++ {
-		l.do(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json", []byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
+		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json", []byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
 	}
 	b := l.measure()
 	t := time.Now()
 	lat, errs := parallel(l.n, l.conc, func(i int) error {
-		code, body, err := l.do(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), "application/json", l.pod(i), "application/json")
+		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), "application/json", l.pod(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("create pod %d: %d %.300s", i, code, body)
 		}
@@ -185,7 +185,7 @@ func (l *load) simple(c *http.Client, name string, cc int, path func(i int) stri
 	b := l.measure()
 	var size atomic.Int64
 	ops, secs, lat, errs := l.timed(cc, func(i int) error {
-		code, body, err := l.do(c, "GET", path(i), "", nil, acc)
+		code, body, err := l.request(c, "GET", path(i), "", nil, acc)
 		if err == nil && code != 200 {
 			err = fmt.Errorf("%s: %d %.300s", path(i), code, body)
 		}
@@ -200,7 +200,7 @@ func (l *load) update(c *http.Client) {
 	ops, secs, lat, errs := l.timed(l.conc, func(i int) error {
 		k := i % l.n
 		body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
-		code, out, err := l.do(c, "PATCH", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json", body, "application/json")
+		code, out, err := l.request(c, "PATCH", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json", body, "application/json")
 		if err == nil && code != 200 {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}

@@ -14,13 +14,13 @@ func narrow(l *load, bin, profile string) error {
 		return err
 	}
 	defer b.close()
-	ours, api, err := b.ours(l, "narrow")
+	ours, api, err := b.startAPIServer(l, "narrow")
 	if err != nil {
 		return err
 	}
 	defer api.stop()
 	ours.run(ours.newClient(), "seed")
-	bare, floor, err := b.bare(ours)
+	bare, floor, err := b.startFloor(ours)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (l *load) profile(file string) error {
 		return nil
 	}
 	seconds := (l.dur + 5*time.Second).Seconds()
-	_, body, err := l.do(l.newClient(), "GET", fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", seconds), "", nil, "*/*")
+	_, body, err := l.request(l.newClient(), "GET", fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", seconds), "", nil, "*/*")
 	if err != nil {
 		return err
 	}

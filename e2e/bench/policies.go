@@ -38,7 +38,7 @@ func policed(like *load, bin string) error {
 	l := b.load(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
-		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func policed(like *load, bin string) error {
 	measure := func(name string) {
 		run, round := *l, len(rows)
 		run.run1("create, "+name, run.conc, func(i int) error {
-			return run.made(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
+			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
 		})
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
 	}
@@ -92,17 +92,17 @@ func (l *load) largePod(name string, i int) string {
 
 // policy creates a policy and its binding.
 func (l *load) policy(c *http.Client, name, group, resource, validations string) error {
-	if err := l.made(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+	if err := l.create(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
 		return err
 	}
-	return l.made(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
+	return l.create(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
 }
 
 // typesChecked waits until all policies have a status.
 func (l *load) typesChecked(c *http.Client, all int) error {
 	for range 3000 {
-		_, body, err := l.do(c, http.MethodGet, policiesPath, "", nil, "application/json")
+		_, body, err := l.request(c, http.MethodGet, policiesPath, "", nil, "application/json")
 		if err != nil || bytes.Count(body, []byte(`"observedGeneration":`)) == all {
 			return err
 		}
@@ -115,10 +115,10 @@ var heapBytes = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (.*)$`)
 
 // heap returns the size of the server's heap in bytes after a garbage collection.
 func (l *load) heap(c *http.Client) (float64, error) {
-	if _, _, err := l.do(c, http.MethodGet, "/debug/pprof/heap?gc=1", "", nil, "*/*"); err != nil {
+	if _, _, err := l.request(c, http.MethodGet, "/debug/pprof/heap?gc=1", "", nil, "*/*"); err != nil {
 		return 0, err
 	}
-	_, body, err := l.do(c, http.MethodGet, "/metrics", "", nil, "text/plain")
+	_, body, err := l.request(c, http.MethodGet, "/metrics", "", nil, "text/plain")
 	if err != nil {
 		return 0, err
 	}

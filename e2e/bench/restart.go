@@ -40,7 +40,7 @@ func restarted(l *load, bin, data string) error {
 // filled creates the data.
 func (b *bench) filled(like *load, data string) error {
 	socket := filepath.Join(b.dir, "etcd.sock")
-	l, api, err := b.ours(like, "filled", "--embedded-etcd-listen-client-url=unix://"+socket)
+	l, api, err := b.startAPIServer(like, "filled", "--embedded-etcd-listen-client-url=unix://"+socket)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (b *bench) restart(like *load, data string) error {
 	if err := copied(data, again); err != nil {
 		return err
 	}
-	l, api, err := b.ours(like, "again")
+	l, api, err := b.startAPIServer(like, "again")
 	if err != nil {
 		return err
 	}

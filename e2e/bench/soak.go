@@ -36,7 +36,7 @@ func soak(l *load, bin, plots string) error {
 		return err
 	}
 	defer b.close()
-	ours, api, err := b.ours(l, "soak")
+	ours, api, err := b.startAPIServer(l, "soak")
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 }
 
 func (l *load) sample(c *http.Client) (s sample, err error) {
-	code, body, err := l.do(c, "GET", "/metrics", "", nil, "*/*")
+	code, body, err := l.request(c, "GET", "/metrics", "", nil, "*/*")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("metrics: %d", code)
 	}

@@ -38,7 +38,7 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 	var mu sync.Mutex
 	var lat []float64
 	stop := make(chan struct{})
-	_, body, err := l.do(c, "GET", of.list+"?limit=1", "", nil, "application/json")
+	_, body, err := l.request(c, "GET", of.list+"?limit=1", "", nil, "application/json")
 	check(err)
 	var list struct {
 		Metadata struct{ ResourceVersion string } `json:"metadata"`
@@ -133,7 +133,7 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 		go func() {
 			defer wg.Done()
 			body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
-			code, _, err := l.do(c, "PATCH", of.at(k), "application/merge-patch+json", body, "application/json")
+			code, _, err := l.request(c, "PATCH", of.at(k), "application/merge-patch+json", body, "application/json")
 			if err != nil || code != 200 {
 				werr.Add(1)
 			}

@@ -119,7 +119,7 @@ func checkAccess(t *testing.T, c *composition) {
 	cli.Run(t, "create", "rolebinding", "readers", "--clusterrole=view", "--serviceaccount=default:reader", "-n", "default")
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "reader", "-n", "default"))
 	as := func(args ...string) harness.Result {
-		return cli.Try(t, "", append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
+		return cli.Execute(t, "", append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
 			"--certificate-authority=" + c.certificate("ca", "serving-ca.crt"), "--token=" + token, "-n", "default"}, args...)...)
 	}
 	harness.Eventually(t, waitTimeout, "a service account to read pods", func() error {

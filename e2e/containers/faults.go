@@ -34,8 +34,8 @@ func pause(service string) fault {
 	}
 }
 
-// cut disconnects services from a network.
-func cut(network string, services ...string) fault {
+// disconnect disconnects services from a network.
+func disconnect(network string, services ...string) fault {
 	return fault{
 		fmt.Sprintf("%s cut from the network %s", strings.Join(services, " and "), network),
 		func(c *composition) {
@@ -92,7 +92,7 @@ func briefFaults() []fault {
 	return []fault{
 		kill("apiserver-1"),
 		pause("etcd-0"),
-		cut("nats", "apiserver-1", "apiserver-2"),
+		disconnect("nats", "apiserver-1", "apiserver-2"),
 	}
 }
 
@@ -100,11 +100,11 @@ func briefFaults() []fault {
 func moreFaults() []fault {
 	return []fault{
 		kill("apiserver-1"),
-		cut("nats", "apiserver-1", "apiserver-2"),
-		cut("etcd", "apiserver-2"),
+		disconnect("nats", "apiserver-1", "apiserver-2"),
+		disconnect("etcd", "apiserver-2"),
 		pause("etcd-0"),
-		cut("suite", "authn-webhook-1", "authz-webhook-1"),
-		cut("suite", "balancer"),
+		disconnect("suite", "authn-webhook-1", "authz-webhook-1"),
+		disconnect("suite", "balancer"),
 	}
 }
 
@@ -113,14 +113,14 @@ func longFaults() (out []fault) {
 	for _, s := range instances() {
 		out = append(out, kill(s), pause(s))
 		for _, n := range networksOf(s) {
-			out = append(out, cut(n, s))
+			out = append(out, disconnect(n, s))
 		}
 	}
 	return append(out,
-		cut("nats", "apiserver-1", "apiserver-2"),
-		cut("nats", "nats-0", "nats-1", "nats-2"),
-		cut("etcd", "etcd-1", "etcd-2"), // no quorum
-		cut("suite", "authn-webhook-1", "authn-webhook-2"),
-		cut("suite", "authz-webhook-1", "authz-webhook-2"),
+		disconnect("nats", "apiserver-1", "apiserver-2"),
+		disconnect("nats", "nats-0", "nats-1", "nats-2"),
+		disconnect("etcd", "etcd-1", "etcd-2"), // no quorum
+		disconnect("suite", "authn-webhook-1", "authn-webhook-2"),
+		disconnect("suite", "authz-webhook-1", "authz-webhook-2"),
 	)
 }

@@ -18,7 +18,7 @@ import (
 // in a virtual machine).
 func needImages(t *testing.T) {
 	t.Helper()
-	if err := makes(); err != nil {
+	if err := imageBuildError(); err != nil {
 		t.Skipf("the Docker Engine cannot build images: %v", err)
 	}
 	if err := images(); err != nil {
@@ -29,8 +29,8 @@ func needImages(t *testing.T) {
 	}
 }
 
-// makes returns why no image can be built, or nil.
-var makes = sync.OnceValue(func() error {
+// imageBuildError returns why no image can be built, or nil.
+var imageBuildError = sync.OnceValue(func() error {
 	dir, err := os.MkdirTemp("", "binnacle-containers-*")
 	if err != nil {
 		return err

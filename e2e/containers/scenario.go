@@ -56,7 +56,7 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	}
 	l.unauthorizedClients = c.startUnauthorizedClients(t.Context())
 	l.traffic = traffic.Start(t.Context(), traffic.Config{
-		Namespaces: namespaces, Seed: seed, Writers: writers, Pace: pace,
+		Namespaces: namespaces, Seed: seed, Writers: writers, Interval: pace,
 		Replicas: []traffic.Replica{c.replica("apiserver-1"), c.replica("apiserver-2")},
 	})
 	t.Cleanup(func() { // before the API servers stop
@@ -65,7 +65,7 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	})
 	l.awaitRecovery("traffic")
 	harness.Eventually(t, waitTimeout, "writes", func() error {
-		if n := len(l.truth().Changes); n < warmUpChanges {
+		if n := len(l.storedChanges().Changes); n < warmUpChanges {
 			return fmt.Errorf("got %d changes, want %d", n, warmUpChanges)
 		}
 		return nil
@@ -73,7 +73,7 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	return l
 }
 
-func (l *load) truth() *history.Truth { return l.recorder.Truth(l.traffic.Started()) }
+func (l *load) storedChanges() *history.ChangeLog { return l.recorder.ChangeLog(l.traffic.Started()) }
 
 // awaitRecovery waits until every client has received all changes up to now.
 func (l *load) awaitRecovery(what string) (revision int64) {
@@ -84,7 +84,7 @@ func (l *load) awaitRecovery(what string) (revision int64) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	harness.Eventually(l.t, waitTimeout, what, func() error { return l.traffic.Behind(l.truth(), revision) })
+	harness.Eventually(l.t, waitTimeout, what, func() error { return l.traffic.Behind(l.storedChanges(), revision) })
 	return revision
 }
 
@@ -98,7 +98,7 @@ func (l *load) inject(f fault, d time.Duration) {
 	<-hold.C
 	f.repair(l.composition)
 	repaired := l.traffic.Elapsed()
-	l.faults = append(l.faults, history.Fault{Name: f.name, Begun: begun, Ended: repaired})
+	l.faults = append(l.faults, history.Fault{Name: f.name, Start: begun, End: repaired})
 	l.awaitRecovery("recovery from: " + f.name)
 	l.t.Logf("%s for %s; all clients were up to date %s after the repair", f.name,
 		(repaired - begun).Round(time.Millisecond), (l.traffic.Elapsed() - repaired).Round(time.Millisecond))
@@ -119,7 +119,7 @@ func (l *load) finish() {
 	if err != nil {
 		l.t.Errorf("invalid responses: %v", err)
 	}
-	h.Truth, h.Settled, h.Faults = l.truth(), settled, l.faults
+	h.ChangeLog, h.SettledRevision, h.Faults = l.storedChanges(), settled, l.faults
 	for _, v := range check.All(h) {
 		l.t.Errorf("%v", v)
 	}

@@ -99,8 +99,8 @@ func (s *Server) webhookKubeconfig(addr string) string {
 	return path
 }
 
-// Trust makes the service accept calls of s although it uses another server. Call it before Start.
-func (a *Authority) Trust(s *Server) {
+// AllowServer makes the service accept calls of s although it uses another server. Call it before Start.
+func (a *Authority) AllowServer(s *Server) {
 	a.t.Helper()
 	serving := s.PKI.Serving(a.name)
 	a.args = append(a.args, "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile, "--client-ca-file="+s.PKI.CA)

@@ -37,8 +37,8 @@ func CLIOf(t testing.TB, kubeconfig string) *CLI {
 	return &CLI{path: Binary(t, Kubectl), kubeconfig: kubeconfig, home: t.TempDir()}
 }
 
-// In returns a copy that uses a namespace.
-func (c *CLI) In(namespace string) *CLI {
+// WithNamespace returns a copy that uses a namespace.
+func (c *CLI) WithNamespace(namespace string) *CLI {
 	d := *c
 	d.namespace = namespace
 	return &d
@@ -63,8 +63,8 @@ func (c *CLI) Command(ctx context.Context, stdin string, args ...string) *exec.C
 	return cmd
 }
 
-// Try runs kubectl with stdin and returns its output and error.
-func (c *CLI) Try(t testing.TB, stdin string, args ...string) Result {
+// Execute runs kubectl with stdin and returns its output and error.
+func (c *CLI) Execute(t testing.TB, stdin string, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), kubectlTimeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (c *CLI) Run(t testing.TB, args ...string) string {
 // RunWith is Run with standard input.
 func (c *CLI) RunWith(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
-	r := c.Try(t, stdin, args...)
+	r := c.Execute(t, stdin, args...)
 	if r.Err != nil {
 		t.Fatalf("kubectl %s: %v\n%s%s", strings.Join(args, " "), r.Err, r.Stdout, r.Stderr)
 	}

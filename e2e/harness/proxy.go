@@ -132,8 +132,8 @@ func (p *Proxy) serve(client net.Conn) {
 	responses.Wait()
 }
 
-// To changes the targets of new connections.
-func (p *Proxy) To(targets ...string) {
+// SetTargets changes the targets of new connections.
+func (p *Proxy) SetTargets(targets ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.targets = targets

@@ -99,7 +99,7 @@ func TestHostileClients(t *testing.T) {
 	after, _ := x.heap()
 	peak, _ := x.metric("process_resident_memory_bytes", "")
 	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99, busy.P99, worst.P99, by)
-	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.sent.Load())
+	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.requestCount.Load())
 }
 
 // during runs an attack for d and returns the latencies of the probe client.

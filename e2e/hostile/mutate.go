@@ -216,7 +216,7 @@ func malformedRequests() attack {
 		lines := []string{"GET / HTTP/1.1", "GET /api/v1/pods HTTP/9.9", "POST /api HTTP/1.1", "\x00\x01", "Host: a", "Host: b", "Content-Length: -1", "Content-Length: 5",
 			"Transfer-Encoding: chunked", "Upgrade: websocket", "Connection: upgrade", "Expect: 100-continue", "ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
 		for range 30 {
-			x.sent.Add(1)
+			x.requestCount.Add(1)
 			if _, err := fmt.Fprintf(conn, "%s\r\n", pick(r, lines...)); err != nil {
 				return
 			}

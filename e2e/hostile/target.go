@@ -30,9 +30,9 @@ type target struct {
 	rand      *rand.Rand
 	long      bool
 
-	mu     sync.Mutex
-	failed map[string]int // responses with code 500, by request
-	sent   atomic.Int64
+	mu           sync.Mutex
+	failed       map[string]int // responses with code 500, by request
+	requestCount atomic.Int64
 	// dialing bounds the number of concurrent handshakes.
 	dialing chan struct{}
 	// counted is the number of responses with code 500 that are accounted for.
@@ -123,7 +123,7 @@ func (x *target) dialTCP(ctx context.Context) (net.Conn, error) {
 
 // attempt sends a request and reads as much of the response as arrives before the context ends.
 func (x *target) attempt(ctx context.Context, c *http.Client, req *http.Request) (code int) {
-	x.sent.Add(1)
+	x.requestCount.Add(1)
 	resp, err := c.Do(req.WithContext(ctx))
 	if err != nil {
 		return 0

@@ -11,17 +11,17 @@ import (
 
 // difference is a difference between two documents.
 type difference struct {
-	// what is "new" if only our document has the value, "gone" if only Kubernetes' has it, or
+	// kind is "new" if only our document has the value, "gone" if only Kubernetes' has it, or
 	// "changed".
-	what string
+	kind string
 	// path is the path of the value: keys separated by dots. Elements of parameter lists are named.
-	path string
-	ours any
-	want any
+	path     string
+	actual   any
+	expected any
 }
 
 func (d difference) String() string {
-	return fmt.Sprintf("%s is %s: got %s, want %s", d.path, d.what, short(d.ours), short(d.want))
+	return fmt.Sprintf("%s is %s: got %s, want %s", d.path, d.kind, short(d.actual), short(d.expected))
 }
 
 func short(v any) string {
@@ -78,13 +78,13 @@ func named(v any) any {
 	return out
 }
 
-// known is an accepted difference: its kind, a part and a suffix of its path, and the reason.
-type known struct{ what, part, end, why string }
+// knownDifference is an accepted difference: its kind, a part and a suffix of its path, and the reason.
+type knownDifference struct{ kind, part, end, reason string }
 
 // explain returns the index of the entry that accepts a difference, or -1.
-func explain(list []known, document string, d difference) int {
+func explain(list []knownDifference, document string, d difference) int {
 	at := document + d.path
-	return slices.IndexFunc(list, func(k known) bool {
-		return k.what == d.what && strings.Contains(at, k.part) && strings.HasSuffix(at, k.end)
+	return slices.IndexFunc(list, func(k knownDifference) bool {
+		return k.kind == d.kind && strings.Contains(at, k.part) && strings.HasSuffix(at, k.end)
 	})
 }

@@ -42,7 +42,7 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	}
 	for _, at := range slices.Sorted(maps.Keys(want)) {
 		if _, ok := index.Paths[at]; !ok {
-			check(at, difference{what: "gone"})
+			check(at, difference{kind: "gone"})
 			continue
 		}
 		var theirs, ours any
@@ -58,12 +58,12 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	}
 	for at := range index.Paths {
 		if _, isVersion := strings.CutPrefix(at, "apis/"); isVersion && strings.Count(at, "/") == 2 && want[at] == nil {
-			check(at, difference{what: "new"})
+			check(at, difference{kind: "new"})
 		}
 	}
 	for i, k := range list {
 		if !used[i] {
-			t.Errorf("known difference not found: %s at %s … %s", k.what, k.part, k.end)
+			t.Errorf("known difference not found: %s at %s … %s", k.kind, k.part, k.end)
 		}
 	}
 }

@@ -74,12 +74,12 @@ type Extension struct {
 func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
 	t.Helper()
 	e := &Extension{}
-	e.Port = e.At(t, cert)
+	e.Port = e.ListenWith(t, cert)
 	return e
 }
 
-// At makes the server listen on another port with another certificate.
-func (e *Extension) At(t testing.TB, cert tls.Certificate) (port string) {
+// ListenWith makes the server listen on another port with another certificate.
+func (e *Extension) ListenWith(t testing.TB, cert tls.Certificate) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

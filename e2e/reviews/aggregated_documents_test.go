@@ -58,7 +58,7 @@ func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
 		}
 		var diff []string
 		for i := range all { // one of them must be equal
-			diff = a.same(c.String(), all[i].comparedParts(), c.comparedParts())
+			diff = a.compareValues(c.String(), all[i].comparedParts(), c.comparedParts())
 			if len(diff) == 0 {
 				break
 			}
@@ -91,7 +91,7 @@ func (a *aggregation) document(e *Aggregated) []string {
 			want.Body, body = concerned(e.Client.Path, recorded, got)
 		}
 	}
-	return a.same("body", want.Body, body)
+	return a.compareValues("body", want.Body, body)
 }
 
 // concerned reduces documents to the recorded parts.

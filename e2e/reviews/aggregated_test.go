@@ -62,18 +62,18 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	a := &aggregation{player: playerOf(t, pki, nil, flags), usual: map[string]proxiedAnswer{}}
 	a.ext = StartExtension(t, Certificate(t, pki.ServingFor("ext", "ext.agg.svc")))
 	a.values["<ext>"] = a.ext.Port
-	a.values["<ext-wrong-name>"] = a.ext.At(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
-	a.values["<hook-unknown-ca>"] = a.ext.At(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
-	a.values["<plain>"] = a.ext.At(t, tls.Certificate{})
+	a.values["<ext-wrong-name>"] = a.ext.ListenWith(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
+	a.values["<hook-unknown-ca>"] = a.ext.ListenWith(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
+	a.values["<plain>"] = a.ext.ListenWith(t, tls.Certificate{})
 	a.anonymous = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	t.Cleanup(a.anonymous.CloseIdleConnections)
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	a.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	a.must("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
-	a.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
-	a.must("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
-	a.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
-	_, _, token := a.do(&ClientRequest{Method: "POST", Path: "/api/v1/namespaces/agg/serviceaccounts/s/token", Body: map[string]any{}})
+	a.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	a.mustRequest("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
+	a.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
+	a.mustRequest("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
+	a.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
+	_, _, token := a.sendRequest(&ClientRequest{Method: "POST", Path: "/api/v1/namespaces/agg/serviceaccounts/s/token", Body: map[string]any{}})
 	a.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
 	recorded := loadAggregated(t, "1-registration.json")
 	for _, e := range recorded {
@@ -151,8 +151,8 @@ func (a *aggregation) ports() map[string]string {
 	return out
 }
 
-// same returns the differences between two values, with ports replaced by their recorded names.
-func (a *aggregation) same(at string, want, got any) []string {
+// compareValues returns the differences between two values, with ports replaced by their recorded names.
+func (a *aggregation) compareValues(at string, want, got any) []string {
 	return differences(at, normalized(generic(want), a.ports()), normalized(generic(got), a.ports()))
 }
 
@@ -163,11 +163,11 @@ func (a *aggregation) compare(at string, want *Answer, status int, headers http.
 	}
 	for k, v := range want.Headers {
 		if k != "Transfer-Encoding" { // absent in HTTP/2
-			diff = append(diff, a.same(at+" header "+k, v, headers.Get(k))...)
+			diff = append(diff, a.compareValues(at+" header "+k, v, headers.Get(k))...)
 		}
 	}
 	if want.Body != nil && !(want.Body == "" && body == "") {
-		diff = append(diff, a.same(at+" body", want.Body, body)...)
+		diff = append(diff, a.compareValues(at+" body", want.Body, body)...)
 	}
 	return diff
 }
@@ -182,8 +182,8 @@ func (a *aggregation) register(client *ClientRequest, status any) (name string, 
 	name = body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		_, _, now := a.do(&ClientRequest{Method: "GET", Path: apiServices + "/" + name})
-		diff = a.same("status", status, now.(map[string]any)["status"])
+		_, _, now := a.sendRequest(&ClientRequest{Method: "GET", Path: apiServices + "/" + name})
+		diff = a.compareValues("status", status, now.(map[string]any)["status"])
 		if len(diff) == 0 || time.Now().After(deadline) {
 			return name, diff
 		}
@@ -192,7 +192,7 @@ func (a *aggregation) register(client *ClientRequest, status any) (name string, 
 }
 
 func (a *aggregation) remove(name string) {
-	a.do(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
+	a.sendRequest(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
 }
 
 // TestProxied replays requests that are proxied to an extension server.
@@ -210,7 +210,7 @@ func TestProxied(t *testing.T) {
 			if e.Client.Method == "" {
 				t.Fatal("no recorded request")
 			}
-			for _, d := range append(a.proxied(e), a.asked(e)...) {
+			for _, d := range append(a.proxied(e), a.diffUpstreamRequests(e)...) {
 				t.Error(d)
 			}
 		})
@@ -238,14 +238,14 @@ func (a *aggregation) proxied(e *Aggregated) []string {
 	return a.compare("answer", &want, status, headers, body)
 }
 
-// asked compares the requests of the client that reached the extension server.
-func (a *aggregation) asked(e *Aggregated) (diff []string) {
+// diffUpstreamRequests compares the requests of the client that reached the extension server.
+func (a *aggregation) diffUpstreamRequests(e *Aggregated) (diff []string) {
 	calls := slices.DeleteFunc(a.ext.Calls(), func(c ProxiedCall) bool { return strings.HasSuffix(c.User, "aggregator") })
 	if len(calls) != len(e.Calls) {
 		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), text(calls))}
 	}
 	for i := range calls {
-		diff = append(diff, a.same(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
+		diff = append(diff, a.compareValues(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
 	}
 	return diff
 }
@@ -294,7 +294,7 @@ func (a *aggregation) raw(e *Aggregated) []string {
 		resp.Header.Del("Audit-Id")
 		return map[string]any{"status": resp.StatusCode, "headers": resp.Header, "body": string(body)}
 	}
-	return a.same("answer", comparedParts(want), comparedParts(got))
+	return a.compareValues("answer", comparedParts(want), comparedParts(got))
 }
 
 // availability holds the objects that existed while some exchanges were recorded.
@@ -319,8 +319,8 @@ func (a *aggregation) around(name string) (remove func()) {
 	default:
 		at, body = "/api/v1/namespaces/agg/endpoints", `{"metadata":{"name":"cip"},"subsets":[`+more+`]}`
 	}
-	a.must("POST", at, body)
-	return func() { a.do(&ClientRequest{Method: "DELETE", Path: at + "/cip"}) }
+	a.mustRequest("POST", at, body)
+	return func() { a.sendRequest(&ClientRequest{Method: "DELETE", Path: at + "/cip"}) }
 }
 
 // TestAvailability replays the conditions of APIServices with and without reachable servers.
@@ -405,7 +405,7 @@ func (a *aggregation) shown(e *Aggregated) (diff []string) {
 		_, _, body := a.send(&ClientRequest{Method: "GET", Path: "/apis", Headers: map[string]string{"Accept": accept}}, false)
 		all, _ := body.(map[string]any)[list].([]any)
 		mine := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
-		diff = append(diff, a.same(list, want, mine)...)
+		diff = append(diff, a.compareValues(list, want, mine)...)
 	}
 	of(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
 	of(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })

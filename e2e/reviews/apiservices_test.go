@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// listed is the recorded part of an APIService in a list.
-type listed struct {
+// listedAPIService is the recorded part of an APIService in a list.
+type listedAPIService struct {
 	Name            string            `json:"name"`
 	Labels          map[string]string `json:"labels"`
 	GroupPriority   int               `json:"groupPriorityMinimum"`
@@ -25,7 +25,7 @@ func TestAPIServiceObjects(t *testing.T) {
 	a := newAggregation(t, true)
 	var recorded []struct {
 		Exchange
-		Items []listed `json:"items"`
+		Items []listedAPIService `json:"items"`
 	}
 	if err := load("testdata/aggregation/4-apiservice-objects.json", &recorded); err != nil {
 		t.Fatal(err)
@@ -36,12 +36,12 @@ func TestAPIServiceObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := strings.NewReplacer("591 bytes", fmt.Sprintf("%d bytes", len(ca)))
-	a.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"gads.ex.test"},"spec":{"group":"ex.test","scope":"Cluster","names":{"plural":"gads","kind":"Gad"},"versions":[
+	a.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"gads.ex.test"},"spec":{"group":"ex.test","scope":"Cluster","names":{"plural":"gads","kind":"Gad"},"versions":[
 		{"name":"v2alpha1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	for _, e := range recorded {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Items != nil {
-				for _, d := range a.same("items", e.Items, a.listed()) {
+				for _, d := range a.compareValues("items", e.Items, a.listed()) {
 					t.Error(d)
 				}
 				return
@@ -80,7 +80,7 @@ func TestAPIServiceObjects(t *testing.T) {
 }
 
 // listed returns a list in the recorder's form, without the APIServices of this test's definitions.
-func (a *aggregation) listed() (out []listed) {
+func (a *aggregation) listed() (out []listedAPIService) {
 	a.t.Helper()
 	_, _, body := a.send(&ClientRequest{Method: "GET", Path: apiServices}, false)
 	b, err := json.Marshal(body)
@@ -109,7 +109,7 @@ func (a *aggregation) listed() (out []listed) {
 		if strings.HasSuffix(i.Metadata.Name, ".ex.test") {
 			continue
 		}
-		l := listed{Name: i.Metadata.Name, Labels: i.Metadata.Labels, GroupPriority: i.Spec.GroupPriority, VersionPriority: i.Spec.VersionPriority}
+		l := listedAPIService{Name: i.Metadata.Name, Labels: i.Metadata.Labels, GroupPriority: i.Spec.GroupPriority, VersionPriority: i.Spec.VersionPriority}
 		for _, c := range i.Status.Conditions {
 			l.Condition = append(l.Condition, [4]string{c.Type, c.Status, c.Reason, c.Message})
 		}

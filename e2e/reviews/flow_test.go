@@ -47,15 +47,15 @@ func TestClassification(t *testing.T) {
 	p := newPlayer(t, nil)
 	names := map[string]string{"": ""}
 	for _, kind := range []string{"flowschemas", "prioritylevelconfigurations"} {
-		_, _, list := p.do(&ClientRequest{Method: "GET", Path: "/apis/flowcontrol.apiserver.k8s.io/v1/" + kind})
+		_, _, list := p.sendRequest(&ClientRequest{Method: "GET", Path: "/apis/flowcontrol.apiserver.k8s.io/v1/" + kind})
 		for _, item := range list.(map[string]any)["items"].([]any) {
 			meta := item.(map[string]any)["metadata"].(map[string]any)
 			names[meta["uid"].(string)] = meta["name"].(string)
 		}
 	}
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
 	for _, row := range recorded.Rows {
-		p.client = p.as(row.User)
+		p.client = p.clientFor(row.User)
 		r := &ClientRequest{Method: row.Method, Path: row.Path, Body: map[string]any{}, Headers: map[string]string{}}
 		switch row.Method {
 		case http.MethodGet:
@@ -74,7 +74,7 @@ func TestClassification(t *testing.T) {
 		case row.User == "bad token":
 			r.User = "token:none"
 		}
-		_, h, _ := p.do(r)
+		_, h, _ := p.sendRequest(r)
 		schema, level := names[h.Get("X-Kubernetes-Pf-Flowschema-Uid")], names[h.Get("X-Kubernetes-Pf-Prioritylevel-Uid")]
 		if schema != row.FlowSchema || level != row.PriorityLevel {
 			t.Errorf("%s %s as %s: got flow schema %q and level %q, want %q and %q", row.Method, row.Path, row.User, schema, level, row.FlowSchema, row.PriorityLevel)
@@ -82,9 +82,9 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// as returns a client with the certificate of a recorded user, or of the administrator who
+// clientFor returns a client with the certificate of a recorded user, or of the administrator who
 // impersonates it.
-func (p *player) as(user string) *http.Client {
+func (p *player) clientFor(user string) *http.Client {
 	config := &tls.Config{InsecureSkipVerify: true}
 	names := recordedUsers[user]
 	switch {
@@ -104,7 +104,7 @@ func (p *player) as(user string) *http.Client {
 func TestFlowObjects(t *testing.T) {
 	t.Parallel()
 	p := newPlayer(t, nil)
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
 	for _, file := range []string{"validation.json", "repaired.json"} {
 		exchanges, err := Load(filepath.Join("testdata", "flow", file))
 		if err != nil {
@@ -112,13 +112,13 @@ func TestFlowObjects(t *testing.T) {
 		}
 		for i, e := range exchanges {
 			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
-			diff := p.plain(e)
+			diff := p.diffExchange(e)
 			if strings.Contains(e.Name, "s later") {
-				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.plain(e) {
+				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.diffExchange(e) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}
-			why := known[name]
+			why := knownDifferences[name]
 			switch {
 			case why == "" && len(diff) > 0:
 				t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))

@@ -1,7 +1,7 @@
 package reviews
 
-// known are the exchanges that differ from the recorded ones, with the reason.
-var known = map[string]string{
+// knownDifferences are the exchanges that differ from the recorded ones, with the reason.
+var knownDifferences = map[string]string{
 	"2-subresources-and-connect 20 pod delete again, grace 0":                        "a grace period that is shortened to zero waits for the kubelet and calls the webhook once",
 	"5-answers 14 refused, code 999":                                                 "999 is not an HTTP status code: the server returns 400, as for other invalid codes",
 	"4-order-and-reinvocation 7 two validating webhooks refuse":                      "the first denial in the order of the webhooks is returned, not the first response",

@@ -29,16 +29,16 @@ func TestPlugins(t *testing.T) {
 	for i, e := range exchanges {
 		name := fmt.Sprintf("%d %s", i+1, e.Name)
 		for _, s := range e.Setup {
-			if status, _, got := p.do(&s); status >= http.StatusMultipleChoices {
+			if status, _, got := p.sendRequest(&s); status >= http.StatusMultipleChoices {
 				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, text(got))
 			}
 		}
 		if strings.HasPrefix(e.Name, "EventRateLimit") {
 			continue
 		}
-		diff := p.plain(e)
+		diff := p.diffExchange(e)
 		for _, a := range e.After {
-			diff = append(diff, p.plain(&a)...)
+			diff = append(diff, p.diffExchange(&a)...)
 		}
 		why := pluginsKnown[name]
 		switch {
@@ -76,13 +76,13 @@ func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[st
 	return exchanges[1:], files, []string{"--enable-admission-plugins=" + strings.Join(first[0].Enabled, ",")}
 }
 
-// plain replays one exchange and returns the differences.
-func (p *player) plain(e *Exchange) (diff []string) {
+// diffExchange replays one exchange and returns the differences.
+func (p *player) diffExchange(e *Exchange) (diff []string) {
 	request := *e.Client
 	values := map[string]string{"<PEM>": p.pem}
 	request.Body = fill(request.Body, values)
 	p.hooks.Play(e.Calls)
-	status, headers, body := p.do(&request)
+	status, headers, body := p.sendRequest(&request)
 	if len(e.Calls) > 0 {
 		calls := p.hooks.Calls()
 		if len(calls) != len(e.Calls) {

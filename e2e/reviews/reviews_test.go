@@ -81,18 +81,18 @@ func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []s
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(t, server.Admin)}},
 	}}
 	t.Cleanup(p.client.CloseIdleConnections)
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"w","labels":{"hooks":"on"}}}`)
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"plain"}}`)
-	p.must("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
-	p.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
-	p.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	p.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"w","labels":{"hooks":"on"}}}`)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"plain"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
+	p.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
 	return p
 }
 
-// before lists the objects that the recorder created before each file.
-var before = map[string][]string{
+// prerequisites lists the objects that the recorder created before each file.
+var prerequisites = map[string][]string{
 	"1-operations.json": {
 		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"db","labels":{"z":"1"}},"data":{"k":"v"}}`,
 		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"dc","labels":{"z":"1"}},"data":{"k":"v"}}`,
@@ -129,15 +129,15 @@ var leftovers = []string{
 	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids", "/api/v1/namespaces/w/events",
 }
 
-func (p *player) must(method, path, body string) {
+func (p *player) mustRequest(method, path, body string) {
 	p.t.Helper()
-	status, _, got := p.do(&ClientRequest{Method: method, Path: path, Body: json.RawMessage(body)})
+	status, _, got := p.sendRequest(&ClientRequest{Method: method, Path: path, Body: json.RawMessage(body)})
 	if status >= 300 {
 		p.t.Fatalf("%s %s: %d %s", method, path, status, text(got))
 	}
 }
 
-func (p *player) do(c *ClientRequest) (int, http.Header, any) {
+func (p *player) sendRequest(c *ClientRequest) (int, http.Header, any) {
 	p.t.Helper()
 	var body io.Reader
 	if c.Body != nil {
@@ -195,7 +195,7 @@ func (p *player) configure(all []map[string]any) (remove func()) {
 	for _, c := range all {
 		path := group + collections[c["kind"].(string)]
 		filled := fill(generic(c), p.values).(map[string]any)
-		status, _, got := p.do(&ClientRequest{Method: "POST", Path: path, Body: filled})
+		status, _, got := p.sendRequest(&ClientRequest{Method: "POST", Path: path, Body: filled})
 		if status != 201 {
 			p.t.Errorf("configure: %d %s, want 201", status, text(got))
 			continue
@@ -204,7 +204,7 @@ func (p *player) configure(all []map[string]any) (remove func()) {
 	}
 	return func() {
 		for _, path := range paths {
-			p.do(&ClientRequest{Method: "DELETE", Path: path})
+			p.sendRequest(&ClientRequest{Method: "DELETE", Path: path})
 		}
 	}
 }
@@ -217,11 +217,11 @@ func (p *player) play(file string) map[string][]string {
 		p.t.Fatal(err)
 	}
 	for _, path := range leftovers {
-		p.do(&ClientRequest{Method: "DELETE", Path: path})
+		p.sendRequest(&ClientRequest{Method: "DELETE", Path: path})
 	}
-	for _, b := range before[file] {
+	for _, b := range prerequisites[file] {
 		path, body, _ := strings.Cut(b, " ")
-		p.must("POST", path, body)
+		p.mustRequest("POST", path, body)
 	}
 	out := map[string][]string{}
 	for i, e := range exchanges {
@@ -244,7 +244,7 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 		for _, sub := range []string{"/status", "/finalize"} {
 			path = strings.TrimSuffix(path, sub)
 		}
-		_, _, live := p.do(&ClientRequest{Method: "GET", Path: path})
+		_, _, live := p.sendRequest(&ClientRequest{Method: "GET", Path: path})
 		values := map[string]string{}
 		bind(request.Body, live, values)
 		if strings.Contains(e.Name, "old resourceVersion") {
@@ -255,9 +255,9 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 	request.Body = fill(request.Body, p.values)
 	// A consistent read waits for the watch cache. Otherwise a write could start from an outdated
 	// object, be retried and call the webhook again.
-	p.do(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
+	p.sendRequest(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
 	p.hooks.Play(e.Webhooks)
-	status, headers, body := p.do(&request)
+	status, headers, body := p.sendRequest(&request)
 	ports := map[string]string{"<base64>": p.values["<base64>"], "<dir>": p.values["<dir>"]}
 	for name, port := range p.values {
 		if name != "<base64>" && name != "<dir>" {
@@ -292,7 +292,7 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 	}
 	if strings.HasPrefix(request.Path, group) && status == http.StatusCreated {
 		name := body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
-		p.do(&ClientRequest{Method: "DELETE", Path: request.Path + "/" + name})
+		p.sendRequest(&ClientRequest{Method: "DELETE", Path: request.Path + "/" + name})
 	}
 	for k, want := range e.Answer.Headers {
 		if k == "Transfer-Encoding" {
@@ -344,7 +344,7 @@ func report(t *testing.T, played map[string][]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(played)) {
 		diff := played[name]
-		why := known[name]
+		why := knownDifferences[name]
 		switch {
 		case why == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))

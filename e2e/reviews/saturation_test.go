@@ -64,7 +64,7 @@ func newGate(t *testing.T, p *player) *gate {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{Certificate(t, p.server.PKI.Serving("gate"))}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	p.must("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
+	p.mustRequest("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
 		"clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":30,
 		"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]}]}]}`,
 		strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", p.values["<base64>"]))
@@ -93,15 +93,15 @@ func (p *player) create(user, prefix string, n int) <-chan creation {
 			if user != "admin" {
 				r.User = "token:t-" + user
 			}
-			status, header, body := p.do(r)
+			status, header, body := p.sendRequest(r)
 			out <- creation{status, header, body}
 		}()
 	}
 	return out
 }
 
-// take waits for n responses.
-func take(t *testing.T, from <-chan creation, n int) (out []creation) {
+// receive waits for n responses.
+func receive(t *testing.T, from <-chan creation, n int) (out []creation) {
 	t.Helper()
 	for range n {
 		select {
@@ -126,7 +126,7 @@ func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names 
 	}) bool {
 		return a.Status == http.StatusCreated
 	})
-	for i, c := range take(p.t, answers, len(rejected)) {
+	for i, c := range receive(p.t, answers, len(rejected)) {
 		want := rejected[i]
 		if c.status != want.Status || c.body != want.Body {
 			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
@@ -145,7 +145,7 @@ func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names 
 	}
 	rest := len(recorded.Answers) - len(rejected)
 	g.open(user, rest)
-	for _, c := range take(p.t, answers, rest) {
+	for _, c := range receive(p.t, answers, rest) {
 		if c.status != http.StatusCreated {
 			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, c.status, c.body)
 		}
@@ -194,7 +194,7 @@ func TestSaturation(t *testing.T) {
 		look("level tiny saturated")
 		for _, name := range []string{"GET of the same user", "/healthz of the same user"} {
 			e := find(name)
-			status, header, body := p.do(e.Client)
+			status, header, body := p.sendRequest(e.Client)
 			if text(status) != text(e.Answer.Status) || body != e.Answer.Body || (header.Get("Retry-After") == "") != (e.Answer.Headers["Retry-After"] == nil) {
 				t.Errorf("%s: got %d %v %v", name, status, header, body)
 			}
@@ -202,7 +202,7 @@ func TestSaturation(t *testing.T) {
 	})
 	p.saturated(g, find("9 creates"), "alice", "queued", names, func() { look("level tinyq saturated") })
 	zero := find("zero shares")
-	if status, _, body := p.do(zero.Client); text(status) != text(zero.Answer.Status) || len(differences("", generic(zero.Answer.Body), body)) > 0 {
+	if status, _, body := p.sendRequest(zero.Client); text(status) != text(zero.Answer.Status) || len(differences("", generic(zero.Answer.Body), body)) > 0 {
 		t.Errorf("%s: %d %v", zero.Name, status, body)
 	}
 	p.saturated(g, find("creates of 20 s"), "alice", "late", names, nil)
@@ -214,21 +214,21 @@ func TestSaturation(t *testing.T) {
 func (p *player) saturable() map[string]string {
 	p.t.Helper()
 	names := map[string]string{}
-	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
-	p.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/sat/rolebindings", `{"metadata":{"name":"sat"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"bob"},{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"alice"}]}`)
+	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
+	p.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/sat/rolebindings", `{"metadata":{"name":"sat"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"bob"},{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"alice"}]}`)
 	for level, limited := range map[string]string{
 		"tiny":  `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
 		"tinyq": `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Queue","queuing":{"queues":1,"handSize":1,"queueLengthLimit":2}}`,
 		"zero":  `"nominalConcurrencyShares":0,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
 	} {
-		p.must("POST", flowAPI+"prioritylevelconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{%s}}}`, level, limited))
-		_, _, made := p.do(&ClientRequest{Method: "GET", Path: flowAPI + "prioritylevelconfigurations/" + level})
+		p.mustRequest("POST", flowAPI+"prioritylevelconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{%s}}}`, level, limited))
+		_, _, made := p.sendRequest(&ClientRequest{Method: "GET", Path: flowAPI + "prioritylevelconfigurations/" + level})
 		names["<"+level+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
 	}
 	for schema, of := range map[string][2]string{"bob-tiny": {"tiny", "bob"}, "alice-q": {"tinyq", "alice"}, "cadmin-zero": {"zero", "cadmin"}} {
-		p.must("POST", flowAPI+"flowschemas", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"priorityLevelConfiguration":{"name":%q},"matchingPrecedence":100,"rules":[{"subjects":[{"kind":"User","user":{"name":%q}}],
+		p.mustRequest("POST", flowAPI+"flowschemas", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"priorityLevelConfiguration":{"name":%q},"matchingPrecedence":100,"rules":[{"subjects":[{"kind":"User","user":{"name":%q}}],
 			"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`, schema, of[0], of[1]))
-		_, _, made := p.do(&ClientRequest{Method: "GET", Path: flowAPI + "flowschemas/" + schema})
+		_, _, made := p.sendRequest(&ClientRequest{Method: "GET", Path: flowAPI + "flowschemas/" + schema})
 		names["<"+schema+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
 	}
 	return names
@@ -245,7 +245,7 @@ var (
 func (p *player) page(want page) {
 	p.t.Helper()
 	path := want.Path
-	status, _, body := p.do(&ClientRequest{Method: "GET", Path: path})
+	status, _, body := p.sendRequest(&ClientRequest{Method: "GET", Path: path})
 	if status != want.Status {
 		p.t.Errorf("%s: %d %v, want %v", want.Name, status, body, want.Status)
 		return
@@ -351,7 +351,7 @@ func TestSimpleLimits(t *testing.T) {
 		p.saturated(g, recorded[2], "admin", "min", nil, nil)
 	})
 	for _, e := range recorded[3:] {
-		status, header, body := p.do(e.Client)
+		status, header, body := p.sendRequest(e.Client)
 		if text(status) != text(e.Answer.Status) {
 			t.Errorf("%s: %d %v", e.Name, status, body)
 		}

@@ -98,7 +98,7 @@ func cutAfter(ahead time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
 		repair := jump(ahead)(c, r)
-		join := c.cut(harness.Stall, slices.Concat(r.toNATS, r.toEtcd)...)
+		join := c.setTraffic(harness.Stall, slices.Concat(r.toNATS, r.toEtcd)...)
 		return func() {
 			join()
 			repair()

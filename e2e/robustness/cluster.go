@@ -268,8 +268,8 @@ func (r *replica) metrics() (map[string]float64, error) {
 	return m, nil
 }
 
-// heaps returns the heap sizes of the replicas after a garbage collection.
-func (c *Cluster) heaps() (out []float64) {
+// heapSizes returns the heap sizes of the replicas after a garbage collection.
+func (c *Cluster) heapSizes() (out []float64) {
 	c.t.Helper()
 	for i, r := range c.replicas {
 		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)

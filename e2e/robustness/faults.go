@@ -12,21 +12,21 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// fault is a kind of failure. damage causes it and returns its repair. held says how long the fault
+// fault is a kind of failure. inject causes it and returns its repair. duration is how long the fault
 // lasts at least.
 type fault struct {
-	name   string
-	damage func(*Cluster) (repair func())
-	held   hold
+	name     string
+	inject   func(*Cluster) (repair func())
+	duration faultDuration
 }
 
-// hold says how long a fault lasts.
-type hold int
+// faultDuration says how long a fault lasts.
+type faultDuration int
 
 // A fault is brief, lasts until another replica publishes, or lasts until a replica detects that it
 // misses changes from NATS.
 const (
-	brief hold = iota
+	brief faultDuration = iota
 	untilTakeover
 	untilNoticed
 )
@@ -56,9 +56,9 @@ func (c *Cluster) terminate(r *replica) func() {
 	return r.Start
 }
 
-// cut changes the traffic of links. The repair randomly closes or keeps the connections that were
+// setTraffic changes the traffic of links. The repair randomly closes or keeps the connections that were
 // held back.
-func (c *Cluster) cut(how harness.Traffic, links ...*harness.Proxy) func() {
+func (c *Cluster) setTraffic(how harness.Traffic, links ...*harness.Proxy) func() {
 	for _, l := range links {
 		l.Set(how)
 	}
@@ -115,11 +115,11 @@ func killReplica(_ *Cluster, r *replica) func()   { return kill(r) }
 func freezeReplica(_ *Cluster, r *replica) func() { return freeze(r) }
 
 func fromNATS(how harness.Traffic) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() { return c.cut(how, r.toNATS...) }
+	return func(c *Cluster, r *replica) func() { return c.setTraffic(how, r.toNATS...) }
 }
 
 func fromEtcd(how harness.Traffic) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() { return c.cut(how, r.toEtcd...) }
+	return func(c *Cluster, r *replica) func() { return c.setTraffic(how, r.toEtcd...) }
 }
 
 // replicaFaults are faults of the replicas.
@@ -198,7 +198,7 @@ func etcdFaults() []fault {
 		{"history compacted", func(c *Cluster) func() { c.compact(); return func() {} }, brief},
 		{"history compacted while a replica is disconnected", compactBehind, brief},
 		{"history compacted when etcd restarts", compactAtRestart, brief},
-		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.cut(harness.Lose, c.links()...) }, brief},
+		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.setTraffic(harness.Lose, c.links()...) }, brief},
 	}
 }
 
@@ -235,7 +235,7 @@ func freezeEtcd(c *Cluster) func() {
 // compactBehind disconnects a replica and compacts the history before it reconnects.
 func compactBehind(c *Cluster) func() {
 	_, other := c.roles()
-	repair := c.cut(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
+	repair := c.setTraffic(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
 	return func() {
 		c.compact()
 		repair()

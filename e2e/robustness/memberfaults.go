@@ -107,7 +107,7 @@ func replaceMember(c *Cluster) func() {
 	}
 	c.client.SetEndpoints(endpoints...)
 	for _, r := range c.replicas {
-		r.toEtcd[i].To(address(next.Endpoint))
+		r.toEtcd[i].SetTargets(address(next.Endpoint))
 		r.toEtcd[i].Reset()
 	}
 	return func() {}
@@ -119,7 +119,7 @@ func fromSomeMembers(c *Cluster, r *replica) func() {
 	for _, i := range c.rand.Perm(len(r.toEtcd))[1:] {
 		links = append(links, r.toEtcd[i])
 	}
-	return c.cut(harness.Cut, links...)
+	return c.setTraffic(harness.Cut, links...)
 }
 
 func slowDisk(m *member) func() {

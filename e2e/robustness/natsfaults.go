@@ -23,14 +23,14 @@ func splitNATS(c *Cluster) func() {
 			split = c.nats[i%len(c.nats)]
 		}
 	}
-	restore := c.cut(harness.Cut, links...)
+	restore := c.setTraffic(harness.Cut, links...)
 	harness.Eventually(c.t, waitTimeout, "all replicas to follow through one server each", func() error {
 		if _, fallback := c.gaps(); fallback > 0 {
 			return errors.New("some replicas read from etcd")
 		}
 		return nil
 	})
-	join := c.cut(harness.Cut, split.Routes()...)
+	join := c.setTraffic(harness.Cut, split.Routes()...)
 	harness.Eventually(c.t, waitTimeout, "detection of the partition", func() error {
 		if _, fallback := c.gaps(); fallback == 0 {
 			return errors.New("all replicas still follow a publisher")

@@ -141,7 +141,7 @@ func TestLong(t *testing.T) {
 		faults = append(faults, diskFaults()...)
 	}
 	c := StartCluster(t, s, seed(t))
-	heaps := c.heaps()
+	heaps := c.heapSizes()
 	anyTime := func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(2*time.Second)) }
 	for begun := time.Now(); time.Since(begun) < limit; {
 		var steps [][]fault
@@ -158,12 +158,12 @@ func TestLong(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, waitTimeout, "heaps to shrink", func() error {
-		for i, now := range c.heaps() {
+		for i, now := range c.heapSizes() {
 			if now > heaps[i]+heapTolerance {
 				return fmt.Errorf("heap of replica %d: got %.0f MiB, had %.0f MiB before", i, now/(1<<20), heaps[i]/(1<<20))
 			}
 		}
 		return nil
 	})
-	t.Logf("heaps in bytes: %.0f before, %.0f after", heaps, c.heaps())
+	t.Logf("heaps in bytes: %.0f before, %.0f after", heaps, c.heapSizes())
 }

@@ -40,7 +40,7 @@ type scenario struct {
 	unauthorizedClients *unauthorizedClients
 	seed                uint64
 	faults              []history.Fault
-	settled             int64
+	settledRevision     int64
 	checked             bool
 }
 
@@ -80,8 +80,8 @@ func (s *scenario) begin() {
 		}
 		s.namespaces = append(s.namespaces, name)
 	}
-	first := len(s.recorder.Truth(time.Now()).Changes)
-	cfg := traffic.Config{Namespaces: s.namespaces, Seed: s.seed, Writers: writers, Pace: pace}
+	first := len(s.recorder.ChangeLog(time.Now()).Changes)
+	cfg := traffic.Config{Namespaces: s.namespaces, Seed: s.seed, Writers: writers, Interval: pace}
 	for _, r := range s.replicas {
 		cfg.Replicas = append(cfg.Replicas, r.clients)
 	}
@@ -96,7 +96,7 @@ func (s *scenario) begin() {
 	})
 	s.awaitRecovery("traffic")
 	harness.Eventually(s.t, waitTimeout, "writes", func() error {
-		if n := len(s.truth().Changes) - first; n < warmUpChanges {
+		if n := len(s.storedChanges().Changes) - first; n < warmUpChanges {
 			return fmt.Errorf("got %d changes, want %d", n, warmUpChanges)
 		}
 		return nil
@@ -117,17 +117,17 @@ func (s *scenario) inject(d time.Duration, faults []fault) {
 	publisher, _ := s.publisher()
 	gaps, _ := s.gaps()
 	begun := s.traffic.Elapsed()
-	repair := f.damage(s.Cluster)
+	repair := f.inject(s.Cluster)
 	s.awaitEffect(f, publisher, gaps)
 	s.inject(d, faults[1:])
 	repair()
-	s.faults = append(s.faults, history.Fault{Name: f.name, Begun: begun, Ended: s.traffic.Elapsed()})
+	s.faults = append(s.faults, history.Fault{Name: f.name, Start: begun, End: s.traffic.Elapsed()})
 }
 
 // awaitEffect waits for the effect that the fault requires.
 func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
 	s.t.Helper()
-	switch f.held {
+	switch f.duration {
 	case untilTakeover:
 		harness.Eventually(s.t, waitTimeout, "another publisher", func() error {
 			if now, err := s.publisher(); err != nil || now == publisher {
@@ -145,14 +145,16 @@ func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
 	}
 }
 
-// truth returns the changes recorded so far.
-func (s *scenario) truth() *history.Truth { return s.recorder.Truth(s.traffic.Started()) }
+// storedChanges returns the changes recorded so far.
+func (s *scenario) storedChanges() *history.ChangeLog {
+	return s.recorder.ChangeLog(s.traffic.Started())
+}
 
 // awaitRecovery waits until every client has received all changes up to now.
 func (s *scenario) awaitRecovery(what string) (revision int64) {
 	s.t.Helper()
 	revision = s.barrier()
-	harness.Eventually(s.t, waitTimeout, what, func() error { return s.traffic.Behind(s.truth(), revision) })
+	harness.Eventually(s.t, waitTimeout, what, func() error { return s.traffic.Behind(s.storedChanges(), revision) })
 	return revision
 }
 
@@ -172,7 +174,7 @@ func (s *scenario) barrier() int64 {
 func (s *scenario) finish() {
 	s.t.Helper()
 	s.traffic.StopWrites()
-	s.settled = s.awaitRecovery("delivery of the last changes")
+	s.settledRevision = s.awaitRecovery("delivery of the last changes")
 	s.traffic.Stop()
 	s.barrier()
 	rejected, err := s.unauthorizedClients.end()
@@ -193,7 +195,7 @@ func (s *scenario) check(h *history.History) {
 	s.t.Helper()
 	s.checked = true
 	for _, v := range check.All(h) {
-		s.t.Errorf("%v (%s)", v, during(h.Faults, v.At))
+		s.t.Errorf("%v (%s)", v, during(h.Faults, v.Time))
 	}
 }
 
@@ -202,9 +204,9 @@ func during(faults []history.Fault, at time.Duration) string {
 	text := "without a fault"
 	for _, f := range faults {
 		switch {
-		case at >= f.Begun && at <= f.Ended:
+		case at >= f.Start && at <= f.End:
 			return "during: " + f.Name
-		case at > f.Ended:
+		case at > f.End:
 			text = "after: " + f.Name
 		}
 	}
@@ -218,7 +220,7 @@ func (s *scenario) history() *history.History {
 	if err != nil {
 		s.t.Errorf("invalid responses: %v", err)
 	}
-	h.Truth, h.Settled, h.Faults = s.truth(), s.settled, s.faults
+	h.ChangeLog, h.SettledRevision, h.Faults = s.storedChanges(), s.settledRevision, s.faults
 	return h
 }
 
@@ -244,7 +246,7 @@ func summary(h *history.History) string {
 		outcomes[op.Outcome]++
 	}
 	var streams, states, events, bookmarks int
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		streams += len(w.Streams)
 		for _, st := range w.Streams {
 			if st.State != nil {

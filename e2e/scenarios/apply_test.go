@@ -45,7 +45,7 @@ func TestWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cli.Run(t, "create", "namespace", name)
-			test(t, cli.In(name))
+			test(t, cli.WithNamespace(name))
 		})
 	}
 	t.Run("typed", func(t *testing.T) {
@@ -102,17 +102,17 @@ func kubectlMigration(t *testing.T, cli *harness.CLI) {
 
 func kubectlConflicts(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
-	r := cli.Try(t, web("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	r := cli.Execute(t, web("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
 	if r.Err == nil {
 		t.Fatal("got no conflict")
 	}
 	contains(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
 	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
-	if r := cli.Try(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
+	if r := cli.Execute(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
 		t.Error("got no conflict after a forced apply")
 	}
 	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
-	r = cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	r = cli.Execute(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
 	contains(t, "conflict with an update", r.Stderr, `Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
 	contains(t, "managers", managers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
 }
@@ -129,7 +129,7 @@ func kubectlEdit(t *testing.T, cli *harness.CLI) {
 		t.Errorf("after edit: got %q, want \"value-two\"", got)
 	}
 	contains(t, "managers", managers(t, cli, "configmap/e"), "kubectl-edit:Update:")
-	r := editor.Try(t, "", "edit", "configmap", "e")
+	r := editor.Execute(t, "", "edit", "configmap", "e")
 	contains(t, "nothing to edit", r.Stdout+r.Stderr, "Edit cancelled, no changes made")
 }
 
@@ -143,13 +143,13 @@ func kubectlPatch(t *testing.T, cli *harness.CLI) {
 	if got != `s:1 web:1 {"tier":"front"} true 4 4` {
 		t.Errorf("after patch: got %s", got)
 	}
-	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
 		t.Error("a failing test operation was accepted")
 	}
-	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
 		t.Error("a patch of the name was accepted")
 	}
-	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
 		t.Errorf("patch that does not decode: got %s, want r.Err set, r.Stderr with \"patch: Invalid value\"", r.Stderr)
 	}
 	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
@@ -167,13 +167,13 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 		{validate: "ignore"},
 		{validate: "false"},
 	} {
-		r := cli.Try(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
+		r := cli.Execute(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
 		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
 			t.Errorf("--validate=%s: got %v %s", c.validate, r.Err, r.Stderr)
 		}
 	}
 	// Server-side apply rejects unknown fields in any case.
-	if r := cli.Try(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
+	if r := cli.Execute(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
 		t.Errorf("server-side apply: got %s, want r.Err set, r.Stderr with \".spec: field not declared in schema\"", r.Stderr)
 	}
 }
@@ -184,7 +184,7 @@ func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
 		contains(t, what, cli.RunWith(t, stdin, append(args, "--dry-run=server")...), "(server dry run)")
 	}
 	run("apply", web("web:1", "1"), "apply", "--server-side", "-f", "-")
-	if r := cli.Try(t, "", "get", "deployment", "web"); r.Err == nil {
+	if r := cli.Execute(t, "", "get", "deployment", "web"); r.Err == nil {
 		t.Fatal("a dry run created the object")
 	}
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
@@ -196,7 +196,7 @@ func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
 	run("label", "", "label", "deployment", "web", "a=b")
 	run("delete", "", "delete", "deployment", "web")
 	run("delete all", "", "delete", "deployments", "--all")
-	if r := cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
+	if r := cli.Execute(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
 		t.Error("got no conflict in a dry run")
 	}
 	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
@@ -208,7 +208,7 @@ func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
 func kubectlScaled(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	cli.Run(t, "scale", "deployment", "web", "--replicas=3")
-	r := cli.Try(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	r := cli.Execute(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	contains(t, "conflict", r.Stderr, `conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
 	without := strings.Replace(web("web:1", "1"), "  replicas: 1\n", "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
@@ -219,10 +219,10 @@ func kubectlScaled(t *testing.T, cli *harness.CLI) {
 
 func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
-	if r := cli.Try(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
+	if r := cli.Execute(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
 		t.Errorf("diff: got %v %s, want no error, r.Stdout = \"\"", r.Err, r.Stdout)
 	}
-	r := cli.Try(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
+	r := cli.Execute(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
 		t.Error("diff without a change: got an error")
 	}

@@ -115,19 +115,19 @@ func TestRevocation(t *testing.T) {
 	if _, err = core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	at := map[string]*bearers{"the same replica": newBearers(t, one), "the other replica": newBearers(t, other)}
+	at := map[string]*tokenClient{"the same replica": newTokenClient(t, one), "the other replica": newTokenClient(t, other)}
 	for _, r := range revocables() {
 		t.Run(r.name, func(t *testing.T) {
 			token := r.token(t, admin)
 			for where, b := range at {
-				harness.Eventually(t, settle, "acceptance by "+where, func() error { return b.answers(t, token, http.StatusCreated) })
+				harness.Eventually(t, settleTimeout, "acceptance by "+where, func() error { return b.checkStatus(t, token, http.StatusCreated) })
 			}
 			if err := r.revoke(t, admin); err != nil {
 				t.Fatal(err)
 			}
 			acknowledged := time.Now()
 			for where, b := range at {
-				harness.Eventually(t, settle, "rejection by "+where, func() error { return b.answers(t, token, http.StatusUnauthorized) })
+				harness.Eventually(t, settleTimeout, "rejection by "+where, func() error { return b.checkStatus(t, token, http.StatusUnauthorized) })
 				t.Logf("rejected by %s %v after the acknowledgement", where, time.Since(acknowledged).Round(100*time.Microsecond))
 			}
 		})

@@ -28,17 +28,17 @@ import (
 const (
 	// noHang bounds a request that a dead service delays: two tries and a margin.
 	noHang = 20 * time.Second
-	// settle bounds the wait for changes that take effect at once.
-	settle = 20 * time.Second
+	// settleTimeout bounds the wait for changes that take effect at once.
+	settleTimeout = 20 * time.Second
 )
 
-// bearers are clients that authenticate only with a token.
-type bearers struct {
+// tokenClient are clients that authenticate only with a token.
+type tokenClient struct {
 	client *http.Client
 	url    string
 }
 
-func newBearers(t *testing.T, s *harness.Server) *bearers {
+func newTokenClient(t *testing.T, s *harness.Server) *tokenClient {
 	t.Helper()
 	ca, err := os.ReadFile(s.PKI.CA)
 	if err != nil {
@@ -48,11 +48,11 @@ func newBearers(t *testing.T, s *harness.Server) *bearers {
 	roots.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &bearers{client: &http.Client{Transport: transport, Timeout: noHang}, url: s.URL}
+	return &tokenClient{client: &http.Client{Transport: transport, Timeout: noHang}, url: s.URL}
 }
 
 // whoami returns the user of a token.
-func (b *bearers) whoami(ctx context.Context, token string) (code int, user string, err error) {
+func (b *tokenClient) whoami(ctx context.Context, token string) (code int, user string, err error) {
 	body := strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
 	if err != nil {
@@ -76,8 +76,8 @@ func (b *bearers) whoami(ctx context.Context, token string) (code int, user stri
 	return resp.StatusCode, review.Status.UserInfo.Username, err
 }
 
-// answers returns an error unless a request with the token is answered with a code.
-func (b *bearers) answers(t *testing.T, token string, want int) error {
+// checkStatus returns an error unless a request with the token is answered with a code.
+func (b *tokenClient) checkStatus(t *testing.T, token string, want int) error {
 	code, _, err := b.whoami(t.Context(), token)
 	if err == nil && code != want {
 		err = fmt.Errorf("got %d, want %d", code, want)
@@ -111,7 +111,7 @@ type load struct {
 	requests atomic.Int64
 }
 
-func startLoad(t *testing.T, b *bearers, tokens []string) *load {
+func startLoad(t *testing.T, b *tokenClient, tokens []string) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{stop: cancel}
@@ -146,11 +146,11 @@ func (l *load) end() {
 	l.running.Wait()
 }
 
-// goesOn waits until further requests with known tokens have succeeded.
-func (l *load) goesOn(t *testing.T) {
+// requireProgress waits until further requests with known tokens have succeeded.
+func (l *load) requireProgress(t *testing.T) {
 	t.Helper()
 	before := l.requests.Load()
-	harness.Eventually(t, settle, "requests with known tokens", func() error {
+	harness.Eventually(t, settleTimeout, "requests with known tokens", func() error {
 		if n := l.requests.Load() - before; n < 20 {
 			return fmt.Errorf("%d requests", n)
 		}
@@ -165,13 +165,13 @@ func TestTokenService(t *testing.T) {
 	port := harness.FreePort(t)
 	server := harness.StartServer(t, harness.WithTokenService(port))
 	service := server.StartTokenService(port)
-	admin, b := server.Client(), newBearers(t, server)
+	admin, b := server.Client(), newTokenClient(t, server)
 	makeAccount(t, admin, "robot")
 
 	var known []string
 	for range 4 {
 		token := freshToken(t, admin, "robot", nil)
-		harness.Eventually(t, settle, "acceptance of a token", func() error { return b.answers(t, token, http.StatusCreated) })
+		harness.Eventually(t, settleTimeout, "acceptance of a token", func() error { return b.checkStatus(t, token, http.StatusCreated) })
 		known = append(known, token)
 	}
 	l := startLoad(t, b, known)
@@ -182,7 +182,7 @@ func TestTokenService(t *testing.T) {
 			token := freshToken(t, admin, "robot", nil)
 			all.Go(func() {
 				began := time.Now()
-				if err := b.answers(t, token, http.StatusUnauthorized); err != nil {
+				if err := b.checkStatus(t, token, http.StatusUnauthorized); err != nil {
 					t.Errorf("unknown token, after %v: got %v", time.Since(began), err)
 				}
 				t.Logf("rejected after %v", time.Since(began).Round(time.Millisecond))
@@ -193,19 +193,19 @@ func TestTokenService(t *testing.T) {
 	recovers := func(what string) {
 		t.Helper()
 		began, token := time.Now(), freshToken(t, admin, "robot", nil)
-		harness.Eventually(t, settle, what, func() error { return b.answers(t, token, http.StatusCreated) })
+		harness.Eventually(t, settleTimeout, what, func() error { return b.checkStatus(t, token, http.StatusCreated) })
 		t.Logf("%s: new tokens accepted after %v", what, time.Since(began).Round(time.Millisecond))
-		l.goesOn(t)
+		l.requireProgress(t)
 	}
 	service.Kill()
 	rejected(3)
-	l.goesOn(t)
+	l.requireProgress(t)
 	service.Start()
 	recovers("killed and started again")
 
 	service.Pause()
 	rejected(3)
-	l.goesOn(t)
+	l.requireProgress(t)
 	service.Resume()
 	recovers("paused and resumed")
 
@@ -235,12 +235,12 @@ func TestTokenServiceReplicas(t *testing.T) {
 	port := harness.FreePort(t)
 	server := harness.StartServer(t, harness.WithTokenService(port))
 	replicas := []*harness.TokenService{server.StartTokenService(port), server.StartTokenService(port)}
-	admin, b := server.Client(), newBearers(t, server)
+	admin, b := server.Client(), newTokenClient(t, server)
 	makeAccount(t, admin, "robot")
 	known := func(stage string) {
 		t.Helper()
 		for i := range 10 {
-			if err := b.answers(t, freshToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
+			if err := b.checkStatus(t, freshToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
 				t.Errorf("%s, token %d: %v", stage, i, err)
 			}
 		}
@@ -267,15 +267,15 @@ func TestTokenWebhookReplacesAuthnWebhook(t *testing.T) {
 	serving := server.PKI.Serving("token-webhook")
 	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
 		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA, "--cert="+serving.CertFile, "--key="+serving.KeyFile)
-	b := newBearers(t, server)
-	harness.Eventually(t, settle, "acceptance of ada", func() error {
+	b := newTokenClient(t, server)
+	harness.Eventually(t, settleTimeout, "acceptance of ada", func() error {
 		code, user, err := b.whoami(t.Context(), token)
 		if err == nil && (code != http.StatusCreated || user != "ada") {
 			err = fmt.Errorf("%d, %q", code, user)
 		}
 		return err
 	})
-	if err := b.answers(t, "another-token", http.StatusUnauthorized); err != nil {
+	if err := b.checkStatus(t, "another-token", http.StatusUnauthorized); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,7 +25,7 @@ func TestKubectlAuth(t *testing.T) {
 	admin.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--group=dev", "-n", "one")
 	admin.Run(t, "create", "role", "restarts", "--verb=patch", "--resource=deployments.apps", "--resource-name=web", "-n", "one")
 	admin.Run(t, "create", "rolebinding", "restarts", "--role=restarts", "--user=alice", "-n", "one")
-	harness.Eventually(t, patience, "pods", func() error { return alice.Try(t, "", "get", "pods", "-n", "one").Err })
+	harness.Eventually(t, patience, "pods", func() error { return alice.Execute(t, "", "get", "pods", "-n", "one").Err })
 
 	contains(t, "whoami", alice.Run(t, "auth", "whoami"), "alice", "[dev system:authenticated]")
 	for question, yes := range map[string]bool{
@@ -33,7 +33,7 @@ func TestKubectlAuth(t *testing.T) {
 		"patch deployments.apps/web -n one": true, "patch deployments.apps/other -n one": false, "get /version": true, "get /metrics": false,
 		"get secrets -n one": false, "create selfsubjectaccessreviews.authorization.k8s.io": true,
 	} {
-		r := alice.Try(t, "", append([]string{"auth", "can-i"}, strings.Fields(question)...)...)
+		r := alice.Execute(t, "", append([]string{"auth", "can-i"}, strings.Fields(question)...)...)
 		if want := map[bool]string{true: "yes", false: "no"}[yes]; strings.TrimSpace(r.Stdout) != want || (r.Err == nil) != yes {
 			t.Errorf("can-i %s: got %q, %v, want %s", question, r.Stdout, r.Err, want)
 		}
@@ -107,16 +107,16 @@ func TestAccessWebhookReplacesAuthzWebhook(t *testing.T) {
 	example.Start("--address="+address, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+server.PKI.CA, "--rules="+rules)
 	ada, dev := kubectlOf(t, server, "ada"), kubectlOf(t, server, "ben", "dev")
 	harness.Eventually(t, patience, "ada to be allowed to write", func() error {
-		return ada.Try(t, "", "create", "configmap", "c", "-n", "default").Err
+		return ada.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
 	contains(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
-	if r := dev.Try(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
+	if r := dev.Execute(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
 		t.Errorf("delete as ben: got %v %s, want r.Stderr with \"Forbidden\", r.Stderr with \"no rule allows it\"", r.Err, r.Stderr)
 	}
 	// RBAC roles have no effect.
 	admin := harness.NewCLI(t, server)
 	admin.Run(t, "create", "rolebinding", "admins", "--clusterrole=cluster-admin", "--user=mallory", "-n", "default")
-	if r := kubectlOf(t, server, "mallory").Try(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
+	if r := kubectlOf(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
 		t.Errorf("read as mallory: got %v %s, want text with \"Forbidden\"", r.Err, r.Stdout)
 	}
 }

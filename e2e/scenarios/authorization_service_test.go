@@ -60,7 +60,7 @@ func startAccessSuite(t *testing.T) *accessSuite {
 		s.authz[i] = harness.NewAuthority(t, s.server, harness.AuthzWebhook)
 		s.authz[i].Start()
 	}
-	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
+	s.address.SetTargets(s.authz[0].Addr, s.authz[1].Addr)
 	return s
 }
 
@@ -218,14 +218,14 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	awaitDecisions("both resume")
 
 	// One replica hangs. The load balancer detects it, but its connections stay open.
-	s.address.To(s.authz[0].Addr)
+	s.address.SetTargets(s.authz[0].Addr)
 	s.address.Reset()
 	awaitDecisions("a move to the first")
 	s.authz[0].Pause()
-	s.address.To(s.authz[1].Addr)
+	s.address.SetTargets(s.authz[1].Addr)
 	awaitDecisions("the first hangs")
 	s.authz[0].Resume()
-	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
+	s.address.SetTargets(s.authz[0].Addr, s.authz[1].Addr)
 
 	for _, a := range s.authz { // a rolling update
 		if err := a.Stop(); err != nil {
@@ -300,9 +300,9 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 	asking := harness.StartServer(t, shared, harness.WithAccessWebhook(address.Addr))
 	// The webhook uses the replica that does not call it.
 	authority := harness.NewAuthority(t, inProcess, harness.AuthzWebhook)
-	authority.Trust(asking)
+	authority.AllowServer(asking)
 	authority.Start()
-	address.To(authority.Addr)
+	address.SetTargets(authority.Addr)
 	admin := asking.Client()
 	for range 5 {
 		s := &accessSuite{t: t, server: inProcess, admin: admin}

@@ -176,7 +176,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	anonymous := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
 	var r harness.Result
 	harness.Eventually(t, tokenSettle, "anonymous access to cluster-info", func() error {
-		r = anonymous.Try(t, "", username, "get", "--raw="+configMaps+"/cluster-info")
+		r = anonymous.Execute(t, "", username, "get", "--raw="+configMaps+"/cluster-info")
 		if r.Err != nil {
 			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
 		}
@@ -198,7 +198,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
 		t.Errorf("verify the signature: %v", err)
 	}
-	if r := anonymous.Try(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
+	if r := anonymous.Execute(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
 		t.Errorf("anonymous list of ConfigMaps succeeded: %s, want r.Err set", r.Stdout)
 	}
 }

@@ -72,10 +72,10 @@ func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[stri
 	for _, o := range objects {
 		switch o.GetKind() {
 		case "Certificate":
-			c := as[managedCertificate](t, o)
+			c := convert[managedCertificate](t, o)
 			m.certificates[c.Spec.SecretName] = c
 		case "Issuer":
-			m.issuers[o.GetName()] = as[managedIssuer](t, o)
+			m.issuers[o.GetName()] = convert[managedIssuer](t, o)
 		}
 	}
 	secrets := map[string]map[string][]byte{}

@@ -95,7 +95,7 @@ func TestChart(t *testing.T) {
 	cli.Run(t, "create", "namespace", "binnacle")
 	applied := newApplier(t, server)
 	certs, secrets := certificates(t)
-	cli.In("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
+	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
 	all := combinations()
 	for _, c := range all {
 		if _, err := helm(t, "lint", "binnacle", c.values); err != nil {
@@ -199,11 +199,11 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	var template corev1.PodTemplateSpec
 	switch o.GetKind() {
 	case "Deployment":
-		template = as[appsv1.Deployment](t, o).Spec.Template
+		template = convert[appsv1.Deployment](t, o).Spec.Template
 	case "StatefulSet":
-		template = as[appsv1.StatefulSet](t, o).Spec.Template
+		template = convert[appsv1.StatefulSet](t, o).Spec.Template
 	case "CronJob":
-		template = as[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template
+		template = convert[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template
 		template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} // one pod needs none
 	default:
 		return
@@ -254,7 +254,7 @@ func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, ce
 	case v.ConfigMap != nil:
 		for _, o := range all {
 			if o.GetKind() == "ConfigMap" && o.GetName() == v.ConfigMap.Name {
-				out = slices.Collect(maps.Keys(as[corev1.ConfigMap](t, o).Data))
+				out = slices.Collect(maps.Keys(convert[corev1.ConfigMap](t, o).Data))
 			}
 		}
 	case v.Projected != nil:
@@ -279,7 +279,7 @@ func checkIssued(t *testing.T, secret string, all []*unstructured.Unstructured) 
 	}
 }
 
-func as[T any](t *testing.T, o *unstructured.Unstructured) *T {
+func convert[T any](t *testing.T, o *unstructured.Unstructured) *T {
 	t.Helper()
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out); err != nil {

@@ -82,7 +82,7 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, obj := range objectsIn(t, string(own)) {
-				tried += try(t, server, client, kinds, obj, m.name)
+				tried += createAndCompare(t, server, client, kinds, obj, m.name)
 			}
 			for _, folder := range m.examples {
 				// Files of scrape classes contain parts of objects.
@@ -92,7 +92,7 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 					}
 					text, err := os.ReadFile(path)
 					for _, obj := range objectsIn(t, string(text)) {
-						tried += try(t, server, client, kinds, obj, strings.TrimPrefix(path, dir))
+						tried += createAndCompare(t, server, client, kinds, obj, strings.TrimPrefix(path, dir))
 					}
 					return err
 				})
@@ -200,9 +200,9 @@ func objectsIn(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	}
 }
 
-// try applies an object of one of the kinds and checks that invalid variants are rejected. It returns 1, or 0 for
+// createAndCompare applies an object of one of the kinds and checks that invalid variants are rejected. It returns 1, or 0 for
 // objects of other kinds.
-func try(t *testing.T, server *harness.Server, client dynamic.Interface, kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
+func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Interface, kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
 	t.Helper()
 	k, ok := kinds[obj.GroupVersionKind()]
 	if !ok {

@@ -98,12 +98,12 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 		t.Error("the token cleaner can write to etcd")
 	}
 	version := func(url, pair string) error {
-		return answered(strings.TrimPrefix(url, "https://"), credential(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
+		return checkStatusLine(strings.TrimPrefix(url, "https://"), credential(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
 	}
 	if err := version(client, "apiserver/apiserver-etcd-client"); err != nil {
 		t.Error(err)
 	}
-	for identity, pair := range with(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
+	for identity, pair := range withIdentity(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
 		if err := version(client, pair); err == nil {
 			t.Errorf("etcd serves %s, want an error", identity)
 		}
@@ -116,7 +116,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	}
 }
 
-func with(m map[string]string, identity, pair string) map[string]string {
+func withIdentity(m map[string]string, identity, pair string) map[string]string {
 	out := map[string]string{identity: pair}
 	for k, v := range m {
 		out[k] = v
@@ -124,8 +124,8 @@ func with(m map[string]string, identity, pair string) map[string]string {
 	return out
 }
 
-// answered sends a request and checks the first line of the response.
-func answered(address string, c *tls.Config, request, want string) error {
+// checkStatusLine sends a request and checks the first line of the response.
+func checkStatusLine(address string, c *tls.Config, request, want string) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
 		return err
@@ -297,8 +297,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			t.Errorf("%s: got %s %v, want no error, line with \"Permissions Violation\"", command, line, err)
 		}
 	}
-	unauthorized := with(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
-	for identity, pair := range with(unauthorized, "a NATS server", "nats/nats") {
+	unauthorized := withIdentity(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
+	for identity, pair := range withIdentity(unauthorized, "a NATS server", "nats/nats") {
 		if c, err := dialNATS(clients[0], credential(t, certs, "nats-ca", pair), connect); err == nil {
 			c.Close()
 			t.Errorf("NATS accepts %s", identity)

@@ -23,7 +23,7 @@ func TestConsole(t *testing.T) {
 	dir, port := t.TempDir(), harness.FreePorts(t, suiteSize)
 	suite := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	suite.Start("up", "--dir="+dir, "--port="+strconv.Itoa(port))
-	said(t, suite, "all services are ready")
+	waitForOutput(t, suite, "all services are ready")
 	text, err := os.ReadFile(filepath.Join(dir, "console.url"))
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestConsole(t *testing.T) {
 		}
 	}
 	// New rejections appear with their reasons.
-	if r := cli.Try(t, "", "get", "secrets", "--as=mallory"); r.Err == nil {
+	if r := cli.Execute(t, "", "get", "secrets", "--as=mallory"); r.Err == nil {
 		t.Error("mallory can read secrets")
 	}
 	harness.Eventually(t, time.Minute, "the rejection", func() error {

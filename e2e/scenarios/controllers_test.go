@@ -111,7 +111,7 @@ func quotaStatus(t *testing.T, client kubernetes.Interface) {
 func deletionPolicy(t *testing.T, client kubernetes.Interface, cli *harness.CLI, policy, want string) {
 	namespace := "policy-" + policy
 	makeNamespace(t, client, namespace)
-	cli = cli.In(namespace)
+	cli = cli.WithNamespace(namespace)
 	uid := func(name string) string { return cli.Run(t, "get", name, "-o", "jsonpath={.metadata.uid}") }
 	dependent := func(apiVersion, kind, name, ownerVersion, ownerKind, owner, uid string) {
 		cli.RunWith(t, fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s, ownerReferences: [{apiVersion: %s, kind: %s, name: %s, uid: %s, blockOwnerDeletion: true}]}}`,
@@ -139,8 +139,8 @@ func namespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.C
 	if _, err := client.CoreV1().ConfigMaps("doomed").Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	cli.In("doomed").RunWith(t, "{apiVersion: controllers.example.com/v1, kind: Widget, metadata: {name: w}}", "create", "-f", "-")
-	cli.In("doomed").Run(t, "create", "deployment", "d", "--image=i")
+	cli.WithNamespace("doomed").RunWith(t, "{apiVersion: controllers.example.com/v1, kind: Widget, metadata: {name: w}}", "create", "-f", "-")
+	cli.WithNamespace("doomed").Run(t, "create", "deployment", "d", "--image=i")
 	cli.RunWith(t, brokenService, "apply", "-f", "-")
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func namespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.C
 		})
 	})
 	cli.Run(t, "delete", "apiservice", "v1.broken.example.com")
-	cli.In("doomed").Run(t, "patch", "cm", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	cli.WithNamespace("doomed").Run(t, "patch", "cm", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	harness.Eventually(t, controllersSettle, "the end of the namespace", func() error {
 		_, err := client.CoreV1().Namespaces().Get(t.Context(), "doomed", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

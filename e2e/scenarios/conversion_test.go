@@ -34,11 +34,11 @@ type converter struct {
 	t    *testing.T
 	addr string
 
-	mu     sync.Mutex
-	server *http.Server
-	asked  int                                            // number of requests
-	change func(http.ResponseWriter, map[string]any) bool // changes a response; true if it has responded
-	hold   chan struct{}                                  // delays responses until it is closed; may be nil
+	mu       sync.Mutex
+	server   *http.Server
+	requests int                                            // number of requests
+	change   func(http.ResponseWriter, map[string]any) bool // changes a response; true if it has responded
+	hold     chan struct{}                                  // delays responses until it is closed; may be nil
 }
 
 // startConverter returns a webhook that does not serve yet.
@@ -92,7 +92,7 @@ func (c *converter) set(change func(http.ResponseWriter, map[string]any) bool, h
 func (c *converter) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked
+	return c.requests
 }
 
 // convert serves a ConversionReview.
@@ -110,7 +110,7 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.mu.Lock()
-	c.asked++
+	c.requests++
 	change := c.change
 	hold := c.hold
 	c.mu.Unlock()
@@ -142,8 +142,8 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// converted returns a definition whose objects the webhook at an address converts.
-func converted(addr string, ca []byte) *unstructured.Unstructured {
+// convertedDefinition returns a definition whose objects the webhook at an address converts.
+func convertedDefinition(addr string, ca []byte) *unstructured.Unstructured {
 	field := map[string]any{"type": "string"}
 	version := func(name string, stored bool, fields ...string) any {
 		props := map[string]any{"size": map[string]any{"type": "integer"}}
@@ -192,7 +192,7 @@ func startConversionTest(t *testing.T) *conversionTest {
 	c := &conversionTest{T: t, server: s, client: dynamic.NewForConfigOrDie(s.Config()), authority: harness.NewPKI(t), hook: startConverter(t)}
 	makeNamespace(t, s.Client(), "f")
 	c.hook.serve(c.authority.Serving("hook"))
-	definition := converted(c.hook.addr, readFile(t, c.authority.CA))
+	definition := convertedDefinition(c.hook.addr, readFile(t, c.authority.CA))
 	if _, err := c.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	if err != nil || specOf(applied) != `{"host":"b","port":"9"}` {
 		c.Errorf("apply: got %v, %v", applied, err)
 	}
-	table := harness.NewCLI(c.T, c.server).In("f").Run(c.T, "get", "eps.v2.conv.test")
+	table := harness.NewCLI(c.T, c.server).WithNamespace("f").Run(c.T, "get", "eps.v2.conv.test")
 	if !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
 		c.Errorf("table: got\n%s", table)
 	}

@@ -112,7 +112,7 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 		}
 		for i := range gone {
 			if i == 1 {
-				held(t, client, group(i))
+				removeLastFinalizer(t, client, group(i))
 			}
 			harness.Eventually(t, 30*time.Second, "removal of a deleted definition", func() error {
 				if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(i), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -139,8 +139,8 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 	}
 }
 
-// held removes the finalizer of the last object after all others are gone.
-func held(t *testing.T, client dynamic.Interface, group string) {
+// removeLastFinalizer removes the finalizer of the last object after all others are gone.
+func removeLastFinalizer(t *testing.T, client dynamic.Interface, group string) {
 	t.Helper()
 	r := client.Resource(widgets(group))
 	harness.Eventually(t, 30*time.Second, "removal of all other objects", func() error {

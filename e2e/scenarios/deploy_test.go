@@ -87,7 +87,7 @@ func TestManifests(t *testing.T) {
 	manifests := filepath.Join(harness.Project(t), "deploy", "manifests")
 	_, secrets := certificates(t)
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
-	cli.In("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
+	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "rbac"))
 	for _, c := range []struct {
 		overlay  string
@@ -101,7 +101,7 @@ func TestManifests(t *testing.T) {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
 		versions := func() string {
-			return cli.In("binnacle").Run(t, "get", "deployments,statefulsets,poddisruptionbudgets,networkpolicies,services,configmaps", "-o", "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion")
+			return cli.WithNamespace("binnacle").Run(t, "get", "deployments,statefulsets,poddisruptionbudgets,networkpolicies,services,configmaps", "-o", "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion")
 		}
 		before := versions()
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
@@ -188,7 +188,7 @@ func TestManifestComponents(t *testing.T) {
 	cli.Run(t, "apply", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "apply", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
-	cli.In("binnacle").Run(t, "apply", "-f", secrets)
+	cli.WithNamespace("binnacle").Run(t, "apply", "-f", secrets)
 	cli.Run(t, "apply", "--validate=strict", "-k", kustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
 	job, err := server.Client().BatchV1().CronJobs("binnacle").Get(t.Context(), "etcd-backup", metav1.GetOptions{})
 	if err != nil {
@@ -205,7 +205,7 @@ func TestManifestComponents(t *testing.T) {
 	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args, "--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
 		t.Errorf("got arguments %s", args)
 	}
-	if monitors := strings.Fields(cli.In("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
+	if monitors := strings.Fields(cli.WithNamespace("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
 		t.Errorf("got %v, want 8", monitors)
 	}
 }

@@ -90,14 +90,14 @@ type writer struct {
 	namespaces []string
 	live       map[string]string // namespace/name: acknowledged resource version
 	order      []string          // keys of live, oldest first
-	made       int
+	created    int
 }
 
 // step creates, updates or deletes in a fixed pattern.
 func (w *writer) step(t *testing.T) {
 	t.Helper()
-	w.made++
-	switch w.made % 5 {
+	w.created++
+	switch w.created % 5 {
 	case 0:
 		w.delete(t)
 	case 1, 2:
@@ -109,8 +109,8 @@ func (w *writer) step(t *testing.T) {
 
 func (w *writer) create(t *testing.T) {
 	t.Helper()
-	w.made++
-	ns, name := w.namespaces[w.made%len(w.namespaces)], fmt.Sprintf("o-%d", w.made)
+	w.created++
+	ns, name := w.namespaces[w.created%len(w.namespaces)], fmt.Sprintf("o-%d", w.created)
 	c, err := w.client.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap(name, "0"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,12 +121,12 @@ func (w *writer) create(t *testing.T) {
 
 func (w *writer) update(t *testing.T) {
 	t.Helper()
-	key := w.order[w.made%len(w.order)]
+	key := w.order[w.created%len(w.order)]
 	ns, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := configMap(name, strconv.Itoa(w.made))
+	c := configMap(name, strconv.Itoa(w.created))
 	c.ResourceVersion = w.live[key]
 	if c, err = w.client.CoreV1().ConfigMaps(ns).Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestWritesSurviveKill(t *testing.T) {
 	const rounds, writers, enough = 3, 6, 200
 	server := harness.StartServer(t)
 	makeNamespace(t, server.Client(), "load")
-	ledger := &ledger{want: map[string]entry{}}
+	ledger := &ledger{expected: map[string]entry{}}
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		reached := make(chan struct{})
@@ -286,7 +286,7 @@ func TestWritesSurviveKill(t *testing.T) {
 		server.Start()
 		ledger.verify(t, server.Client())
 	}
-	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledged(), len(ledger.want), rounds)
+	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledged(), len(ledger.expected), rounds)
 }
 
 // entry is the last acknowledged state of an object, and whether a later write without a response
@@ -299,9 +299,9 @@ type entry struct {
 }
 
 type ledger struct {
-	mu   sync.Mutex
-	want map[string]entry
-	acks int
+	mu       sync.Mutex
+	expected map[string]entry
+	acks     int
 }
 
 func (l *ledger) acknowledged() int {
@@ -310,10 +310,10 @@ func (l *ledger) acknowledged() int {
 	return l.acks
 }
 
-func (l *ledger) note(name string, e entry) {
+func (l *ledger) record(name string, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.want[name] = e
+	l.expected[name] = e
 	if !e.uncertain {
 		l.acks++
 	}
@@ -322,9 +322,9 @@ func (l *ledger) note(name string, e entry) {
 func (l *ledger) doubt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.want[name]
+	e := l.expected[name]
 	e.uncertain = true
-	l.want[name] = e
+	l.expected[name] = e
 }
 
 func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
@@ -339,7 +339,7 @@ func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, want := range l.want {
+	for name, want := range l.expected {
 		o, there := got[name]
 		switch {
 		case want.uncertain && want.version == 0:
@@ -381,7 +381,7 @@ func (w loader) round(ctx context.Context, n int) {
 		w.ledger.doubt(name)
 		return
 	}
-	w.ledger.note(name, entry{version: 1, deleted: true})
+	w.ledger.record(name, entry{version: 1, deleted: true})
 }
 
 func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
@@ -397,6 +397,6 @@ func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
 	if err != nil {
 		return false
 	}
-	w.ledger.note(name, entry{version: version, value: c.Data["value"]})
+	w.ledger.record(name, entry{version: version, value: c.Data["value"]})
 	return true
 }

@@ -79,7 +79,7 @@ func TestKubectlKinds(t *testing.T) {
 	for _, k := range loadKinds(t) {
 		t.Run(k.Resource, func(t *testing.T) {
 			t.Parallel()
-			l := &kindTest{kind: k, cli: cli.In("kinds"), ref: k.Resource + "/" + k.Name}
+			l := &kindTest{kind: k, cli: cli.WithNamespace("kinds"), ref: k.Resource + "/" + k.Name}
 			// Each step uses the object as the previous one left it.
 			l.testApply(t)
 			l.testTables(t)
@@ -135,7 +135,7 @@ func (l *kindTest) testApply(t *testing.T) {
 	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` `+again+`$`)
 	l.wantAt(t, "{.metadata.resourceVersion}", version)
 	l.wantAt(t, l.Look.Path, l.Look.Before)
-	if r := l.cli.Try(t, l.Manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(AlreadyExists)") {
+	if r := l.cli.Execute(t, l.Manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(AlreadyExists)") {
 		t.Errorf("second create: got %v %s, want AlreadyExists", r.Err, r.Stderr)
 	}
 }
@@ -187,10 +187,10 @@ func (l *kindTest) testDescribe(t *testing.T) {
 // testDiff compares the object with the changed manifest, and applies that.
 func (l *kindTest) testDiff(t *testing.T) {
 	t.Helper()
-	if r := l.cli.Try(t, l.Manifest, "diff", "-f", "-"); r.Err != nil {
+	if r := l.cli.Execute(t, l.Manifest, "diff", "-f", "-"); r.Err != nil {
 		t.Errorf("diff without a change: got %v\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
-	if r := l.cli.Try(t, l.Changed, "diff", "-f", "-"); r.Err == nil || !strings.Contains(r.Stdout, "\n+") {
+	if r := l.cli.Execute(t, l.Changed, "diff", "-f", "-"); r.Err == nil || !strings.Contains(r.Stdout, "\n+") {
 		t.Errorf("diff of a change: got %v, want code 1 and lines\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
 	l.wantAt(t, l.Look.Path, l.Look.Before)
@@ -203,7 +203,7 @@ func (l *kindTest) testLabelsAndAnnotations(t *testing.T) {
 	t.Helper()
 	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
 	l.expect(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
-	if r := l.cli.Try(t, "", "label", l.ref, "e2e=no"); r.Err == nil {
+	if r := l.cli.Execute(t, "", "label", l.ref, "e2e=no"); r.Err == nil {
 		t.Error("a label was overwritten without --overwrite")
 	}
 	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
@@ -255,7 +255,7 @@ func (l *kindTest) testScale(t *testing.T) {
 	}
 	l.expect(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
 	l.wantAt(t, "{.spec.replicas}", "5")
-	if r := l.cli.Try(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
+	if r := l.cli.Execute(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
 		t.Error("scale with a wrong --current-replicas succeeded")
 	}
 	l.wantAt(t, "{.spec.replicas}", "5")
@@ -273,7 +273,7 @@ func (l *kindTest) testDelete(t *testing.T) {
 	}
 	// An unscheduled pod is removed at once, also with a grace period.
 	l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait"), ` deleted$`)
-	if r := l.cli.Try(t, "", "get", l.ref); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
+	if r := l.cli.Execute(t, "", "get", l.ref); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
 		t.Errorf("get after delete: got %v %s, want NotFound", r.Err, r.Stderr)
 	}
 	if out := l.cli.Run(t, "delete", l.ref, "--ignore-not-found"); out != "" {

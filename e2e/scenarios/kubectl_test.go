@@ -41,7 +41,7 @@ func TestKubectl(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cli.Run(t, "create", "namespace", name)
-			test(t, cli.In(name))
+			test(t, cli.WithNamespace(name))
 		})
 	}
 }
@@ -71,7 +71,7 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 		t.Errorf("api-resources --namespaced=false:\n%s", cluster)
 	}
 	contains(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n", "\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
-	version := cli.Try(t, "", "version")
+	version := cli.Execute(t, "", "version")
 	contains(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
 	if version.Stderr != "" {
 		t.Errorf("version: got warning %s, want \"\"", version.Stderr)
@@ -86,10 +86,10 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 	contains(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
 	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
 	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
-	if r := cli.Try(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
+	if r := cli.Execute(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
 		t.Errorf("explain an unknown field: got %s, want r.Err set", r.Stdout)
 	}
-	if r := cli.Try(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
+	if r := cli.Execute(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
 		t.Errorf("get nothings: got %v %s", r.Err, r.Stderr)
 	}
 }
@@ -136,7 +136,7 @@ func kubectlGenerators(t *testing.T, cli *harness.CLI) {
 			want: "deployment.apps/web resource requirements updated",
 			path: "deployment/web={.spec.template.spec.containers[0].resources.limits.cpu}", at: "200m"},
 	} {
-		r := cli.Try(t, "", tc.args...)
+		r := cli.Execute(t, "", tc.args...)
 		if r.Err != nil || !strings.Contains(r.Stdout, tc.want) {
 			t.Errorf("kubectl %s: want %q, got %v\n%s%s", strings.Join(tc.args, " "), tc.want, r.Err, r.Stdout, r.Stderr)
 			continue
@@ -297,14 +297,14 @@ func kubectlNodes(t *testing.T, cli *harness.CLI) {
 
 func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: u}\nspec: {}\n"
-	if r := cli.Try(t, manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, `unknown field "spec"`) {
+	if r := cli.Execute(t, manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, `unknown field "spec"`) {
 		t.Errorf("strict: %v %s", r.Err, r.Stderr)
 	}
-	if r := cli.Try(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil || !strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
+	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil || !strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
 		t.Errorf("warn: %v %s", r.Err, r.Stderr)
 	}
 	cli.Run(t, "delete", "configmap", "u")
-	if r := cli.Try(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
+	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
 		t.Errorf("ignore: %v %s, want no error, r.Stderr = \"\"", r.Err, r.Stderr)
 	}
 }
@@ -313,14 +313,14 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 	manifest := func(value string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned}\ndata: {a: \"" + value + "\"}\n"
 	}
-	first := cli.Try(t, manifest("1"), "apply", "--server-side", "-f", "-")
+	first := cli.Execute(t, manifest("1"), "apply", "--server-side", "-f", "-")
 	contains(t, "first", first.Stdout+first.Stderr, "configmap/owned serverside-applied")
 	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
 	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")
 	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
 		t.Errorf("the same apply again changed the version: %s then %s, want %v", version, again, version)
 	}
-	if r := cli.Try(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
+	if r := cli.Execute(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
 		t.Errorf("conflict: %v %s, want r.Err set, r.Stderr with \"Apply failed with 1 conflict\", r.Stderr with \".data.a\"", r.Err, r.Stderr)
 	}
 	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
@@ -330,7 +330,7 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
 		t.Errorf("managers: %q", got)
 	}
-	contains(t, "diff", cli.Try(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
+	contains(t, "diff", cli.Execute(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
 }
 
 func kubectlEvents(t *testing.T, cli *harness.CLI) {
@@ -366,7 +366,7 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "patch", "configmap", "held", "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
 	// The object may be gone before the second delete reads it.
 	_ = waiting.Wait()
-	if r := cli.Try(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
+	if r := cli.Execute(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
 		t.Errorf("after the last finalizer: %v %s, want r.Err set, r.Stderr with \"(NotFound)\"", r.Err, r.Stderr)
 	}
 }
@@ -392,7 +392,7 @@ func kubectlReplace(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "configmap", "r", "--from-literal=a=1")
 	old := cli.Run(t, "get", "configmap", "r", "-o", "json")
 	cli.Run(t, "patch", "configmap", "r", "--type=merge", "-p", `{"data":{"a":"2"}}`)
-	if r := cli.Try(t, old, "replace", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(Conflict)") {
+	if r := cli.Execute(t, old, "replace", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(Conflict)") {
 		t.Errorf("replace with an old resourceVersion: %v %s, want r.Err set, r.Stderr with \"(Conflict)\"", r.Err, r.Stderr)
 	}
 	uid := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}")

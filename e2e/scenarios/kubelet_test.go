@@ -27,7 +27,7 @@ func TestKubectlReachesPods(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t, harness.WithKubelets())
 	kubelet := harness.StartKubelet(t, server.PKI)
-	cli, ctx, client := harness.NewCLI(t, server).In("default"), t.Context(), server.Client()
+	cli, ctx, client := harness.NewCLI(t, server).WithNamespace("default"), t.Context(), server.Client()
 	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestKubectlReachesPods(t *testing.T) {
 		t.Parallel()
 		contains(t, "logs", cli.Run(t, "logs", "p"), "line 0 of /containerLogs/default/p/c\n", "line 2 of")
 		contains(t, "logs --tail", cli.Run(t, "logs", "p", "--tail=5"), "tail 5")
-		bad := cli.Try(t, "", "logs", "p", "-c", "other")
+		bad := cli.Execute(t, "", "logs", "p", "-c", "other")
 		contains(t, "logs of no container", bad.Stderr, "container other is not valid for pod p")
 		contains(t, "describe pod", cli.Run(t, "describe", "pod", "p"), "Status:       Running", "Restart Count:  0")
 		contains(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1", "default                     p")
@@ -69,7 +69,7 @@ func TestKubectlReachesPods(t *testing.T) {
 			if out := cli.RunWith(t, "from here", "exec", "-i", "p", "--", "cat"); out != "from here" {
 				t.Errorf("cat: %q, want \"from here\"", out)
 			}
-			failed := cli.Try(t, "", "exec", "p", "--", "sh", "-c", "echo bad >&2; exit 3")
+			failed := cli.Execute(t, "", "exec", "p", "--", "sh", "-c", "echo bad >&2; exit 3")
 			var exit *exec.ExitError
 			if !errors.As(failed.Err, &exit) || exit.ExitCode() != 3 {
 				t.Errorf("exit: %v", failed.Err)
@@ -150,7 +150,7 @@ func TestKubectlServices(t *testing.T) {
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
 	cli.Run(t, "create", "namespace", "s")
-	cli = cli.In("s")
+	cli = cli.WithNamespace("s")
 	cli.Run(t, "create", "deployment", "web", "--image=x:1", "--port=80", "--replicas=2")
 	cli.Run(t, "scale", "deployment", "web", "--replicas=5", "--current-replicas=2")
 	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "5" {

@@ -67,17 +67,17 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 	for _, o := range objects {
 		switch o.GetKind() {
 		case "Secret":
-			s.secrets[o.GetName()] = as[corev1.Secret](t, o).Data
+			s.secrets[o.GetName()] = convert[corev1.Secret](t, o).Data
 		case "ConfigMap":
 			data := map[string][]byte{}
-			for k, v := range as[corev1.ConfigMap](t, o).Data {
+			for k, v := range convert[corev1.ConfigMap](t, o).Data {
 				data[k] = []byte(v)
 			}
 			s.configs[o.GetName()] = data
 		case "Deployment":
-			s.services = append(s.services, newPod(t, o.GetName(), "", as[appsv1.Deployment](t, o).Spec.Template))
+			s.services = append(s.services, newPod(t, o.GetName(), "", convert[appsv1.Deployment](t, o).Spec.Template))
 		case "StatefulSet":
-			set := as[appsv1.StatefulSet](t, o)
+			set := convert[appsv1.StatefulSet](t, o)
 			for _, c := range set.Spec.VolumeClaimTemplates {
 				set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, corev1.Volume{Name: c.Name,
 					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}})
@@ -86,12 +86,12 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 				s.stores = append(s.stores, newPod(t, fmt.Sprintf("%s-%d", set.Name, i), set.Spec.ServiceName, set.Spec.Template))
 			}
 		case "CronJob":
-			s.jobs = append(s.jobs, newPod(t, o.GetName(), "", as[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template))
+			s.jobs = append(s.jobs, newPod(t, o.GetName(), "", convert[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template))
 		}
 	}
 	for _, o := range objects {
 		if o.GetKind() == "Service" {
-			s.publish(as[corev1.Service](t, o))
+			s.publish(convert[corev1.Service](t, o))
 		}
 	}
 	return s

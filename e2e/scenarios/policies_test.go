@@ -57,7 +57,7 @@ var forms = map[string]string{
 
 // podCase is a change of the allowed pod as a JSON patch, the policy that denies it, if any, and a
 // part of the message.
-type podCase struct{ name, patch, by, says string }
+type podCase struct{ name, patch, policy, message string }
 
 const first = "/containers/0/securityContext"
 
@@ -67,32 +67,32 @@ func add(at, value string) string { return fmt.Sprintf(`{"op":"add","path":%q,"v
 func baselineCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-network", patch: add("/hostNetwork", "true"), by: "baseline-host-namespaces", says: "not shared"},
-		{name: "host-pid", patch: add("/hostPID", "true"), by: "baseline-host-namespaces", says: "not shared"},
-		{name: "host-ipc", patch: add("/hostIPC", "true"), by: "baseline-host-namespaces", says: "not shared"},
-		{name: "privileged", patch: add(first, `{"privileged":true}`), by: "baseline-privileged", says: "c must not be privileged"},
+		{name: "host-network", patch: add("/hostNetwork", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "host-pid", patch: add("/hostPID", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "host-ipc", patch: add("/hostIPC", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "privileged", patch: add(first, `{"privileged":true}`), policy: "baseline-privileged", message: "c must not be privileged"},
 		{name: "privileged-init",
-			patch: add("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
-			by:    "baseline-privileged", says: "i must not be privileged"},
+			patch:  add("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
+			policy: "baseline-privileged", message: "i must not be privileged"},
 		{name: "some-capabilities", patch: add(first+"/capabilities/add", `["CHOWN","KILL"]`)},
-		{name: "capabilities", patch: add(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), by: "baseline-capabilities",
-			says: "SYS_ADMIN is too much"},
-		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), by: "baseline-host-path", says: "not mounted"},
+		{name: "capabilities", patch: add(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), policy: "baseline-capabilities",
+			message: "SYS_ADMIN is too much"},
+		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "baseline-host-path", message: "not mounted"},
 		{name: "empty-dir", patch: add("/volumes", `[{"name":"h","emptyDir":{}}]`)},
-		{name: "host-port", patch: add("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), by: "baseline-host-ports",
-			says: "not taken"},
+		{name: "host-port", patch: add("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), policy: "baseline-host-ports",
+			message: "not taken"},
 		{name: "port", patch: add("/containers/0/ports", `[{"containerPort":80}]`)},
-		{name: "app-armor", patch: add(first+"/appArmorProfile", `{"type":"Unconfined"}`), by: "baseline-apparmor", says: "stays on"},
+		{name: "app-armor", patch: add(first+"/appArmorProfile", `{"type":"Unconfined"}`), policy: "baseline-apparmor", message: "stays on"},
 		{name: "app-armor-of-the-pod", patch: add("/securityContext/appArmorProfile", `{"type":"Unconfined"}`),
-			by: "baseline-apparmor", says: "stays on"},
-		{name: "selinux", patch: add("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), by: "baseline-selinux", says: "limited"},
-		{name: "selinux-user", patch: add(first+"/seLinuxOptions", `{"user":"root"}`), by: "baseline-selinux", says: "limited"},
+			policy: "baseline-apparmor", message: "stays on"},
+		{name: "selinux", patch: add("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), policy: "baseline-selinux", message: "limited"},
+		{name: "selinux-user", patch: add(first+"/seLinuxOptions", `{"user":"root"}`), policy: "baseline-selinux", message: "limited"},
 		{name: "selinux-container", patch: add(first+"/seLinuxOptions", `{"type":"container_t","level":"s0:c1,c2"}`)},
 		{name: "proc-mount", patch: add("/hostUsers", "false") + "," + add(first+"/procMount", `"Unmasked"`),
-			by: "baseline-proc-mount", says: "masked"},
-		{name: "seccomp", patch: add(first+"/seccompProfile", `{"type":"Unconfined"}`), by: "baseline-seccomp", says: "stays on"},
-		{name: "sysctl", patch: add("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), by: "baseline-sysctls",
-			says: "kernel.msgmax are set"},
+			policy: "baseline-proc-mount", message: "masked"},
+		{name: "seccomp", patch: add(first+"/seccompProfile", `{"type":"Unconfined"}`), policy: "baseline-seccomp", message: "stays on"},
+		{name: "sysctl", patch: add("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), policy: "baseline-sysctls",
+			message: "kernel.msgmax are set"},
 		{name: "safe-sysctl", patch: add("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`)},
 	}
 }
@@ -100,25 +100,25 @@ func baselineCases() []podCase {
 func restrictedCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), by: "restricted-volumes", says: "few kinds"},
+		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "restricted-volumes", message: "few kinds"},
 		{name: "nfs",
-			patch: add("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
-			by:    "restricted-volumes", says: "few kinds"},
+			patch:  add("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
+			policy: "restricted-volumes", message: "few kinds"},
 		{name: "secret", patch: add("/volumes", `[{"name":"s","secret":{"secretName":"s"}}]`)},
-		{name: "escalation", patch: add(first+"/allowPrivilegeEscalation", "true"), by: "restricted-privilege-escalation",
-			says: "do not escalate"},
-		{name: "no-context", patch: `{"op":"remove","path":"` + first + `"}`, by: "restricted-capabilities", says: "dropped"},
-		{name: "root", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"}`, by: "restricted-non-root", says: "as root"},
-		{name: "root-in-one", patch: add(first+"/runAsNonRoot", "false"), by: "restricted-non-root", says: "as root"},
+		{name: "escalation", patch: add(first+"/allowPrivilegeEscalation", "true"), policy: "restricted-privilege-escalation",
+			message: "do not escalate"},
+		{name: "no-context", patch: `{"op":"remove","path":"` + first + `"}`, policy: "restricted-capabilities", message: "dropped"},
+		{name: "root", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"}`, policy: "restricted-non-root", message: "as root"},
+		{name: "root-in-one", patch: add(first+"/runAsNonRoot", "false"), policy: "restricted-non-root", message: "as root"},
 		{name: "not-root-in-one", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + add(first+"/runAsNonRoot", "true")},
-		{name: "user-0", patch: add("/securityContext/runAsUser", "0"), by: "restricted-non-root", says: "no user is 0"},
+		{name: "user-0", patch: add("/securityContext/runAsUser", "0"), policy: "restricted-non-root", message: "no user is 0"},
 		{name: "user-1", patch: add("/securityContext/runAsUser", "1000")},
-		{name: "no-seccomp", patch: `{"op":"remove","path":"/securityContext/seccompProfile"}`, by: "restricted-seccomp", says: "seccomp is on"},
+		{name: "no-seccomp", patch: `{"op":"remove","path":"/securityContext/seccompProfile"}`, policy: "restricted-seccomp", message: "seccomp is on"},
 		{name: "seccomp-in-one",
 			patch: `{"op":"remove","path":"/securityContext/seccompProfile"},` + add(first+"/seccompProfile", `{"type":"RuntimeDefault"}`)},
-		{name: "capabilities", patch: `{"op":"remove","path":"` + first + `/capabilities"}`, by: "restricted-capabilities", says: "dropped"},
+		{name: "capabilities", patch: `{"op":"remove","path":"` + first + `/capabilities"}`, policy: "restricted-capabilities", message: "dropped"},
 		{name: "a-capability", patch: add(first+"/capabilities/add", `["NET_BIND_SERVICE"]`)},
-		{name: "too-many-capabilities", patch: add(first+"/capabilities/add", `["CHOWN"]`), by: "restricted-capabilities", says: "dropped"},
+		{name: "too-many-capabilities", patch: add(first+"/capabilities/add", `["CHOWN"]`), policy: "restricted-capabilities", message: "dropped"},
 	}
 }
 
@@ -134,10 +134,10 @@ func TestPodSecurityInPolicies(t *testing.T) {
 		cli.RunWith(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%[1]q,"labels":{%[1]q:""}}}`, level), "apply", "-f", "-")
 		refusing := map[string]bool{}
 		for kind, form := range forms {
-			t.Run(level+"/"+kind, func(t *testing.T) { tryPods(t, cli.In(level), kind, form, cases) })
+			t.Run(level+"/"+kind, func(t *testing.T) { tryPods(t, cli.WithNamespace(level), kind, form, cases) })
 		}
 		for _, c := range cases {
-			refusing[c.by] = true
+			refusing[c.policy] = true
 		}
 		for _, name := range names {
 			if !refusing[name] {
@@ -151,13 +151,13 @@ func TestPodSecurityInPolicies(t *testing.T) {
 			})
 		}
 	}
-	cli = cli.In("restricted")
+	cli = cli.WithNamespace("restricted")
 	cli.RunWith(t, fmt.Sprintf(forms["Pod"], "p", safePod), "create", "-f", "-")
-	debug := cli.Try(t, "", "debug", "p", "--image=registry.example.com/tools:v1", "--profile=sysadmin", "--attach=false")
+	debug := cli.Execute(t, "", "debug", "p", "--image=registry.example.com/tools:v1", "--profile=sysadmin", "--attach=false")
 	contains(t, "an ephemeral container that may do everything", debug.Stderr, "denied request", "restricted-")
 	cli.Run(t, "debug", "p", "--image=registry.example.com/tools:v1", "--profile=restricted", "--attach=false")
 	elsewhere := strings.Replace(safePod, `"runAsNonRoot":true`, `"runAsNonRoot":false`, 1)
-	cli.In("default").RunWith(t, fmt.Sprintf(forms["Pod"], "p", elsewhere), "create", "-f", "-")
+	cli.WithNamespace("default").RunWith(t, fmt.Sprintf(forms["Pod"], "p", elsewhere), "create", "-f", "-")
 }
 
 // tryPods creates the pods of the cases with one run of kubectl.
@@ -182,7 +182,7 @@ func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := cli.Try(t, string(list), "create", "--dry-run=server", "-f", "-")
+	r := cli.Execute(t, string(list), "create", "--dry-run=server", "-f", "-")
 	for _, c := range cases {
 		created := strings.Contains(r.Stdout, "/"+c.name+" created")
 		said := ""
@@ -191,14 +191,14 @@ func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase)
 				said = line
 			}
 		}
-		if c.by == "" {
+		if c.policy == "" {
 			if !created || said != "" {
 				t.Errorf("%s: got denied: %s", c.name, r.Stderr)
 			}
 			continue
 		}
-		if created || !strings.Contains(said, "ValidatingAdmissionPolicy '"+c.by+"' with binding '"+c.by+"' denied request: ") || !strings.Contains(said, c.says) {
-			t.Errorf("%s: got created %t, %q; want denied by %s with %q", c.name, created, said, c.by, c.says)
+		if created || !strings.Contains(said, "ValidatingAdmissionPolicy '"+c.policy+"' with binding '"+c.policy+"' denied request: ") || !strings.Contains(said, c.message) {
+			t.Errorf("%s: got created %t, %q; want denied by %s with %q", c.name, created, said, c.policy, c.message)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestCommonPolicies(t *testing.T) {
 	names := policiesOf(t, cli, "common.yaml")
 	cli.Run(t, "create", "namespace", "team")
 	cli.Run(t, "label", "namespace", "team", "common=")
-	team := cli.In("team")
+	team := cli.WithNamespace("team")
 	params := map[string]string{
 		"required-labels": `,"paramRef":{"name":"labels","parameterNotFoundAction":"Deny"}`,
 		"replica-limit":   `,"paramRef":{"selector":{"matchLabels":{"for":"deployments"}},"parameterNotFoundAction":"Allow"}`,
@@ -225,13 +225,13 @@ func TestCommonPolicies(t *testing.T) {
 	cli.RunWith(t, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no-default-namespace"},"spec":{"policyName":"no-default-namespace","validationActions":["Deny"]}}`, "apply", "-f", "-")
 	allowed := func(what, stdin string, args ...string) {
 		t.Helper()
-		if r := team.Try(t, stdin, args...); r.Err != nil || strings.Contains(r.Stderr, "Warning") {
+		if r := team.Execute(t, stdin, args...); r.Err != nil || strings.Contains(r.Stderr, "Warning") {
 			t.Errorf("%s: got %v %s", what, r.Err, r.Stderr)
 		}
 	}
 	rejected := func(what, by, says, stdin string, args ...string) {
 		t.Helper()
-		r := team.Try(t, stdin, args...)
+		r := team.Execute(t, stdin, args...)
 		if r.Err == nil || !strings.Contains(r.Stderr, by) || !strings.Contains(r.Stderr, says) {
 			t.Errorf("%s: want denied by %s with %q, got %v %s", what, by, says, r.Err, r.Stderr)
 		}
@@ -265,7 +265,7 @@ func TestCommonPolicies(t *testing.T) {
 	allowed("the registry", "", "run", "p", "--image=registry.example.com/a:v1", "--labels=protected=true")
 
 	rejected("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
-	if r := team.Try(t, "", "exec", "p", "--", "ls"); strings.Contains(r.Stderr, "denied request") {
+	if r := team.Execute(t, "", "exec", "p", "--", "ls"); strings.Contains(r.Stderr, "denied request") {
 		t.Errorf("exec of a command that is not a shell: got %s", r.Stderr)
 	}
 	rejected("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
@@ -285,13 +285,13 @@ func TestCommonPolicies(t *testing.T) {
 	allowed("a binding of the role", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
 	allowed("a class, with permission", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 
-	team = cli.In("default")
+	team = cli.WithNamespace("default")
 	rejected("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
 	rejected("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
 	allowed("what is left out", "", "create", "configmap", "allowed")
 	allowed("what is in no namespace", "", "create", "namespace", "other")
 	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)
-	warned := team.Try(t, "", "create", "configmap", "warned")
+	warned := team.Execute(t, "", "create", "configmap", "warned")
 	contains(t, "a warning", warned.Stderr, "Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
 	contains(t, "what is warned of", warned.Stdout, "configmap/warned created")
 	allowed("to audit", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Audit"]}}`)

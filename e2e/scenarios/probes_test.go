@@ -57,7 +57,7 @@ func (s *podSet) publishIfReady(p *pod) error {
 		}
 	}
 	for local, proxy := range p.balanced {
-		proxy.To(local)
+		proxy.SetTargets(local)
 	}
 	p.ready = true
 	return nil

@@ -35,7 +35,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	dir := t.TempDir()
 	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	supervisor.Start("ha", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
-	said(t, supervisor, "all services are ready")
+	waitForOutput(t, supervisor, "all services are ready")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	var group sync.WaitGroup
 	load := make([]*loadWriter, 2)
 	for i := range load {
-		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: cutOff, keep: 5}
+		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: cutOff, keepInterval: 5}
 		group.Go(func() { load[i].run(writing, fmt.Sprintf("w%d", i)) })
 	}
 	for _, name := range everyProcess {

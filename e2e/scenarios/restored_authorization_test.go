@@ -42,7 +42,7 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			s.admin = s.server.Client()
 			authority := harness.NewAuthority(t, s.server, harness.AuthzWebhook)
 			authority.Start()
-			s.address.To(authority.Addr)
+			s.address.SetTargets(authority.Addr)
 			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}

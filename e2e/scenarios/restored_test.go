@@ -272,7 +272,7 @@ func (r *restored) agree(when string) {
 		}
 		var errs []error
 		for _, reader := range r.replicas {
-			if err := reader.shows(ctx, want); err != nil {
+			if err := reader.compare(ctx, want); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", reader.name, err))
 			}
 		}
@@ -280,8 +280,8 @@ func (r *restored) agree(when string) {
 	})
 }
 
-// shows compares names and versions with those of a replica and its informer.
-func (s *storeReader) shows(ctx context.Context, want map[string]string) error {
+// compare compares names and versions with those of a replica and its informer.
+func (s *storeReader) compare(ctx context.Context, want map[string]string) error {
 	for _, version := range []string{"", "0"} {
 		list, err := s.client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{ResourceVersion: version})
 		if err != nil {

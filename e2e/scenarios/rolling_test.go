@@ -52,7 +52,7 @@ func TestRollingRestart(t *testing.T) {
 	dir := t.TempDir()
 	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	supervisor.Start("ha", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
-	said(t, supervisor, "all services are ready")
+	waitForOutput(t, supervisor, "all services are ready")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestRollingRestart(t *testing.T) {
 	if err := syscall.Kill(supervisor.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	said(t, supervisor, "rolling restart: done")
+	waitForOutput(t, supervisor, "rolling restart: done")
 	stopWriting()
 	group.Wait()
 
@@ -108,8 +108,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// said waits until the supervisor has said something.
-func said(t *testing.T, p *harness.Process, what string) {
+// waitForOutput waits until the supervisor has said something.
+func waitForOutput(t *testing.T, p *harness.Process, what string) {
 	t.Helper()
 	harness.Eventually(t, haPatience, what, func() error {
 		if !p.Running() {
@@ -130,9 +130,9 @@ type loadWriter struct {
 	retried int // requests that failed, after all that client-go tries by itself
 	// again reports whether an error is retried; nil means temporary.
 	again func(error) bool
-	// keep is the interval of config maps that are not deleted; 0 deletes all.
-	keep int
-	kept []string
+	// keepInterval is the interval of config maps that are not deleted; 0 deletes all.
+	keepInterval int
+	kept         []string
 }
 
 // run writes until ctx ends: each config map is created, changed and deleted. The
@@ -156,7 +156,7 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 				return w.maps.Update(c, m, metav1.UpdateOptions{})
 			})
 		}
-		if w.keep > 0 && n%w.keep == 0 {
+		if w.keepInterval > 0 && n%w.keepInterval == 0 {
 			w.kept = append(w.kept, name)
 			continue
 		}

@@ -22,7 +22,7 @@ func TestSuiteIsSecured(t *testing.T) {
 	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	port := harness.FreePorts(t, suiteSize)
 	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(port))
-	said(t, supervisor, "all services are ready")
+	waitForOutput(t, supervisor, "all services are ready")
 	k := &requester{t: t, certs: filepath.Join(dir, "certs"), first: port}
 	const (
 		api       = 0

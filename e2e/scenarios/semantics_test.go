@@ -393,7 +393,7 @@ func metadataOnly(t *testing.T, s subject) {
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e := next(t, w)
+	e := nextEvent(t, w)
 	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != c.UID {
 		t.Errorf("watch: %v, want ok = true, e.Type = %v, m.UID = %v", e, watch.Deleted, c.UID)
 	}

@@ -44,7 +44,7 @@ func TestSuite(t *testing.T) {
 	})
 	cli := harness.CLIOf(t, kubeconfig)
 	harness.Eventually(t, time.Minute, "a config map by kubectl", func() error {
-		return cli.Try(t, "", "create", "configmap", "c", "-n", "default").Err
+		return cli.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
 	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
 	permission(t, cli)
@@ -60,7 +60,7 @@ func TestSuite(t *testing.T) {
 	// What was written is there when the suite runs again.
 	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
 	harness.Eventually(t, time.Minute, "the config map of before", func() error {
-		return harness.CLIOf(t, kubeconfig).Try(t, "", "get", "configmap", "c", "-n", "default").Err
+		return harness.CLIOf(t, kubeconfig).Execute(t, "", "get", "configmap", "c", "-n", "default").Err
 	})
 	if err := supervisor.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
@@ -104,16 +104,16 @@ func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 func permission(t *testing.T, cli *harness.CLI) {
 	t.Helper()
 	const mallory = "--as=mallory"
-	if r := cli.Try(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr, `User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
+	if r := cli.Execute(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr, `User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
 		t.Errorf("without a role: %v %s", r.Err, r.Stderr)
 	}
 	cli.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--user=mallory", "-n", "default")
 	harness.Eventually(t, time.Minute, "pods, once they may be read", func() error {
-		return cli.Try(t, "", "get", "pods", mallory).Err
+		return cli.Execute(t, "", "get", "pods", mallory).Err
 	})
 	cli.Run(t, "delete", "rolebinding", "viewers", "-n", "default")
 	harness.Eventually(t, time.Minute, "a refusal, once they may not", func() error {
-		if r := cli.Try(t, "", "get", "pods", mallory); strings.Contains(r.Stderr, "Forbidden") {
+		if r := cli.Execute(t, "", "get", "pods", mallory); strings.Contains(r.Stderr, "Forbidden") {
 			return nil
 		}
 		return errors.New("still allowed")
@@ -128,7 +128,7 @@ func identity(t *testing.T, cli *harness.CLI, ca string) {
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))
 	server := cli.Run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
 	harness.Eventually(t, time.Minute, "a service account is known", func() error {
-		r := cli.Try(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
+		r := cli.Execute(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
 			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 		if r.Err == nil && r.Stdout != "system:serviceaccount:default:robot" {
 			return fmt.Errorf("it is %q", r.Stdout)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// next returns the next event that is not a bookmark.
-func next(t *testing.T, w watch.Interface) watch.Event {
+// nextEvent returns the next event that is not a bookmark.
+func nextEvent(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	limit := time.After(watchLimit)
 	for {
@@ -45,7 +45,7 @@ func watchChanges(t *testing.T, s subject) {
 	var versions []string
 	expect := func(typ watch.EventType, c *corev1.ConfigMap) {
 		t.Helper()
-		e := next(t, w)
+		e := nextEvent(t, w)
 		got, ok := e.Object.(*corev1.ConfigMap)
 		if !ok || e.Type != typ || got.Name != c.Name || got.ResourceVersion != c.ResourceVersion {
 			t.Errorf("want %s %s %s, got %s %v", typ, c.Name, c.ResourceVersion, e.Type, e.Object)
@@ -72,7 +72,7 @@ func watchChanges(t *testing.T, s subject) {
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e := next(t, w)
+	e := nextEvent(t, w)
 	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || revision(t, c.ResourceVersion) <= revision(t, versions[3]) {
 		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
 	}
@@ -83,7 +83,7 @@ func watchChanges(t *testing.T, s subject) {
 	}
 	defer again.Stop()
 	for _, want := range []watch.EventType{watch.Deleted, watch.Added, watch.Deleted} {
-		if e := next(t, again); e.Type != want {
+		if e := nextEvent(t, again); e.Type != want {
 			t.Errorf("resumed: want %s, got %v", want, e)
 		}
 	}
@@ -121,7 +121,7 @@ func bookmarks(t *testing.T, s subject) {
 	}
 	defer again.Stop()
 	newer := s.create(t, configMap("b", "1"))
-	e := next(t, again)
+	e := nextEvent(t, again)
 	if o, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
 		t.Errorf("after the bookmark: got %v, want only the creation of b", e)
 	}

@@ -26,9 +26,9 @@ import (
 
 // hookServer is a webhook that allows everything. Requests to /hang get no response.
 type hookServer struct {
-	addr  string
-	asked atomic.Int64
-	stop  func()
+	addr     string
+	requests atomic.Int64
+	stop     func()
 }
 
 // serveHook starts a webhook with a certificate of pki, at addr unless that is empty.
@@ -55,7 +55,7 @@ func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 			if json.NewDecoder(r.Body).Decode(&review) != nil {
 				return // the API server reads only the response
 			}
-			h.asked.Add(1)
+			h.requests.Add(1)
 			if r.URL.Path == "/hang" {
 				<-released
 			}
@@ -187,9 +187,9 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	for i := range many {
 		w.configure(newHook(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i), bundle(t, second), admissionv1.Fail))
 	}
-	before := hook.asked.Load()
-	if err := w.write(); err != nil || hook.asked.Load()-before != many {
-		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err, hook.asked.Load()-before, many)
+	before := hook.requests.Load()
+	if err := w.write(); err != nil || hook.requests.Load()-before != many {
+		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err, hook.requests.Load()-before, many)
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 type link struct {
 	addr     string
 	target   string
-	up, down pace
+	up, down rateLimit
 	conns    atomic.Int64 // connections that clients have made
 }
 
@@ -40,7 +40,7 @@ func startLink(t testing.TB, target string, rate int) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{addr: listener.Addr().String(), target: target, up: pace{rate: rate}, down: pace{rate: rate}}
+	l := &link{addr: listener.Addr().String(), target: target, up: rateLimit{rate: rate}, down: rateLimit{rate: rate}}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -92,15 +92,15 @@ func (l *link) serve(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// pace limits what passes in one direction.
-type pace struct {
+// rateLimit limits what passes in one direction.
+type rateLimit struct {
 	rate int // bytes per second
 	mu   sync.Mutex
 	next time.Time // when the next part may pass
 }
 
 // pass copies until one of the connections ends. It closes the writing side like the reading one.
-func (p *pace) pass(to, from net.Conn) {
+func (p *rateLimit) pass(to, from net.Conn) {
 	part := make([]byte, max(512, p.rate/partsPerSecond))
 	for {
 		n, err := from.Read(part)
@@ -123,7 +123,7 @@ func (p *pace) pass(to, from net.Conn) {
 }
 
 // wait blocks as long as n bytes take on the link.
-func (p *pace) wait(n int) {
+func (p *rateLimit) wait(n int) {
 	p.mu.Lock()
 	now := time.Now()
 	if p.next.Before(now) {

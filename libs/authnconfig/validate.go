@@ -245,7 +245,7 @@ func (c *compiler) mappings(path *field.Path, m *ClaimMappings, r *rules) {
 
 // prefixed validates a claim with a prefix, or an expression. It returns the program of the
 // expression.
-func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
+func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
 	switch {
 	case m.Claim != "" && m.Expression != "":
 	case m.Expression != "" && m.Prefix != nil:
@@ -255,16 +255,16 @@ func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, want
 	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
 		c.add(field.Required(path, neitherSet))
 	}
-	return c.claimOrExpression(path, m.Claim, m.Expression, want)
+	return c.claimOrExpression(path, m.Claim, m.Expression, expected)
 }
 
 // claimOrExpression validates a claim or an expression. It returns the program of the expression.
-func (c *compiler) claimOrExpression(path *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
+func (c *compiler) claimOrExpression(path *field.Path, claim, expression string, expected []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
 		c.add(field.Invalid(path, "", bothSet))
 	case expression != "":
-		return c.program(path.Child("expression"), c.envs.claims, expression, want...)
+		return c.program(path.Child("expression"), c.envs.claims, expression, expected...)
 	}
 	return nil
 }
@@ -299,8 +299,8 @@ func (c *compiler) userRules(path *field.Path, list []UserValidationRule, r *rul
 	}
 }
 
-func (c *compiler) program(path *field.Path, env *celenv.Env, expression string, want ...*cel.Type) *celenv.Program {
-	p, err := env.Compile(expression, want...)
+func (c *compiler) program(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
+	p, err := env.Compile(expression, expected...)
 	if err != nil {
 		c.add(field.Invalid(path, expression, err.Error()))
 		return nil

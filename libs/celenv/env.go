@@ -168,14 +168,14 @@ func (e *Env) Estimate(ast *cel.Ast, sizes SizeEstimator) (uint64, error) {
 
 // Compile checks an expression and prepares it to run. The expression must have one of the wanted
 // types, if any are given. cel.DynType stands for a type that is known only at run time.
-func (e *Env) Compile(expression string, want ...*cel.Type) (*Program, error) {
+func (e *Env) Compile(expression string, expected ...*cel.Type) (*Program, error) {
 	ast, issues := e.Check(expression)
 	if err := issues.Err(); err != nil {
 		return nil, fmt.Errorf("compilation failed: %w", err)
 	}
 	out := ast.OutputType()
-	if len(want) > 0 && !slices.ContainsFunc(want, out.IsExactType) {
-		return nil, fmt.Errorf("%w: must evaluate to %s, not %s", ErrType, typeNames(want), out)
+	if len(expected) > 0 && !slices.ContainsFunc(expected, out.IsExactType) {
+		return nil, fmt.Errorf("%w: must evaluate to %s, not %s", ErrType, typeNames(expected), out)
 	}
 	runner, err := e.Runner(ast)
 	if err != nil {

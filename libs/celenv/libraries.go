@@ -186,7 +186,7 @@ func sum(v, zero ref.Val) ref.Val {
 }
 
 // indexOf implements list.indexOf, and list.lastIndexOf if last is set.
-func indexOf(v, wanted ref.Val, last bool) ref.Val {
+func indexOf(v, desired ref.Val, last bool) ref.Val {
 	l, ok := v.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -194,7 +194,7 @@ func indexOf(v, wanted ref.Val, last bool) ref.Val {
 	found := types.IntNegOne
 	i := types.IntZero
 	for it := l.Iterator(); it.HasNext() == types.True; i++ {
-		if it.Next().Equal(wanted) != types.True {
+		if it.Next().Equal(desired) != types.True {
 			continue
 		}
 		if !last {
@@ -331,11 +331,11 @@ type opaque struct {
 }
 
 // ConvertToNative implements ref.Val.
-func (o opaque) ConvertToNative(want reflect.Type) (any, error) {
-	if o.text != nil && want.Kind() == reflect.String {
+func (o opaque) ConvertToNative(expected reflect.Type) (any, error) {
+	if o.text != nil && expected.Kind() == reflect.String {
 		return o.text(), nil
 	}
-	return nil, fmt.Errorf("type conversion error from '%s' to '%v'", o.kind, want)
+	return nil, fmt.Errorf("type conversion error from '%s' to '%v'", o.kind, expected)
 }
 
 // Type implements ref.Val.

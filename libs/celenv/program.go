@@ -107,8 +107,8 @@ func reads(e ast.Expr, variable, field string) bool {
 
 func isIdent(e ast.Expr, name string) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == name }
 
-func isString(e ast.Expr, want string) bool {
-	return e.Kind() == ast.LiteralKind && e.AsLiteral().Equal(types.String(want)) == types.True
+func isString(e ast.Expr, expected string) bool {
+	return e.Kind() == ast.LiteralKind && e.AsLiteral().Equal(types.String(expected)) == types.True
 }
 
 // Runner is a checked expression that is ready to run. CEL's own programs plan an expression again

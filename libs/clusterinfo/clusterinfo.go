@@ -71,8 +71,8 @@ func Verify(signature, kubeconfig, id, secret string) error {
 		return err
 	}
 	// The comparison is on the text, because Go's decoder ignores line breaks.
-	want := base64.RawURLEncoding.EncodeToString(mac(parts[0], kubeconfig, secret))
-	if !hmac.Equal([]byte(parts[2]), []byte(want)) {
+	expected := base64.RawURLEncoding.EncodeToString(mac(parts[0], kubeconfig, secret))
+	if !hmac.Equal([]byte(parts[2]), []byte(expected)) {
 		return fmt.Errorf("%w: not made from this kubeconfig with this token", ErrSignature)
 	}
 	return nil

@@ -72,11 +72,11 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 	if node == "" {
 		return authorizer.NoOpinion, fmt.Sprintf("unknown node for user %q", a.User.Name), nil
 	}
-	allowed, why := z.decide(node, a)
+	allowed, reason := z.decide(node, a)
 	if allowed {
 		return authorizer.Allow, "", nil
 	}
-	return authorizer.NoOpinion, why, nil
+	return authorizer.NoOpinion, reason, nil
 }
 
 // decide decides a request of a node. The text is the reason if the request is not allowed.

@@ -15,8 +15,8 @@ import (
 // Covers reports whether a holder of the rules owner may do everything that wanted allows. It also
 // returns the missing rules, each for one verb of one resource or path. The time is proportional to
 // the number of such parts of wanted.
-func Covers(owner, wanted []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
-	c := compare(owner, wanted, math.MaxInt, math.MaxInt, math.MaxInt)
+func Covers(owner, desired []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
+	c := compare(owner, desired, math.MaxInt, math.MaxInt, math.MaxInt)
 	return len(c.missing) == 0, c.missing
 }
 

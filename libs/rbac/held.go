@@ -66,7 +66,7 @@ func (b ruleBits) intersects(other ruleBits) bool {
 
 // compare compares wanted rules with held ones. The limits bound the number of missing parts, of
 // compared words of bits, and of values of held rules.
-func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comparison {
+func compare(held, desired []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
 		rules: held, setWords: (len(held) + bits.UintSize - 1) / bits.UintSize, remainingWords: words, remainingValues: values, maxMissing: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
@@ -75,12 +75,12 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comp
 		return c
 	}
 	c.unnamed = make(ruleBits, c.setWords)
-	if c.addWanted(wanted) {
-		c.indexHeld(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
+	if c.addWanted(desired) {
+		c.indexHeld(slices.ContainsFunc(desired, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
 	}
-	for i := range wanted {
+	for i := range desired {
 		if !c.truncated {
-			c.findMissing(&wanted[i])
+			c.findMissing(&desired[i])
 		}
 	}
 	return c
@@ -88,9 +88,9 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comp
 
 // addWanted allocates a set for each wanted value, and for the star. It returns false if that
 // exceeds the limit.
-func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
-	for i := range wanted {
-		w := &wanted[i]
+func (c *comparison) addWanted(desired []rbacv1.PolicyRule) bool {
+	for i := range desired {
+		w := &desired[i]
 		for _, list := range []struct {
 			sets   map[string]ruleBits
 			values []string

@@ -55,8 +55,8 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 // recovered handles a panic of a handler. It logs the panic and writes a 500 Status, or aborts the
 // response if written is true.
 func recovered(log *slog.Logger, panicValue any, w http.ResponseWriter, r *http.Request, written bool) {
-	if detached, begun := exchange.CancelDetach(w, panicValue); detached != nil {
-		w, written = detached, begun
+	if detached, started := exchange.CancelDetach(w, panicValue); detached != nil {
+		w, written = detached, started
 	}
 	if err, ok := panicValue.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // net/http closes the connection

@@ -29,20 +29,20 @@ const (
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)
-	asked := false // help or version was requested, which is no error
+	requested := false // help or version was requested, which is no error
 	level := set.String("log-level", levelInfo, "'info', or 'warn' to log warnings and errors only")
 	help := func() {
-		asked = true
+		requested = true
 		set.PrintDefaults()
 	}
 	opts, err := server.ConfigureOptions(set, args, func() {
-		asked = true
+		requested = true
 		fmt.Fprintln(out, "nats-server", server.VERSION)
 	}, help, help)
 	if err != nil {
 		return err
 	}
-	if asked {
+	if requested {
 		return flag.ErrHelp
 	}
 	if *level != levelInfo && *level != levelWarn {

@@ -61,7 +61,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	what := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
-	var at place
+	var at requestPath
 	if len(parts) > 3 && parts[0] == "apis" {
 		at = placeOf(r, parts[1:])
 		what = authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -85,11 +85,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// place is the parsed path of a request.
-type place struct{ group, version, namespace, resource, name, sub, verb string }
+// requestPath is the parsed path of a request.
+type requestPath struct{ group, version, namespace, resource, name, sub, verb string }
 
-func placeOf(r *http.Request, parts []string) place {
-	at := place{group: parts[0], version: parts[1]}
+func placeOf(r *http.Request, parts []string) requestPath {
+	at := requestPath{group: parts[0], version: parts[1]}
 	parts = parts[2:]
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		at.namespace, parts = parts[1], parts[2:]
@@ -109,7 +109,7 @@ func placeOf(r *http.Request, parts []string) place {
 	return at
 }
 
-func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at place, u *caller) {
+func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at requestPath, u *caller) {
 	switch {
 	case at.sub == "echo":
 		echo(w, r)
@@ -164,7 +164,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 }
 
 // metrics returns constant metrics for any object.
-func (s *server) metrics(w http.ResponseWriter, at place) {
+func (s *server) metrics(w http.ResponseWriter, at requestPath) {
 	const now = "2026-01-01T00:00:00Z"
 	usage := map[string]any{"cpu": "250m", "memory": "64Mi"}
 	item := func(kind, name, namespace string) map[string]any {

@@ -9,15 +9,15 @@ import (
 
 // Violation is one violation of a guarantee.
 type Violation struct {
-	Guarantee string
-	Subject   string        // the client, or the key of an object
-	At        time.Duration // since the beginning of the history
-	What      string
+	Guarantee   string
+	Subject     string        // the client, or the key of an object
+	Time        time.Duration // since the beginning of the history
+	Description string
 }
 
 // String implements fmt.Stringer.
 func (v Violation) String() string {
-	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Subject, v.At.Round(time.Millisecond), v.What)
+	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Subject, v.Time.Round(time.Millisecond), v.Description)
 }
 
 // Checker checks one guarantee.
@@ -76,12 +76,12 @@ func (r *report) add(subject string, at time.Duration, format string, args ...an
 // sessions returns the sessions of all watches and informers.
 func sessions(h *history.History) []history.Session {
 	var all []history.Session
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		all = append(all, w.Sessions()...)
 	}
 	return all
 }
 
-func show(e history.Event) string {
-	return fmt.Sprintf("%s %s at revision %d (%s %s)", e.Type, e.Key, e.Revision, e.Mark, e.Color)
+func formatEvent(e history.Event) string {
+	return fmt.Sprintf("%s %s at revision %d (%s %s)", e.Type, e.Key, e.Revision, e.Value, e.Color)
 }

@@ -14,11 +14,11 @@ import (
 // truth is about two objects. One is created at revision 11, changes at 13, 15 and 17 and is
 // deleted at 19. The other is created at 12, and its color changes from red to blue at 14. Nothing
 // happens between 20 and 30.
-func truth() *history.Truth {
-	t := &history.Truth{Revision: 30}
+func truth() *history.ChangeLog {
+	t := &history.ChangeLog{Revision: 30}
 	add := func(name string, revision int64, color string) {
-		v := history.Version{Key: "configmaps/ns/" + name, Revision: revision, Mark: fmt.Sprint("m", revision), Color: color}
-		t.Changes = append(t.Changes, history.Change{Version: v, At: at(revision)})
+		v := history.Version{Key: "configmaps/ns/" + name, Revision: revision, Value: fmt.Sprint("m", revision), Color: color}
+		t.Changes = append(t.Changes, history.Change{Version: v, Time: at(revision)})
 	}
 	add("a", 11, "red")
 	add("b", 12, "red")
@@ -26,7 +26,7 @@ func truth() *history.Truth {
 	add("b", 14, "blue")
 	add("a", 15, "red")
 	add("a", 17, "red")
-	t.Changes = append(t.Changes, history.Change{Version: history.Version{Key: "configmaps/ns/a", Revision: 19}, Deleted: true, At: at(19)})
+	t.Changes = append(t.Changes, history.Change{Version: history.Version{Key: "configmaps/ns/a", Revision: 19}, Deleted: true, Time: at(19)})
 	return t
 }
 
@@ -42,15 +42,15 @@ func good() *history.History {
 	initial := state(t, all, history.Newest, 10)
 	events := t.Events(all)
 	mark := func(r int64) history.Event {
-		return history.Event{At: at(r), Type: history.Bookmark, Version: history.Version{Revision: r}}
+		return history.Event{Time: at(r), Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
 	w := history.Watch{Name: "w", Selection: all, Streams: []history.Stream{
-		{State: initial, From: 10, Begun: at(10), Events: append(slices.Clone(events[:4]), mark(14))},
-		{From: 14, Begun: at(15), Events: append(slices.Clone(events[4:]), mark(20))},
+		{State: initial, FromRevision: 10, Start: at(10), Events: append(slices.Clone(events[:4]), mark(14))},
+		{FromRevision: 14, Start: at(15), Events: append(slices.Clone(events[4:]), mark(20))},
 	}}
 	red := history.Selection{Resource: "configmaps", Color: "red"}
 	colored := history.Watch{Name: "red", Selection: red, Streams: []history.Stream{
-		{State: state(t, red, history.Initial, 12), From: 12, Begun: at(12), Events: history.Within(t.Events(red), 12, 30)},
+		{State: state(t, red, history.Initial, 12), FromRevision: 12, Start: at(12), Events: history.Within(t.Events(red), 12, 30)},
 	}}
 	informer := w
 	informer.Name = "i"
@@ -59,24 +59,24 @@ func good() *history.History {
 		informer.Streams[i].Events = slices.Clone(w.Streams[i].Events)
 	}
 	h := &history.History{
-		Truth: t, Settled: 20, Watches: []*history.Watch{&w, &colored},
+		ChangeLog: t, SettledRevision: 20, Watches: []*history.Watch{&w, &colored},
 		Informers: []*history.Informer{{Watch: informer, Final: state(t, all, history.Any, 20).Items}},
 		Reads: []history.Read{
 			*state(t, all, history.Newest, 13), *state(t, all, history.Any, 11), *state(t, red, history.Paged, 17), *state(t, red, history.Newest, 20),
 		},
 	}
 	exact := *state(t, all, history.Exact, 12)
-	exact.Requested = 12
+	exact.MinRevision = 12
 	later := *state(t, all, history.NotOlder, 15)
-	later.Requested = 12
+	later.MinRevision = 12
 	h.Reads = append(h.Reads, exact, later)
 	h.Operations = operations()
 	return h
 }
 
 // state returns a correct read at the time of its revision.
-func state(t *history.Truth, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
-	r := &history.Read{Kind: kind, By: "reader", Selection: s, Begun: at(revision), End: at(revision), Revision: revision}
+func state(t *history.ChangeLog, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
+	r := &history.Read{Kind: kind, Client: "reader", Selection: s, Start: at(revision), End: at(revision), Revision: revision}
 	for _, v := range t.State(s, revision) {
 		r.Items = append(r.Items, v)
 	}
@@ -86,8 +86,8 @@ func state(t *history.Truth, s history.Selection, kind history.ReadKind, revisio
 func operations() []history.Operation {
 	op := func(client int, verb history.Verb, expected, mark string, revision int64, outcome history.Outcome) history.Operation {
 		return history.Operation{
-			Client: client, Verb: verb, Key: "configmaps/ns/a", Expected: expected, Mark: mark, Outcome: outcome,
-			Revision: revision, Begun: at(revision), End: at(revision),
+			Client: client, Verb: verb, Key: "configmaps/ns/a", Expected: expected, Value: mark, Outcome: outcome,
+			Revision: revision, Start: at(revision), End: at(revision),
 		}
 	}
 	ops := []history.Operation{
@@ -178,13 +178,13 @@ func watchDamages() []damage {
 			first(h).Events = first(h).Events[:3]
 			second(h).Events = second(h).Events[:3]
 		}},
-		{name: "the content of an older version", by: "atomic", do: func(h *history.History) { first(h).Events[2].Mark = "m11" }},
+		{name: "the content of an older version", by: "atomic", do: func(h *history.History) { first(h).Events[2].Value = "m11" }},
 		{name: "a label that is not of this version", by: "atomic", do: func(h *history.History) { first(h).Events[3].Color = "red" }},
 		{name: "an addition delivered as a change", by: "atomic", do: func(h *history.History) { first(h).Events[0].Type = history.Modified }},
 		{name: "an event that did not happen", by: "atomic", do: func(h *history.History) {
 			s := second(h)
 			e := s.Events[1]
-			e.Revision, e.Mark = 18, "m18"
+			e.Revision, e.Value = 18, "m18"
 			s.Events = slices.Insert(s.Events, 2, e)
 		}},
 		{name: "an object that leaves the selection, delivered as a change", by: "atomic", do: func(h *history.History) {
@@ -207,7 +207,7 @@ func watchDamages() []damage {
 		}},
 		{name: "an informer's store that lacks an object", by: "exact", do: func(h *history.History) { h.Informers[0].Final = nil }},
 		{name: "an informer's store that keeps a deleted object", by: "exact", do: func(h *history.History) {
-			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{Key: "configmaps/ns/a", Revision: 17, Mark: "m17", Color: "red"})
+			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{Key: "configmaps/ns/a", Revision: 17, Value: "m17", Color: "red"})
 		}},
 	}
 }
@@ -215,27 +215,27 @@ func watchDamages() []damage {
 func readDamages() []damage {
 	return []damage{
 		{name: "a read of an old state", by: "fresh linearizable", do: func(h *history.History) {
-			r := state(h.Truth, all, history.Newest, 13)
-			r.Begun, r.End = at(18), at(18)
+			r := state(h.ChangeLog, all, history.Newest, 13)
+			r.Start, r.End = at(18), at(18)
 			h.Reads = append(h.Reads, *r)
 		}},
 		{name: "a watch that begins with an old state", by: "fresh", do: func(h *history.History) {
 			s := h.Watches[1].Streams[0].State
-			s.Begun, s.End = at(16), at(16)
+			s.Start, s.End = at(16), at(16)
 		}},
 		{name: "a list that lacks an object", by: "consistent linearizable", do: func(h *history.History) {
 			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool { return v.Key == "configmaps/ns/a" })
 		}},
 		{name: "a list with an outdated object", by: "consistent", do: func(h *history.History) {
 			r := &h.Reads[2]
-			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Mark: "m12", Color: "red"})
+			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Value: "m12", Color: "red"})
 		}},
 		{name: "a page returned twice", by: "consistent", do: func(h *history.History) {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, r.Items[0])
 		}},
-		{name: "a read that is older than requested", by: "consistent", do: func(h *history.History) { h.Reads[5].Requested = 16 }},
-		{name: "a read that is not at the requested revision", by: "consistent", do: func(h *history.History) { h.Reads[4].Requested = 11 }},
+		{name: "a read that is older than requested", by: "consistent", do: func(h *history.History) { h.Reads[5].MinRevision = 16 }},
+		{name: "a read that is not at the requested revision", by: "consistent", do: func(h *history.History) { h.Reads[4].MinRevision = 11 }},
 	}
 }
 
@@ -244,9 +244,9 @@ func operationDamages() []damage {
 		return func(h *history.History) { f(&h.Operations[i]) }
 	}
 	return []damage{
-		{name: "a get of an old version", by: "linearizable", do: change(4, func(op *history.Operation) { op.Mark = "m11" })},
+		{name: "a get of an old version", by: "linearizable", do: change(4, func(op *history.Operation) { op.Value = "m11" })},
 		{name: "a get after a deletion that shows the object", by: "linearizable", do: change(9, func(op *history.Operation) {
-			op.Mark, op.Outcome = "m17", history.Done
+			op.Value, op.Outcome = "m17", history.Done
 		})},
 		{name: "a lost update", by: "linearizable", do: change(2, func(op *history.Operation) { op.Outcome = history.Done })},
 		{name: "a second creation", by: "linearizable", do: change(5, func(op *history.Operation) { op.Outcome = history.Done })},

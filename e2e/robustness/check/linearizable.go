@@ -19,7 +19,7 @@ const linearizableTimeout = time.Minute
 func linearizable(h *history.History, r *report) {
 	byKey := map[string][]porcupine.Operation{}
 	add := func(op history.Operation) {
-		o := porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Begun), Return: int64(op.End)}
+		o := porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Start), Return: int64(op.End)}
 		if op.Outcome == history.Unknown {
 			o.Return = math.MaxInt64
 		}
@@ -32,7 +32,7 @@ func linearizable(h *history.History, r *report) {
 	for _, op := range h.Operations {
 		clients = max(clients, op.Client+1)
 	}
-	for _, op := range listed(h, clients) {
+	for _, op := range objectReads(h, clients) {
 		if byKey[op.Key] != nil {
 			add(op)
 		}
@@ -52,11 +52,11 @@ func linearizable(h *history.History, r *report) {
 // a response that never took effect. Leaving out the latter only saves time, because the model
 // allows them.
 func decisive(h *history.History) []history.Operation {
-	marks := h.Truth.Marks()
+	marks := h.ChangeLog.Marks()
 	var ops []history.Operation
 	for _, op := range h.Operations {
 		if op.Outcome == history.Unknown {
-			if _, stored := marks[op.Mark]; op.Verb == history.Get || op.Verb != history.Delete && !stored {
+			if _, stored := marks[op.Value]; op.Verb == history.Get || op.Verb != history.Delete && !stored {
 				continue
 			}
 		}
@@ -68,8 +68,8 @@ func decisive(h *history.History) []history.Operation {
 	return ops
 }
 
-// listed converts lists of the newest state into reads of single objects.
-func listed(h *history.History, client int) []history.Operation {
+// objectReads converts lists of the newest state into reads of single objects.
+func objectReads(h *history.History, client int) []history.Operation {
 	keys := map[string]bool{}
 	for _, op := range h.Operations {
 		keys[op.Key] = true
@@ -95,7 +95,7 @@ func listed(h *history.History, client int) []history.Operation {
 				continue // it may exist in another color
 			}
 			op := history.Operation{
-				Client: client, Verb: history.Get, Key: key, Mark: v.Mark, Begun: read.Begun, End: read.End, Outcome: history.Done,
+				Client: client, Verb: history.Get, Key: key, Value: v.Value, Start: read.Start, End: read.End, Outcome: history.Done,
 			}
 			if !exists {
 				op.Outcome = history.NotFound
@@ -130,7 +130,7 @@ func step(state string, op history.Operation) []any {
 		return []any{state}
 	case op.Outcome != want:
 		return nil
-	case op.Verb == history.Get && op.Outcome == history.Done && op.Mark != state:
+	case op.Verb == history.Get && op.Outcome == history.Done && op.Value != state:
 		return nil
 	}
 	return []any{next}
@@ -142,7 +142,7 @@ func outcome(state string, op history.Operation) (next string, answer history.Ou
 	case op.Verb == history.Create && state != "":
 		return state, history.Exists
 	case op.Verb == history.Create:
-		return op.Mark, history.Done
+		return op.Value, history.Done
 	case state == "" && op.Verb == history.Update && op.Expected != "":
 		// The body carries the uid of the version that it replaces.
 		return state, history.Conflict
@@ -155,11 +155,11 @@ func outcome(state string, op history.Operation) (next string, answer history.Ou
 	case op.Verb == history.Delete:
 		return "", history.Done
 	}
-	return op.Mark, history.Done
+	return op.Value, history.Done
 }
 
 func describe(op history.Operation) string {
-	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb, op.Mark, op.Expected, op.Outcome,
+	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb, op.Value, op.Expected, op.Outcome,
 		op.Key, op.Revision, op.Error)
 }
 
@@ -167,7 +167,7 @@ func showOperations(ops []porcupine.Operation) string {
 	var b strings.Builder
 	for _, o := range ops {
 		op := o.Input.(history.Operation)
-		fmt.Fprintf(&b, "  %s – %s %s\n", op.Begun, op.End, describe(op))
+		fmt.Fprintf(&b, "  %s – %s %s\n", op.Start, op.End, describe(op))
 	}
 	return b.String()
 }

@@ -9,10 +9,10 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// reads returns the lists and the initial states of watches.
-func reads(h *history.History) []history.Read {
+// allReads returns the lists and the initial states of watches.
+func allReads(h *history.History) []history.Read {
 	all := slices.Clone(h.Reads)
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		for _, s := range w.Streams {
 			if s.State != nil {
 				all = append(all, *s.State)
@@ -24,14 +24,14 @@ func reads(h *history.History) []history.Read {
 
 // consistent checks that a list equals the state at its revision.
 func consistent(h *history.History, r *report) {
-	for _, read := range reads(h) {
-		want := h.Truth.State(read.Selection, read.Revision)
-		compare(r, read.By, read.End, read.Items, want, read.Revision)
+	for _, read := range allReads(h) {
+		want := h.ChangeLog.State(read.Selection, read.Revision)
+		compare(r, read.Client, read.End, read.Items, want, read.Revision)
 		switch {
-		case read.Kind == history.NotOlder && read.Revision < read.Requested:
-			r.add(read.By, read.End, "read not older than revision %d: got %d", read.Requested, read.Revision)
-		case read.Kind == history.Exact && read.Revision != read.Requested:
-			r.add(read.By, read.End, "read at exactly revision %d: got %d", read.Requested, read.Revision)
+		case read.Kind == history.NotOlder && read.Revision < read.MinRevision:
+			r.add(read.Client, read.End, "read not older than revision %d: got %d", read.MinRevision, read.Revision)
+		case read.Kind == history.Exact && read.Revision != read.MinRevision:
+			r.add(read.Client, read.End, "read at exactly revision %d: got %d", read.MinRevision, read.Revision)
 		}
 	}
 }
@@ -46,21 +46,21 @@ func compare(r *report, subject string, at time.Duration, have []history.Version
 		seen[v.Key] = true
 		switch w, exists := want[v.Key]; {
 		case !exists:
-			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s), which does not exist", revision, v.Key, v.Revision, v.Mark)
+			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s), which does not exist", revision, v.Key, v.Revision, v.Value)
 		case w != v:
 			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s %s), want %d (%s %s)",
-				revision, v.Key, v.Revision, v.Mark, v.Color, w.Revision, w.Mark, w.Color)
+				revision, v.Key, v.Revision, v.Value, v.Color, w.Revision, w.Value, w.Color)
 		}
 	}
 	for key, w := range want {
 		if !seen[key] {
-			r.add(subject, at, "the state at revision %d lacks %s of revision %d (%s)", revision, key, w.Revision, w.Mark)
+			r.add(subject, at, "the state at revision %d lacks %s of revision %d (%s)", revision, key, w.Revision, w.Value)
 		}
 	}
 }
 
-// known is a revision that some client had seen at a time.
-type known struct {
+// observation is a revision that some client had seen at a time.
+type observation struct {
 	at       time.Duration
 	revision int64
 	how      string
@@ -69,37 +69,37 @@ type known struct {
 // fresh compares each read of the newest state with the newest revision that any client had seen
 // before the read began, in the response to a write, in another read or in an event.
 func fresh(h *history.History, r *report) {
-	var all []known
+	var all []observation
 	for _, op := range h.Operations {
 		if op.Outcome == history.Done && op.Revision > 0 {
-			all = append(all, known{op.End, op.Revision, string(op.Verb) + " of " + op.Key})
+			all = append(all, observation{op.End, op.Revision, string(op.Verb) + " of " + op.Key})
 		}
 	}
-	for _, read := range reads(h) {
-		all = append(all, known{read.End, read.Revision, "read of " + read.By})
+	for _, read := range allReads(h) {
+		all = append(all, observation{read.End, read.Revision, "read of " + read.Client})
 	}
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		for _, s := range w.Streams {
 			for _, e := range s.Events {
-				all = append(all, known{e.At, e.Revision, "event of " + w.Name})
+				all = append(all, observation{e.Time, e.Revision, "event of " + w.Name})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(all, func(a, b observation) int { return cmp.Compare(a.at, b.at) })
 	newest := slices.Clone(all)
 	for i := 1; i < len(newest); i++ {
 		if newest[i-1].revision > newest[i].revision {
 			newest[i] = newest[i-1]
 		}
 	}
-	for _, read := range reads(h) {
+	for _, read := range allReads(h) {
 		if read.Kind != history.Newest && read.Kind != history.Paged && read.Kind != history.Initial {
 			continue
 		}
-		n := sort.Search(len(all), func(i int) bool { return all[i].at >= read.Begun })
+		n := sort.Search(len(all), func(i int) bool { return all[i].at >= read.Start })
 		if n > 0 && newest[n-1].revision > read.Revision {
-			r.add(read.By, read.End, "a %s read that began at %s has revision %d, but %d was known from a %s at %s",
-				read.Kind, read.Begun, read.Revision, newest[n-1].revision, newest[n-1].how, newest[n-1].at)
+			r.add(read.Client, read.End, "a %s read that began at %s has revision %d, but %d was known from a %s at %s",
+				read.Kind, read.Start, read.Revision, newest[n-1].revision, newest[n-1].how, newest[n-1].at)
 		}
 	}
 }
@@ -107,14 +107,14 @@ func fresh(h *history.History, r *report) {
 // exact compares an informer's store with the state at the last revision of the informer. Before
 // the end a store may be behind its watch.
 func exact(h *history.History, r *report) {
-	if h.Settled == 0 {
+	if h.SettledRevision == 0 {
 		return
 	}
 	for _, i := range h.Informers {
-		end := h.Settled
+		end := h.SettledRevision
 		if n := len(i.Streams); n > 0 {
 			end = max(end, i.Streams[n-1].Last())
 		}
-		compare(r, i.Name, 0, i.Final, h.Truth.State(i.Selection, end), end)
+		compare(r, i.Name, 0, i.Final, h.ChangeLog.State(i.Selection, end), end)
 	}
 }

@@ -18,7 +18,7 @@ func ordered(h *history.History, r *report) {
 		last := s.Start.Revision
 		for _, e := range s.Events() {
 			if e.Revision < last {
-				r.add(s.Name, e.At, "%s arrives after revision %d", show(e), last)
+				r.add(s.Name, e.Time, "%s arrives after revision %d", formatEvent(e), last)
 			}
 			last = max(last, e.Revision)
 		}
@@ -35,18 +35,18 @@ func unique(h *history.History, r *report) {
 			}
 			at := change{e.Key, e.Revision}
 			if before, again := seen[at]; again {
-				r.add(s.Name, e.At, "%s was already delivered at %s", show(e), before)
+				r.add(s.Name, e.Time, "%s was already delivered at %s", formatEvent(e), before)
 			}
-			seen[at] = e.At
+			seen[at] = e.Time
 		}
 	}
 }
 
 // atomic checks that each event is a stored change of the selection, with its type and version.
 func atomic(h *history.History, r *report) {
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		stored := map[change]history.Event{}
-		for _, e := range h.Truth.Events(w.Selection) {
+		for _, e := range h.ChangeLog.Events(w.Selection) {
 			stored[change{e.Key, e.Revision}] = e
 		}
 		for _, stream := range w.Streams {
@@ -57,9 +57,9 @@ func atomic(h *history.History, r *report) {
 				want, happened := stored[change{e.Key, e.Revision}]
 				switch {
 				case !happened:
-					r.add(w.Name, e.At, "%s does not match any change of the selection", show(e))
+					r.add(w.Name, e.Time, "%s does not match any change of the selection", formatEvent(e))
 				case want.Type != e.Type || want.Version != e.Version:
-					r.add(w.Name, e.At, "got %s, want %s", show(e), show(want))
+					r.add(w.Name, e.Time, "got %s, want %s", formatEvent(e), formatEvent(want))
 				}
 			}
 		}
@@ -76,16 +76,16 @@ func reliable(h *history.History, r *report) {
 		}
 		end := s.Last()
 		if s.Final {
-			end = max(end, h.Settled)
+			end = max(end, h.SettledRevision)
 		}
-		for _, want := range history.Within(h.Truth.Events(s.Selection), s.Start.Revision, end) {
+		for _, want := range history.Within(h.ChangeLog.Events(s.Selection), s.Start.Revision, end) {
 			if !delivered[change{want.Key, want.Revision}] {
-				r.add(s.Name, want.At, "%s was not delivered to the session that began at revision %d and ended at %d",
-					show(want), s.Start.Revision, s.Last())
+				r.add(s.Name, want.Time, "%s was not delivered to the session that began at revision %d and ended at %d",
+					formatEvent(want), s.Start.Revision, s.Last())
 			}
 		}
 	}
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		if len(w.Sessions()) == 0 {
 			r.add(w.Name, 0, "the watch never began")
 		}
@@ -96,27 +96,27 @@ func reliable(h *history.History, r *report) {
 // the stream resumed.
 func resumable(h *history.History, r *report) {
 	for _, s := range sessions(h) {
-		truth := h.Truth.Events(s.Selection)
+		truth := h.ChangeLog.Events(s.Selection)
 		for i, stream := range s.Streams {
-			if i > 0 && stream.From != s.Streams[i-1].Last() {
-				r.add(s.Name, stream.Begun, "resumes at revision %d, but the previous stream ended at %d", stream.From, s.Streams[i-1].Last())
+			if i > 0 && stream.FromRevision != s.Streams[i-1].Last() {
+				r.add(s.Name, stream.Start, "resumes at revision %d, but the previous stream ended at %d", stream.FromRevision, s.Streams[i-1].Last())
 			}
 			var first *history.Event
 			for j := range stream.Events {
 				e := &stream.Events[j]
-				if e.Revision <= stream.From && e.Type != history.Bookmark {
-					r.add(s.Name, e.At, "%s was delivered by a stream that resumed at revision %d", show(*e), stream.From)
+				if e.Revision <= stream.FromRevision && e.Type != history.Bookmark {
+					r.add(s.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e), stream.FromRevision)
 				}
 				if first == nil && e.Type != history.Bookmark {
 					first = e
 				}
 			}
-			due := history.Within(truth, stream.From, stream.Last())
+			due := history.Within(truth, stream.FromRevision, stream.Last())
 			if len(due) == 0 {
 				continue
 			}
 			if first == nil || first.Revision != due[0].Revision || first.Key != due[0].Key {
-				r.add(s.Name, stream.Begun, "a stream that resumed at revision %d does not begin with %s", stream.From, show(due[0]))
+				r.add(s.Name, stream.Start, "a stream that resumed at revision %d does not begin with %s", stream.FromRevision, formatEvent(due[0]))
 			}
 		}
 	}
@@ -125,24 +125,24 @@ func resumable(h *history.History, r *report) {
 // bookmarkable checks that no event follows a bookmark that covers it.
 func bookmarkable(h *history.History, r *report) {
 	for _, s := range sessions(h) {
-		truth := h.Truth.Events(s.Selection)
+		truth := h.ChangeLog.Events(s.Selection)
 		delivered := map[change]bool{}
 		var marked, covered int64 = 0, s.Start.Revision
 		for _, e := range s.Events() {
 			if e.Type != history.Bookmark {
 				delivered[change{e.Key, e.Revision}] = true
 				if e.Revision <= marked {
-					r.add(s.Name, e.At, "%s arrives after a bookmark at revision %d", show(e), marked)
+					r.add(s.Name, e.Time, "%s arrives after a bookmark at revision %d", formatEvent(e), marked)
 				}
 				continue
 			}
 			if e.Revision < marked {
-				r.add(s.Name, e.At, "a bookmark at revision %d arrives after one at %d", e.Revision, marked)
+				r.add(s.Name, e.Time, "a bookmark at revision %d arrives after one at %d", e.Revision, marked)
 			}
 			marked = max(marked, e.Revision)
 			for _, want := range history.Within(truth, covered, marked) {
 				if !delivered[change{want.Key, want.Revision}] {
-					r.add(s.Name, e.At, "a bookmark at revision %d arrives before %s", e.Revision, show(want))
+					r.add(s.Name, e.Time, "a bookmark at revision %d arrives before %s", e.Revision, formatEvent(want))
 				}
 			}
 			covered = max(covered, marked)

@@ -19,22 +19,22 @@ type History struct {
 	Reads      []Read
 	Watches    []*Watch
 	Informers  []*Informer
-	Truth      *Truth
-	// Settled is a revision that every watch and informer had time to reach.
-	Settled int64
+	ChangeLog  *ChangeLog
+	// SettledRevision is a revision that every watch and informer had time to reach.
+	SettledRevision int64
 }
 
 // Fault is one failure and its repair.
 type Fault struct {
-	Name         string
-	Begun, Ended time.Duration
+	Name       string
+	Start, End time.Duration
 }
 
 // Version is one version of an object. Revision is its resource version.
 type Version struct {
 	Key      string // resource/namespace/name
 	Revision int64
-	Mark     string
+	Value    string
 	Color    string
 }
 
@@ -64,13 +64,13 @@ const (
 
 // Read is a successful list, or the initial state of a watch.
 type Read struct {
-	Kind       ReadKind
-	By         string
-	Selection  Selection
-	Requested  int64
-	Begun, End time.Duration
-	Revision   int64
-	Items      []Version
+	Kind        ReadKind
+	Client      string
+	Selection   Selection
+	MinRevision int64
+	Start, End  time.Duration
+	Revision    int64
+	Items       []Version
 }
 
 // Watch is a client that follows a selection over several streams.
@@ -83,11 +83,11 @@ type Watch struct {
 // Stream is one watch request. A stream with a State begins a session. The others resume at From,
 // where the previous stream ended.
 type Stream struct {
-	Replica int
-	State   *Read
-	From    int64
-	Begun   time.Duration
-	Events  []Event
+	Replica      int
+	State        *Read
+	FromRevision int64
+	Start        time.Duration
+	Events       []Event
 	// End is the reason of the end.
 	End   string
 	Ended time.Duration
@@ -106,13 +106,13 @@ const (
 
 // Event is one event of a watch. A bookmark has a revision only.
 type Event struct {
-	At   time.Duration
+	Time time.Duration
 	Type EventType
 	Version
 }
 
-// Following returns all watches, with those of informers.
-func (h *History) Following() []*Watch {
+// AllWatches returns all watches, with those of informers.
+func (h *History) AllWatches() []*Watch {
 	all := slices.Clone(h.Watches)
 	for _, i := range h.Informers {
 		all = append(all, &i.Watch)
@@ -168,7 +168,7 @@ func (s *Stream) Last() int64 {
 	if n := len(s.Events); n > 0 {
 		return s.Events[n-1].Revision
 	}
-	return s.From
+	return s.FromRevision
 }
 
 // Verb is the kind of an operation.
@@ -201,9 +201,9 @@ type Operation struct {
 	Verb            Verb
 	Key             string
 	Expected        string // mark of the version that a conditional write expects
-	Mark            string // mark that was written or read
+	Value           string // mark that was written or read
 	Revision        int64  // revision in the response; 0 if there is none
-	Begun, End      time.Duration
+	Start, End      time.Duration
 	Outcome         Outcome
 	Error           string
 }

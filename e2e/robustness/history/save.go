@@ -13,14 +13,14 @@ func (h *History) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, w := range h.Following() {
+	for _, w := range h.AllWatches() {
 		if err := saveLines(filepath.Join(dir, "watch-"+w.Name+".jsonl"), w.Streams); err != nil {
 			return err
 		}
 	}
 	var truth []Change
-	if h.Truth != nil {
-		truth = h.Truth.Changes
+	if h.ChangeLog != nil {
+		truth = h.ChangeLog.Changes
 	}
 	for _, err := range []error{
 		saveLines(filepath.Join(dir, "faults.jsonl"), h.Faults),

@@ -12,11 +12,11 @@ import (
 type Change struct {
 	Version
 	Deleted bool
-	At      time.Duration
+	Time    time.Duration
 }
 
-// Truth holds the changes in etcd in order. It is immutable.
-type Truth struct {
+// ChangeLog holds the changes in etcd in order. It is immutable.
+type ChangeLog struct {
 	Changes []Change
 	// Revision is the revision up to which the changes are complete.
 	Revision int64
@@ -32,14 +32,14 @@ func (s Selection) Matches(v Version) bool {
 
 // Events returns the events that a watch of a selection must deliver. A version that leaves the
 // selection is delivered as deleted, with the content of the last selected version.
-func (t *Truth) Events(s Selection) []Event {
+func (t *ChangeLog) Events(s Selection) []Event {
 	live := map[string]Version{}
 	var events []Event
 	for _, c := range t.Changes {
 		old, existed := live[c.Key]
 		was := existed && s.Matches(old)
 		is := !c.Deleted && s.Matches(c.Version)
-		e := Event{At: c.At, Version: c.Version}
+		e := Event{Time: c.Time, Version: c.Version}
 		switch {
 		case is && was:
 			e.Type = Modified
@@ -47,7 +47,7 @@ func (t *Truth) Events(s Selection) []Event {
 			e.Type = Added
 		case was:
 			e.Type = Deleted
-			e.Mark = old.Mark
+			e.Value = old.Value
 			e.Color = old.Color
 		}
 		if e.Type != "" {
@@ -63,7 +63,7 @@ func (t *Truth) Events(s Selection) []Event {
 }
 
 // State returns the selected versions at a revision by key.
-func (t *Truth) State(s Selection, revision int64) map[string]Version {
+func (t *ChangeLog) State(s Selection, revision int64) map[string]Version {
 	state := map[string]Version{}
 	for _, c := range t.Changes {
 		if c.Revision > revision {
@@ -79,11 +79,11 @@ func (t *Truth) State(s Selection, revision int64) map[string]Version {
 }
 
 // Marks returns all stored versions by mark.
-func (t *Truth) Marks() map[string]Change {
+func (t *ChangeLog) Marks() map[string]Change {
 	m := make(map[string]Change, len(t.Changes))
 	for _, c := range t.Changes {
 		if !c.Deleted {
-			m[c.Mark] = c
+			m[c.Value] = c
 		}
 	}
 	return m

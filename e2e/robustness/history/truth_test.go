@@ -9,13 +9,13 @@ import (
 )
 
 func version(name string, revision int64, color string) history.Version {
-	return history.Version{Key: "pods/ns/" + name, Revision: revision, Mark: fmt.Sprint("m", revision), Color: color}
+	return history.Version{Key: "pods/ns/" + name, Revision: revision, Value: fmt.Sprint("m", revision), Color: color}
 }
 
 // truth is about an object that changes from red to blue and back and is deleted, and an object
 // that is always blue.
-func truth() *history.Truth {
-	return &history.Truth{Revision: 20, Changes: []history.Change{
+func truth() *history.ChangeLog {
+	return &history.ChangeLog{Revision: 20, Changes: []history.Change{
 		{Version: version("a", 11, "red")},
 		{Version: version("b", 12, "blue")},
 		{Version: version("a", 13, "blue")},
@@ -104,10 +104,10 @@ func TestSessionsBeginAtStates(t *testing.T) {
 		return history.Event{Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
 	w := history.Watch{Streams: []history.Stream{
-		{State: &history.Read{Revision: 5}, From: 5, Events: []history.Event{bookmark(7)}},
-		{From: 7},
-		{State: &history.Read{Revision: 9}, From: 9},
-		{From: 9, Events: []history.Event{bookmark(10), bookmark(12)}},
+		{State: &history.Read{Revision: 5}, FromRevision: 5, Events: []history.Event{bookmark(7)}},
+		{FromRevision: 7},
+		{State: &history.Read{Revision: 9}, FromRevision: 9},
+		{FromRevision: 9, Events: []history.Event{bookmark(10), bookmark(12)}},
 	}}
 	sessions := w.Sessions()
 	if len(sessions) != 2 {

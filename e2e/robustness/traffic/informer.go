@@ -69,7 +69,7 @@ func (i *informer) versions() ([]history.Version, error) {
 
 // behind returns an error if the store lacks an object of the state at a revision that has not
 // changed since, or holds an older version.
-func (i *informer) behind(truth *history.Truth, revision int64) error {
+func (i *informer) behind(truth *history.ChangeLog, revision int64) error {
 	have, err := i.versions()
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func versionOf(resource string, obj runtime.Object) (history.Version, error) {
 	return history.Version{
 		Key:      key{resource, m.GetNamespace(), m.GetName()}.String(),
 		Revision: revision,
-		Mark:     m.GetAnnotations()[history.MarkAnnotation],
+		Value:    m.GetAnnotations()[history.MarkAnnotation],
 		Color:    m.GetLabels()[history.Color],
 	}, nil
 }

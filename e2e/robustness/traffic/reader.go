@@ -52,7 +52,7 @@ func (r *reader) act(ctx context.Context) error {
 	if r.rand.IntN(3) == 0 {
 		s.Color = pick(r.rand, colors())
 	}
-	read := history.Read{By: r.name, Selection: s, Kind: history.Newest}
+	read := history.Read{Client: r.name, Selection: s, Kind: history.Newest}
 	o := metav1.ListOptions{}
 	requested := r.newest.Load()
 	n := r.rand.IntN(10)
@@ -65,14 +65,14 @@ func (r *reader) act(ctx context.Context) error {
 		read.Kind = history.Any
 		o.ResourceVersion = "0"
 	case n < 9:
-		read.Kind, read.Requested, o.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
+		read.Kind, read.MinRevision, o.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
 	default:
-		read.Kind, read.Requested, o.ResourceVersion = history.Exact, requested, formatRevision(requested)
+		read.Kind, read.MinRevision, o.ResourceVersion = history.Exact, requested, formatRevision(requested)
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeLimit)
 	defer cancel()
-	read.Begun = r.now()
+	read.Start = r.now()
 	complete, err := r.pages(ctx, &read, o)
 	read.End = r.now()
 	if err != nil || !complete {

@@ -38,7 +38,7 @@ func newSource(t *Traffic, name string, s history.Selection, target func() (int,
 // list lists and records the result as a possible start of a watch.
 func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	replica, form := s.target()
-	read := &history.Read{By: s.watch.Name, Selection: s.watch.Selection, Begun: s.now(), Kind: history.Newest}
+	read := &history.Read{Client: s.watch.Name, Selection: s.watch.Selection, Start: s.now(), Kind: history.Newest}
 	switch o.ResourceVersion {
 	case "":
 	case "0":
@@ -49,7 +49,7 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		if err != nil {
 			return nil, err
 		}
-		read.Requested = requested
+		read.MinRevision = requested
 	}
 	list, err := s.replicas[replica].list(ctx, form, s.watch.Selection, o)
 	if err != nil {
@@ -68,11 +68,11 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 // follow watches and records the events that its receiver accepts.
 func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	replica, form := s.target()
-	stream := history.Stream{Replica: replica, Begun: s.now()}
+	stream := history.Stream{Replica: replica, Start: s.now()}
 	streaming := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if !streaming {
 		var err error
-		if stream.From, err = parseRevision(o.ResourceVersion); err != nil {
+		if stream.FromRevision, err = parseRevision(o.ResourceVersion); err != nil {
 			return nil, err
 		}
 	}
@@ -82,10 +82,10 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	}
 	t := &tap{source: s, inner: w, out: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
 	if streaming {
-		t.initial = &history.Read{Kind: history.Initial, By: s.watch.Name, Selection: s.watch.Selection, Begun: stream.Begun}
+		t.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
 		if o.ResourceVersion != "" {
 			t.initial.Kind = history.NotOlder
-			if t.initial.Requested, err = parseRevision(o.ResourceVersion); err != nil {
+			if t.initial.MinRevision, err = parseRevision(o.ResourceVersion); err != nil {
 				w.Stop()
 				return nil, err
 			}
@@ -101,7 +101,7 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 func (s *source) begin(stream history.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if stream.State == nil && s.listed != nil && s.listed.Revision == stream.From {
+	if stream.State == nil && s.listed != nil && s.listed.Revision == stream.FromRevision {
 		stream.State = s.listed
 	}
 	s.listed = nil
@@ -130,7 +130,7 @@ func (s *source) end(begun time.Duration, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.watch.Streams {
-		if st := &s.watch.Streams[i]; st.Begun == begun {
+		if st := &s.watch.Streams[i]; st.Start == begun {
 			st.End, st.Ended = reason, s.now()
 		}
 	}
@@ -183,7 +183,7 @@ func (t *tap) run() {
 	defer t.inner.Stop()
 	reason := t.pass()
 	if t.initial == nil {
-		t.source.end(t.stream.Begun, reason)
+		t.source.end(t.stream.Start, reason)
 	}
 }
 
@@ -219,7 +219,7 @@ func (t *tap) record(e watch.Event) (undo func(), err error) {
 		return nil, err
 	}
 	at := t.source.now()
-	event := history.Event{At: at, Type: history.EventType(e.Type)}
+	event := history.Event{Time: at, Type: history.EventType(e.Type)}
 	if e.Type == watch.Bookmark {
 		event.Revision, err = parseRevision(m.GetResourceVersion())
 	} else {
@@ -238,7 +238,7 @@ func (t *tap) record(e watch.Event) (undo func(), err error) {
 		t.initial.Revision = event.Revision
 		t.initial.End = at
 		t.stream.State = t.initial
-		t.stream.From = event.Revision
+		t.stream.FromRevision = event.Revision
 		t.initial = nil
 		t.source.begin(t.stream)
 		return nothing, nil

@@ -18,7 +18,7 @@ type Config struct {
 	Namespaces []string // exist and are used by this scenario only
 	Seed       uint64
 	Writers    int
-	Pace       time.Duration // interval between the requests of a writer
+	Interval   time.Duration // interval between the requests of a writer
 }
 
 // readers is the number of readers.
@@ -46,14 +46,14 @@ func Start(ctx context.Context, cfg Config) *Traffic {
 	t := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
 	for i := range cfg.Writers {
 		t.writers = append(t.writers, &writer{
-			clock: t.clock, id: i, home: i % len(cfg.Replicas), rand: t.source(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, pace: cfg.Pace, known: map[key]seen{},
+			clock: t.clock, id: i, home: i % len(cfg.Replicas), rand: t.source(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, pace: cfg.Interval, known: map[key]observedObject{},
 		})
 	}
 	newest := &atomic.Int64{}
 	for i := range readers {
 		t.readers = append(t.readers, &reader{
 			clock: t.clock, name: fmt.Sprintf("reader-%d", i), rand: t.source(), replicas: cfg.Replicas,
-			namespaces: cfg.Namespaces, pace: cfg.Pace, newest: newest,
+			namespaces: cfg.Namespaces, pace: cfg.Interval, newest: newest,
 		})
 	}
 	t.addWatchers()
@@ -147,7 +147,7 @@ func (t *Traffic) start(ctx context.Context) {
 
 // Behind returns an error that names the clients that have not received all changes up to a
 // revision.
-func (t *Traffic) Behind(truth *history.Truth, revision int64) error {
+func (t *Traffic) Behind(truth *history.ChangeLog, revision int64) error {
 	var errs []error
 	check := func(s *source) {
 		want := int64(0)

@@ -81,7 +81,7 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 	}
 	r.advance(func() {
 		for i := range changes {
-			changes[i].At = time.Since(r.start)
+			changes[i].Time = time.Since(r.start)
 		}
 		r.changes = append(r.changes, changes...)
 		r.revision = max(r.revision, last)
@@ -151,13 +151,13 @@ func unavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
-// Truth returns the recorded changes, with times relative to start.
-func (r *Recorder) Truth(start time.Time) *history.Truth {
+// ChangeLog returns the recorded changes, with times relative to start.
+func (r *Recorder) ChangeLog(start time.Time) *history.ChangeLog {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &history.Truth{Changes: slices.Clone(r.changes), Revision: r.revision}
+	t := &history.ChangeLog{Changes: slices.Clone(r.changes), Revision: r.revision}
 	for i := range t.Changes {
-		t.Changes[i].At -= start.Sub(r.start)
+		t.Changes[i].Time -= start.Sub(r.start)
 	}
 	return t
 }

@@ -35,14 +35,14 @@ type writer struct {
 	pace       time.Duration
 	written    int
 	// known holds the last received versions, which may be outdated.
-	known map[key]seen
+	known map[key]observedObject
 	ops   []history.Operation
 }
 
-// seen is an object as returned by a read or a write.
-type seen struct {
-	obj  runtime.Object
-	mark string
+// observedObject is an object as returned by a read or a write.
+type observedObject struct {
+	obj   runtime.Object
+	value string
 }
 
 func (w *writer) run(ctx context.Context) {
@@ -98,28 +98,28 @@ func (w *writer) mark() string {
 }
 
 func (w *writer) create(ctx context.Context, k key) {
-	op := history.Operation{Verb: history.Create, Mark: w.mark()}
-	body := newObject(k, op.Mark, pick(w.rand, colors()))
+	op := history.Operation{Verb: history.Create, Value: w.mark()}
+	body := newObject(k, op.Value, pick(w.rand, colors()))
 	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
 		return object(c.Post(), k).Body(body).Do(ctx).Into(into)
 	})
 }
 
-func (w *writer) get(ctx context.Context, k key) (seen, bool) {
+func (w *writer) get(ctx context.Context, k key) (observedObject, bool) {
 	return w.do(ctx, k, history.Operation{Verb: history.Get}, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
 		return object(c.Get(), k).Name(k.name).Do(ctx).Into(into)
 	})
 }
 
 // update replaces a version conditionally.
-func (w *writer) update(ctx context.Context, k key, old seen) {
-	op := history.Operation{Verb: history.Update, Mark: w.mark(), Expected: old.mark}
+func (w *writer) update(ctx context.Context, k key, old observedObject) {
+	op := history.Operation{Verb: history.Update, Value: w.mark(), Expected: old.value}
 	body := old.obj.DeepCopyObject()
 	m, err := meta.Accessor(body)
 	if err != nil {
 		return
 	}
-	m.GetAnnotations()[history.MarkAnnotation] = op.Mark
+	m.GetAnnotations()[history.MarkAnnotation] = op.Value
 	m.GetLabels()[history.Color] = pick(w.rand, colors())
 	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
 		return object(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
@@ -128,9 +128,9 @@ func (w *writer) update(ctx context.Context, k key, old seen) {
 
 // patch changes the current version.
 func (w *writer) patch(ctx context.Context, k key) {
-	op := history.Operation{Verb: history.Update, Mark: w.mark()}
+	op := history.Operation{Verb: history.Update, Value: w.mark()}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{history.MarkAnnotation: op.Mark},
+		"annotations": map[string]string{history.MarkAnnotation: op.Value},
 		"labels":      map[string]string{history.Color: pick(w.rand, colors())},
 	}})
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *writer) patch(ctx context.Context, k key) {
 }
 
 // delete deletes a version conditionally if old is set, else unconditionally.
-func (w *writer) delete(ctx context.Context, k key, old *seen) {
+func (w *writer) delete(ctx context.Context, k key, old *observedObject) {
 	now := int64(0)
 	o := &metav1.DeleteOptions{GracePeriodSeconds: &now}
 	op := history.Operation{Verb: history.Delete}
@@ -152,7 +152,7 @@ func (w *writer) delete(ctx context.Context, k key, old *seen) {
 			return
 		}
 		revision := m.GetResourceVersion()
-		op.Expected = old.mark
+		op.Expected = old.value
 		o.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
 	}
 	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
@@ -161,7 +161,7 @@ func (w *writer) delete(ctx context.Context, k key, old *seen) {
 }
 
 // do sends a request to a replica and records it.
-func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(context.Context, rest.Interface, runtime.Object) error) (seen, bool) {
+func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
 	// A started request is awaited even when writing stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
@@ -171,10 +171,10 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	}
 	client := w.replicas[op.Replica].typedClient(form(w.rand.IntN(int(metadataOnly))))
 	into := emptyObject(k.resource)
-	op.Begun = w.now()
+	op.Start = w.now()
 	err := send(ctx, client, into)
 	op.End = w.now()
-	now := seen{obj: into, mark: op.Mark}
+	now := observedObject{obj: into, value: op.Value}
 	op.Outcome = outcomeOf(err)
 	if op.Outcome == history.Done && op.Verb != history.Delete {
 		v, verr := versionOf(k.resource, into)
@@ -183,7 +183,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 			op.Outcome = history.Unknown
 			err = verr
 		} else if op.Revision = v.Revision; op.Verb == history.Get {
-			op.Mark, now.mark = v.Mark, v.Mark
+			op.Value, now.value = v.Value, v.Value
 		}
 	}
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	}
 	w.ops = append(w.ops, op)
 	if op.Outcome != history.Done || op.Verb == history.Delete {
-		return seen{}, false
+		return observedObject{}, false
 	}
 	w.known[k] = now
 	return now, true

@@ -54,7 +54,7 @@ func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 
 // CancelDetach cancels Detach after a panic of a filter. It returns the writer of DetachableWriter
 // and whether the response has begun on it, or nil if that was not called.
-func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWriter, begun bool) {
+func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWriter, started bool) {
 	x := exchangeOf(w)
 	if x == nil || x.detached == nil {
 		return nil, false

@@ -337,7 +337,7 @@ func (a *admissionBuilder) imagePolicy(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.life.onClose(plugin.Close)
+	a.lifetime.onClose(plugin.Close)
 	return plugin, nil
 }
 

@@ -262,7 +262,7 @@ func (a *api) secondAllocator() *allocator.Allocator {
 	b := *a.server.base
 	b.metrics = prometheus.NewRegistry()
 	b.host = "test"
-	b.life = &lifecycle{}
+	b.lifetime = &lifecycle{}
 	return newAllocator(&b, &a.options.Services, a.server.caches, a.server.stores, a.server.sets.client)
 }
 

@@ -116,8 +116,8 @@ func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, 
 		Logger:      b.log,
 		Now:         time.Now,
 	})}
-	b.life.inBackground("custom resources", c.informer.Run)
-	b.life.whileServing("definitions", c.controller.Run)
+	b.lifetime.inBackground("custom resources", c.informer.Run)
+	b.lifetime.whileServing("definitions", c.controller.Run)
 	return c, nil
 }
 
@@ -135,7 +135,7 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 	if err != nil {
 		return nil, err
 	}
-	b.life.onClose(caller.Close)
+	b.lifetime.onClose(caller.Close)
 	compiler := rules.NewCompiler()
 	compiler.NoRatcheting = !b.gates.Enabled(features.CRDValidationRatcheting)
 	compiler.Metrics = rules.NewMetrics(b.metrics)
@@ -210,7 +210,7 @@ func newDocuments(
 // followAPIServices adds a task that follows the APIServices.
 func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *autoregister.CustomVersions) {
 	store := caches.lookup(apiServiceResource()).Store
-	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
+	b.lifetime.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {
 			d.ExtensionsChanged()
 			v.Notify()

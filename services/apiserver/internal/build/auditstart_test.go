@@ -55,8 +55,8 @@ func TestAuditStartFailures(t *testing.T) {
 			var stderr bytes.Buffer
 			o := config.NewOptions()
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
-				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
-				defer b.life.close()
+				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), lifetime: &lifecycle{}}
+				defer b.lifetime.close()
 				_, err := newAuditing(b, &o.Audit, overload.Permits{})
 				return err
 			}, args, &stderr, &stderr)

@@ -85,12 +85,12 @@ func newAuthentication(
 		return nil, err
 	}
 	a.tokens = a.reviews
-	b.life.inBackground("token reviews", a.followObjects)
+	b.lifetime.inBackground("token reviews", a.followObjects)
 	if a.jwt != nil {
-		b.life.inBackground("issuers of tokens", a.jwt.Run)
+		b.lifetime.inBackground("issuers of tokens", a.jwt.Run)
 	}
 	if a.signer != nil {
-		b.life.inBackground("keys of the external token signer", a.signer.Run)
+		b.lifetime.inBackground("keys of the external token signer", a.signer.Run)
 		a.followSigner()
 	}
 	return a, nil
@@ -329,7 +329,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
-	a.life.onClose(c.Close)
+	a.lifetime.onClose(c.Close)
 	return tokenreviews.Shared(c, a.bounds.TokenReviews), nil
 }
 
@@ -345,7 +345,7 @@ func (a *authentication) externalTokens(ctx context.Context) (authenticator.Toke
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
-	a.life.onClose(signer.Close)
+	a.lifetime.onClose(signer.Close)
 	a.signer = signer
 	supported, err := signer.MaxLifetime(ctx)
 	if err != nil {

@@ -44,26 +44,26 @@ type apiServer struct {
 // Run runs the server until ctx ends, then shuts it down gracefully.
 func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
 	countContention(&o.Debug)
-	life := &lifecycle{}
-	defer life.close()
-	if _, err := build(ctx, o, log, life); err != nil {
+	lifetime := &lifecycle{}
+	defer lifetime.close()
+	if _, err := build(ctx, o, log, lifetime); err != nil {
 		return err
 	}
-	return life.run(ctx)
+	return lifetime.run(ctx)
 }
 
 // build creates the parts of the server. It adds to life what runs and what
 // has to be released, also if it returns an error.
-func build(ctx context.Context, o *config.Options, log *slog.Logger, life *lifecycle) (a *apiServer, err error) {
+func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *lifecycle) (a *apiServer, err error) {
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
 	o.WarnInsecure(log)
 	a = &apiServer{}
 	registry := metrics.New()
-	if a.listener, err = newListener(o, log, registry, life); err != nil {
+	if a.listener, err = newListener(o, log, registry, lifetime); err != nil {
 		return nil, err
 	}
-	if a.base, err = newBase(ctx, o, log, registry, a.listener, life); err != nil {
+	if a.base, err = newBase(ctx, o, log, registry, a.listener, lifetime); err != nil {
 		return nil, err
 	}
 	audit, err := newAuditing(a.base, &o.Audit, overload.Permits{Queue: a.listener.server.LongResponses()})
@@ -155,7 +155,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	b.life.whileServing("https", func(ctx context.Context) error {
+	b.lifetime.whileServing("https", func(ctx context.Context) error {
 		done := make(chan struct{})
 		defer close(done)
 		go func() { // requests must not wait for a slow audit log during shutdown
@@ -168,7 +168,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.foreign()))
 	})
 	if path := o.Debug.Socket; path != "" {
-		b.life.whileServing("debug socket", func(ctx context.Context) error {
+		b.lifetime.whileServing("debug socket", func(ctx context.Context) error {
 			if err := routing.ServeProfiles(ctx, path); err != nil {
 				return fmt.Errorf("--debug-socket-path: %w", err)
 			}
@@ -229,11 +229,11 @@ func (l *lifecycle) close() {
 
 // base holds what most constructors need. It does not change.
 type base struct {
-	log     *slog.Logger
-	metrics *prometheus.Registry
-	gates   *features.Gates
-	bounds  config.Bounds
-	life    *lifecycle
+	log      *slog.Logger
+	metrics  *prometheus.Registry
+	gates    *features.Gates
+	bounds   config.Bounds
+	lifetime *lifecycle
 	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector
 	traces *tracing.Provider // nil if tracing is off
@@ -259,7 +259,7 @@ func newBase(
 	log *slog.Logger,
 	metrics *prometheus.Registry,
 	l *listener,
-	life *lifecycle,
+	lifetime *lifecycle,
 ) (*base, error) {
 	host, err := o.Hostname()
 	if err != nil {
@@ -273,7 +273,7 @@ func newBase(
 		metrics:  metrics,
 		gates:    o.Features,
 		bounds:   o.Bounds,
-		life:     life,
+		lifetime: lifetime,
 		calls:    webhookclient.NewMetrics(metrics),
 		host:     host,
 		identity: bootstrap.Identity(host),
@@ -288,7 +288,7 @@ func newBase(
 		return b, err
 	}
 	b.calls.Traced(b.traces)
-	life.onClose(b.traces.Close)
+	lifetime.onClose(b.traces.Close)
 	return b, nil
 }
 

@@ -71,7 +71,7 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	main := shared
 	all := catalogs.resources(b.gates)
 	main.Source = source
-	main.Newest = stores.store
+	main.CurrentRevision = stores.store
 	main.Logger = b.log
 	main.Registerer = b.metrics
 	main.Resources = k.resourcesIn(nil, all)
@@ -79,19 +79,19 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	if k.cache, err = watchcache.New(main); err != nil {
 		return nil, err
 	}
-	b.life.inBackground("watch cache", k.cache.Run)
-	b.life.inBackground("memory release", memory.ReleaseWhenIdle)
+	b.lifetime.inBackground("watch cache", k.cache.Run)
+	b.lifetime.inBackground("memory release", memory.ReleaseWhenIdle)
 	for _, other := range k.overrideClusters {
 		of := shared
 		of.Source = stores.decrypted(other.fanout)
-		of.Newest = other.store
+		of.CurrentRevision = other.store
 		of.Logger = b.log.With("etcd", other.name())
 		of.Registerer = other.registerer()
 		of.Resources = k.resourcesIn(other, all)
 		if other.cache, err = watchcache.New(of); err != nil {
 			return nil, err
 		}
-		b.life.inBackground(other.name()+": watch cache", other.cache.Run)
+		b.lifetime.inBackground(other.name()+": watch cache", other.cache.Run)
 	}
 	return k, nil
 }
@@ -285,7 +285,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Outline, r.DefinedResource, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.DefinitionReader(c.codec,
+			r.Summary, r.DefinedResource, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.DefinitionReader(c.codec,
 				c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
 		}
 		// No part of a secret may enter the value dictionary, which outlives the object.

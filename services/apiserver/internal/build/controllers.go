@@ -96,9 +96,9 @@ func newControllers(
 	// It maintains the bootstrap objects while the server accepts requests, and removes this replica
 	// from the kubernetes service while the caches still run.
 	c.bootstrap = bootstrap.New(start)
-	b.life.whileServing("initial objects", c.bootstrap.Run)
+	b.lifetime.whileServing("initial objects", c.bootstrap.Run)
 	roles := &bootstrap.RoleAggregator{API: sets.client, Policy: z.policy.Engine, Logger: b.log, Changed: z.changed}
-	b.life.whileServing("aggregated cluster roles", roles.Run)
+	b.lifetime.whileServing("aggregated cluster roles", roles.Run)
 	return c
 }
 
@@ -143,11 +143,11 @@ func newRegistrations(
 		Changed: v.Changed(),
 		Logger:  b.log,
 		Gone: func(ctx context.Context, group, version string) bool {
-			gone := !informer.NewestSet(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
-			return gone && v.AllKnown()
+			removed := !informer.NewestSet(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			return removed && v.AllKnown()
 		},
 	}
-	b.life.whileServing("API services of custom resources", registrations.Run)
+	b.lifetime.whileServing("API services of custom resources", registrations.Run)
 	return v
 }
 
@@ -161,11 +161,11 @@ func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfi
 		Logger:       b.log,
 	})
 	configMaps := caches.core("configmaps").Store
-	b.life.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
+	b.lifetime.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
 		return e.FollowObject(ctx, configMaps)
 	})
 	if clientCAs != nil || o.ProxyCAs != nil {
-		b.life.whileServing("certificate authorities for extension servers", e.FollowFiles)
+		b.lifetime.whileServing("certificate authorities for extension servers", e.FollowFiles)
 	}
 	return e
 }
@@ -184,11 +184,11 @@ func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *
 	})
 	candidates := caches.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
 	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
-	b.life.whileServing("leader election", controller.Run)
-	b.life.whileServing("lease candidates", func(ctx context.Context) error {
+	b.lifetime.whileServing("leader election", controller.Run)
+	b.lifetime.whileServing("lease candidates", func(ctx context.Context) error {
 		return informer.FollowNames(ctx, candidates, controller.CandidateChanged)
 	})
-	b.life.whileServing("leases of leader election", func(ctx context.Context) error {
+	b.lifetime.whileServing("leases of leader election", func(ctx context.Context) error {
 		return informer.FollowNames(ctx, leases, controller.LeaseChanged)
 	})
 	return controller
@@ -209,7 +209,7 @@ func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Clie
 		}
 		m.Define(definitions)
 	})
-	b.life.whileServing("storage versions of custom resources", func(ctx context.Context) error { return m.Run(ctx, b.log) })
+	b.lifetime.whileServing("storage versions of custom resources", func(ctx context.Context) error { return m.Run(ctx, b.log) })
 	return m
 }
 
@@ -344,9 +344,9 @@ func (r *readiness) controllerChecks() []startCheck {
 
 // objectChecks returns the checks of the objects that the server creates at its start.
 func (r *readiness) objectChecks() (out []startCheck) {
-	made := r.controllers.bootstrap.Checks()
+	created := r.controllers.bootstrap.Checks()
 	if !r.security.authz.usesRBAC { // the server creates roles, and serves without them
-		delete(made, "rbac/bootstrap-roles")
+		delete(created, "rbac/bootstrap-roles")
 	}
 	for _, name := range []string{
 		"start-cluster-authentication-info-controller",
@@ -356,7 +356,7 @@ func (r *readiness) objectChecks() (out []startCheck) {
 		"rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer",
 		"bootstrap-controller", "start-kubernetes-service-cidr-controller",
 	} {
-		check := health.Check(made[name])
+		check := health.Check(created[name])
 		if name == "storage-readiness" {
 			check = afterIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
 		}
@@ -367,7 +367,7 @@ func (r *readiness) objectChecks() (out []startCheck) {
 
 // aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
 func (r *readiness) aggregationChecks() []startCheck {
-	made := r.controllers.bootstrap.Checks()
+	created := r.controllers.bootstrap.Checks()
 	documents := after(r.custom.informer.Loaded)
 	return []startCheck{
 		{"aggregator-reload-proxy-client-cert",
@@ -377,8 +377,8 @@ func (r *readiness) aggregationChecks() []startCheck {
 		{"apiservice-status-remote-available-controller", after(r.delegates.extensions.RemoteStarted)},
 		{"apiservice-registration-controller", after(r.delegates.extensions.RemoteStarted)},
 		{"apiservice-discovery-controller", after(r.delegates.extensions.RemoteStarted)},
-		{"built-in-resources-storage-version-updater", made["built-in-resources-storage-version-updater"]},
-		{"kube-apiserver-autoregistration", made["kube-apiserver-autoregistration"]},
+		{"built-in-resources-storage-version-updater", created["built-in-resources-storage-version-updater"]},
+		{"kube-apiserver-autoregistration", created["kube-apiserver-autoregistration"]},
 		{"apiservice-openapi-controller", documents},
 		{"apiservice-openapiv3-controller", documents},
 	}

@@ -98,8 +98,8 @@ func newHandlers(
 	front *serving.Server,
 ) (*handlers.API, error) {
 	stopping, cancel := context.WithCancel(context.Background())
-	b.life.onClose(cancel)
-	b.life.inBackground("end of long-running requests", func(ctx context.Context) error {
+	b.lifetime.onClose(cancel)
+	b.lifetime.inBackground("end of long-running requests", func(ctx context.Context) error {
 		select {
 		case <-front.LongRunningStop():
 			cancel()
@@ -337,8 +337,8 @@ func newAllocator(b *base, o *config.ServiceOptions, caches *caches, stores *sto
 		Registerer: b.metrics,
 	})
 	if b.gates.Enabled(features.MultiCIDRServiceAllocator) {
-		b.life.whileServing("repair of addresses of services", a.FollowServices)
-		b.life.whileServing("repair of deleted addresses", a.FollowAddresses)
+		b.lifetime.whileServing("repair of addresses of services", a.FollowServices)
+		b.lifetime.whileServing("repair of deleted addresses", a.FollowAddresses)
 	}
 	return a
 }
@@ -353,6 +353,6 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	if err != nil {
 		return nil, err
 	}
-	b.life.onClose(up.Close)
+	b.lifetime.onClose(up.Close)
 	return up.Traced(b.traces), nil
 }

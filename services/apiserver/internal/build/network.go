@@ -52,7 +52,7 @@ type listener struct {
 }
 
 // newListener binds the port. It comes first, so that a port in use fails the start at once.
-func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, life *lifecycle) (*listener, error) {
+func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
 	clients, err := clientCertificates(o)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 	if err != nil {
 		return nil, err
 	}
-	life.onClose(func() { _ = l.server.Close() })
+	lifetime.onClose(func() { _ = l.server.Close() })
 	l.port = o.Serving.SecurePort
 	if a, ok := l.server.Addr().(*net.TCPAddr); ok {
 		l.port = a.Port
@@ -199,7 +199,7 @@ func newDelegates(
 		return nil, err
 	}
 	if d.proxyClientCert != nil {
-		b.life.whileServing("certificate for extension servers and peers", func(ctx context.Context) error {
+		b.lifetime.whileServing("certificate for extension servers and peers", func(ctx context.Context) error {
 			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
 		})
 	}
@@ -269,9 +269,9 @@ func (d *delegates) newExtensions(
 		Logger:  b.log,
 		Now:     time.Now,
 	})
-	b.life.whileServing("extension servers", d.extensions.Run)
+	b.lifetime.whileServing("extension servers", d.extensions.Run)
 	for _, kind := range []lister.CachedResource{services, endpoints} {
-		b.life.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
+		b.lifetime.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
 			return informer.FollowNames(ctx, kind.Store, d.extensions.Moved)
 		})
 	}
@@ -327,7 +327,7 @@ func (d *delegates) newPeers(
 		Encode:   func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode:   lister.Decoder[*corev1.Endpoints](coder),
 	}
-	b.life.whileServing("presence for peers", d.presence.Run)
+	b.lifetime.whileServing("presence for peers", d.presence.Run)
 	if o.Aggregation.Peers.CAFile == "" {
 		return nil
 	}
@@ -355,7 +355,7 @@ func (d *delegates) newPeers(
 		Traces:      b.traces,
 		Logger:      b.log,
 	})
-	b.life.whileServing("peers", d.peers.Run)
-	b.life.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })
+	b.lifetime.whileServing("peers", d.peers.Run)
+	b.lifetime.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })
 	return nil
 }

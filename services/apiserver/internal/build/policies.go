@@ -230,7 +230,7 @@ func (a *admissionBuilder) mutatingWebhooks(c webhooks.Config, err error) (any, 
 	if err != nil {
 		return nil, err
 	}
-	a.life.onClose(m.Close)
+	a.lifetime.onClose(m.Close)
 	return m, nil
 }
 
@@ -242,7 +242,7 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 	if err != nil {
 		return nil, err
 	}
-	a.life.onClose(v.Close)
+	a.lifetime.onClose(v.Close)
 	return v, nil
 }
 
@@ -262,5 +262,5 @@ func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinfo
 		Logger:          b.log,
 	})
 	informer.OnSwapped(func(update kind.CRDUpdate) { controller.Redefined(served.Set(update)) })
-	b.life.whileServing("types of admission policies", controller.Run)
+	b.lifetime.whileServing("types of admission policies", controller.Run)
 }

@@ -90,7 +90,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)
-	made := backends.Config{
+	created := backends.Config{
 		Metrics:    metrics,
 		Logger:     b.log,
 		Dial:       b.egress.DialerFor(egress.ControlPlane),
@@ -99,18 +99,18 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		MaxPosts:   b.bounds.AuditPosts,
 	}
 	if o.Log.Enabled() && decides != nil {
-		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
+		backend, err := backends.NewLog(&o.Log, created, os.Stdout)
 		if err != nil {
 			return nil, err
 		}
-		a.addBackend(b.life, backend)
+		a.addBackend(b.lifetime, backend)
 	}
 	if o.Webhook.Enabled() && decides != nil {
-		backend, err := backends.NewWebhook(&o.Webhook, made)
+		backend, err := backends.NewWebhook(&o.Webhook, created)
 		if err != nil {
 			return nil, fmt.Errorf("initializing audit webhook: %w", err)
 		}
-		a.addBackend(b.life, backend)
+		a.addBackend(b.lifetime, backend)
 	}
 	if len(a.backends) == 0 {
 		if o.Log.Enabled() || o.Webhook.Enabled() {
@@ -118,10 +118,10 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 		return a, nil
 	}
-	most := int64(0)
+	maximum := int64(0)
 	sinks := []audit.Sink{}
 	for _, backend := range a.backends {
-		most = max(most, backend.MaxEvent())
+		maximum = max(maximum, backend.MaxEvent())
 		sinks = append(sinks, backend)
 	}
 	a.auditor = audit.New(audit.Config{
@@ -129,20 +129,20 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		Sinks:      sinks,
 		Metrics:    metrics,
 		Logger:     b.log,
-		MaxObject:  min(most, b.bounds.AuditObject),
+		MaxObject:  min(maximum, b.bounds.AuditObject),
 		MaxObjects: b.bounds.AuditObjects,
 		Limiter:    limiter,
 		Slow:       o.LatencyThreshold,
 	})
-	b.life.inBackground("audit policy", a.followPolicy)
+	b.lifetime.inBackground("audit policy", a.followPolicy)
 	return a, nil
 }
 
 // addBackend adds a backend, which delivers queued events in the background.
-func (a *auditing) addBackend(life *lifecycle, b *backends.Backend) {
+func (a *auditing) addBackend(lifetime *lifecycle, b *backends.Backend) {
 	a.backends = append(a.backends, b)
-	life.inBackground("audit", b.Run)
-	life.onClose(func() {
+	lifetime.inBackground("audit", b.Run)
+	lifetime.onClose(func() {
 		if err := b.Close(); err != nil {
 			a.log.Warn("failed to close the audit log", "error", err)
 		}
@@ -159,8 +159,8 @@ func (a *auditing) shuttingDown() {
 
 // parsePolicy parses a policy. Its errors name the file.
 func (a *auditing) parsePolicy(data []byte) (*policy.Policy, error) {
-	decides, err := policy.Parse(data, func(why string) {
-		a.log.Warn("ignoring unknown or duplicate fields of the audit policy", "file", a.file, "error", why)
+	decides, err := policy.Parse(data, func(reason string) {
+		a.log.Warn("ignoring unknown or duplicate fields of the audit policy", "file", a.file, "error", reason)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: from file %s", err, a.file)
@@ -264,11 +264,11 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 	if err != nil {
 		return nil, err
 	}
-	b.life.onClose(a.chain.Close)
-	b.life.inBackground("policy", a.policy.Run)
+	b.lifetime.onClose(a.chain.Close)
+	b.lifetime.inBackground("policy", a.policy.Run)
 	if o.ConfigFile != "" {
 		reloads := modes.NewReloadMetrics(b.metrics, b.address)
-		b.life.inBackground("authorization configuration", func(ctx context.Context) error {
+		b.lifetime.inBackground("authorization configuration", func(ctx context.Context) error {
 			return a.chain.Follow(ctx, o.ConfigFile, data, reloads, b.log)
 		})
 	}
@@ -338,9 +338,9 @@ func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internal
 	}
 	dangling := bootstrap.NewDanglingController(client, b.log)
 	f := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
-	b.life.whileServing("flow schemas", f.Schemas.Run)
-	b.life.whileServing("priority levels", f.Levels.Run)
-	b.life.whileServing("statuses of flow schemas", dangling.Run)
+	b.lifetime.whileServing("flow schemas", f.Schemas.Run)
+	b.lifetime.whileServing("priority levels", f.Levels.Run)
+	b.lifetime.whileServing("statuses of flow schemas", dangling.Run)
 	seats := o.MaxInFlight + o.MaxMutatingInFlight
 	if !o.PriorityAndFairness || seats == 0 {
 		return f
@@ -356,6 +356,6 @@ func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internal
 		MaxWait: 15 * time.Second,
 		Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
 	})
-	b.life.inBackground("flow control", f.Control.Run)
+	b.lifetime.inBackground("flow control", f.Control.Run)
 	return f
 }

@@ -86,7 +86,7 @@ func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalo
 		return nil, err
 	}
 	s.fanout.Traced(b.traces)
-	b.life.inBackground("fan-out", s.fanout.Run)
+	b.lifetime.inBackground("fan-out", s.fanout.Run)
 	for _, other := range s.overrideClusters {
 		if err := other.follow(b, o.Fanout, id); err != nil {
 			return nil, err
@@ -151,8 +151,8 @@ type mainStore struct {
 func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
 	if o.Backend == config.BackendMemory {
 		s := memstore.New()
-		b.life.onClose(s.Close)
-		b.life.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, o.CompactionInterval) })
+		b.lifetime.onClose(s.Close)
+		b.lifetime.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, o.CompactionInterval) })
 		return &mainStore{store: s}, nil
 	}
 	m := &mainStore{}
@@ -170,9 +170,9 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 	}
 	m.store = s
 	m.elector = etcd.NewElector(s, 0)
-	b.life.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
+	b.lifetime.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
 	if len(o.Servers) > 0 {
-		b.life.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)
+		b.lifetime.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)
 	}
 	return m, nil
 }
@@ -193,7 +193,7 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 		if err != nil {
 			return c, fmt.Errorf("--etcd-servers: %w", err)
 		}
-		b.life.onClose(func() { _ = c.Client.Close() })
+		b.lifetime.onClose(func() { _ = c.Client.Close() })
 		return c, nil
 	}
 	m.etcd, err = embedded.Start(ctx, embedded.Options{
@@ -209,9 +209,9 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 	if err != nil {
 		return c, err
 	}
-	b.life.onClose(m.etcd.Stop)
-	b.life.inBackground("embedded etcd", m.watchEtcd)
-	b.life.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
+	b.lifetime.onClose(m.etcd.Stop)
+	b.lifetime.inBackground("embedded etcd", m.watchEtcd)
+	b.lifetime.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
 	return m.etcd.Config(), nil
 }
 
@@ -246,9 +246,9 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
-	b.life.onClose(live.Close)
+	b.lifetime.onClose(live.Close)
 	if o.Reload {
-		b.life.inBackground("encryption configuration", live.Run)
+		b.lifetime.inBackground("encryption configuration", live.Run)
 	}
 	return live, nil
 }
@@ -305,7 +305,7 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	if err != nil {
 		return fmt.Errorf("--etcd-servers-overrides: %w", err)
 	}
-	b.life.onClose(func() { _ = client.Close() })
+	b.lifetime.onClose(func() { _ = client.Close() })
 	if c.store, err = etcd.New(etcd.Config{
 		Client:     client,
 		Prefix:     b.root,
@@ -316,7 +316,7 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	}); err != nil {
 		return err
 	}
-	b.life.inBackground(c.name()+": compactor", (&etcd.Compactor{Store: c.store, Interval: o.CompactionInterval, Logger: b.log}).Run)
+	b.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{Store: c.store, Interval: o.CompactionInterval, Logger: b.log}).Run)
 	c.alive = health.Shared(o.ReadyTimeout, etcdCheckTTL, c.store.Ping)
 	return nil
 }
@@ -346,7 +346,7 @@ func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
 		return err
 	}
 	c.fanout.Traced(b.traces)
-	b.life.inBackground(c.name()+": fan-out", c.fanout.Run)
+	b.lifetime.inBackground(c.name()+": fan-out", c.fanout.Run)
 	return nil
 }
 

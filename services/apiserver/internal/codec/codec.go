@@ -263,12 +263,12 @@ type Decoded struct {
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
 // come from want. With strict, Decode reports unknown and duplicate fields. If it returns an error,
 // Decoded.GVK is the type as far as it is known.
-func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
-	d, body, err := c.decoder(media, body, want, strict)
+func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
+	d, body, err := c.decoder(media, body, expected, strict)
 	if err != nil {
 		return Decoded{}, err
 	}
-	obj, gvk, err := d.Decode(body, &want, into)
+	obj, gvk, err := d.Decode(body, &expected, into)
 	out := Decoded{Object: obj}
 	if gvk != nil {
 		out.GVK = *gvk
@@ -355,15 +355,15 @@ func groupName(group string) string {
 
 // decoder returns the decoder of a media type and the body to decode. It returns an error if the
 // body exceeds the bounds.
-func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
+func (c *Codec) decoder(media string, body []byte, expected schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
 	switch media {
 	case api.MediaProtobuf:
-		return c.proto, body, c.Checks.Protobuf(body, want)
+		return c.proto, body, c.Checks.Protobuf(body, expected)
 	case api.MediaYAML:
 		if strict {
-			return c.yamlStrict, body, c.Checks.YAML(body, want)
+			return c.yamlStrict, body, c.Checks.YAML(body, expected)
 		}
-		return c.yaml, body, c.Checks.YAML(body, want)
+		return c.yaml, body, c.Checks.YAML(body, expected)
 	case api.MediaCBOR:
 		var err error
 		if body, err = formats.CBORToJSON(body); err != nil {
@@ -371,9 +371,9 @@ func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind,
 		}
 	}
 	if strict {
-		return c.jsonStrict, body, c.Checks.JSON(body, want)
+		return c.jsonStrict, body, c.Checks.JSON(body, expected)
 	}
-	return c.json, body, c.Checks.JSON(body, want)
+	return c.json, body, c.Checks.JSON(body, expected)
 }
 
 // Encode encodes any known object in a media type, with its kind and apiVersion.

@@ -261,7 +261,7 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 }
 
 // decodeDocumentBody is DecodeBody for documents. The body must state its kind. Its kind and
-// apiVersion may differ from those of the Coder. Then only the metadata is shaped, and the object
+// apiVersion may differ from those of the Coder. Then only the metadata is normalized, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
 	out := Decoded{AnyType: true}
@@ -272,8 +272,8 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	}
 	if k.hasExpectedType(body) {
 		out.GVK = k.Decl.GVK()
-		if shaped, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
-			return k.addShaped(out, shaped)
+		if normalized, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
+			return k.addShaped(out, normalized)
 		} // The code below reports errors in the order of Kubernetes.
 	}
 	d, err := tape.Parse(body)
@@ -297,11 +297,11 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 		return out, err
 	}
 	otherType := out.GVK != k.Decl.GVK()
-	shaped, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict, OtherVersion: otherType})
+	normalized, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict, OtherVersion: otherType})
 	if err != nil {
 		return out, err
 	}
-	out, err = k.addShaped(out, shaped)
+	out, err = k.addShaped(out, normalized)
 	if u, ok := out.Object.(*unstructured.Unstructured); ok && otherType && err == nil {
 		u.SetKind(t.kind)
 		u.SetAPIVersion(t.apiVersion)
@@ -375,7 +375,7 @@ func (k *Coder) hasExpectedType(body []byte) bool {
 
 var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
-// addShaped completes out with a shaped body.
+// addShaped completes out with a normalized body.
 func (k *Coder) addShaped(out Decoded, s registry.ServedDocument) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))

@@ -164,13 +164,13 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	default:
 		_, gvk, err = k.codec.yaml.Decode(stored, nil, nil)
 	}
-	want := k.Decl.StoredGVK()
+	expected := k.Decl.StoredGVK()
 	switch {
 	case err != nil:
 		return err
-	case gvk != nil && (gvk.Kind != want.Kind || gvk.Group != want.Group):
+	case gvk != nil && (gvk.Kind != expected.Kind || gvk.Group != expected.Group):
 		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind,
-			internalPackage(want.Group), want.Kind)
+			internalPackage(expected.Group), expected.Kind)
 	}
 	return found
 }

@@ -41,16 +41,16 @@ func (o *AuthorizationOptions) addFlags(s *options.Sections) {
 		"Time to cache responses of the webhook that do not allow the request.")
 	f.StringVar(&o.ConfigFile, "authorization-config", "",
 		"File with an AuthorizationConfiguration. The file is reloaded when it changes. Replaces --authorization-mode and the --authorization-webhook-* flags.")
-	o.flagsGiven = func() (given []string) {
+	o.flagsGiven = func() (specified []string) {
 		for _, name := range []string{
 			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
 			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
 		} {
 			if f.Changed(name) {
-				given = append(given, "--"+name)
+				specified = append(specified, "--"+name)
 			}
 		}
-		return given
+		return specified
 	}
 }
 
@@ -59,8 +59,8 @@ func (o *AuthorizationOptions) validate() []error {
 		return o.Flags.Validate()
 	}
 	if o.flagsGiven != nil {
-		if given := o.flagsGiven(); len(given) > 0 {
-			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(given, ", "))}
+		if specified := o.flagsGiven(); len(specified) > 0 {
+			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(specified, ", "))}
 		}
 	}
 	return nil

@@ -170,11 +170,11 @@ func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
 
 // complete parses the version. Feature gates depend on it.
 func (o *EmulationOptions) complete() error {
-	for _, given := range o.Versions {
-		name, number, named := strings.Cut(given, "=")
+	for _, specified := range o.Versions {
+		name, number, named := strings.Cut(specified, "=")
 		if !named {
 			name = component
-			number = given
+			number = specified
 		}
 		v, err := utilversion.Parse(number)
 		switch {

@@ -111,8 +111,8 @@ func Detach(ctx context.Context) context.Context {
 
 // LifetimeOf returns the context of a connection that outlives the deadline of its request.
 func LifetimeOf(ctx context.Context) context.Context {
-	if life := FromContext(ctx).Lifetime; life != nil {
-		return life
+	if lifetime := FromContext(ctx).Lifetime; lifetime != nil {
+		return lifetime
 	}
 	return ctx
 }

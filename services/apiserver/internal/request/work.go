@@ -21,7 +21,7 @@ type Work interface {
 	// ReleaseSeats releases the seats until resume is called. It returns false if too many requests
 	// have released theirs; the limit is lower for a request that has not begun its response. A
 	// request may end without calling resume.
-	ReleaseSeats(begun bool) (resume func() error, ok bool)
+	ReleaseSeats(started bool) (resume func() error, ok bool)
 }
 
 // WorkFrom returns the work of the request. Without one it returns work that has no limit.

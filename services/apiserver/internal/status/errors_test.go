@@ -71,9 +71,9 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 // TestUnreadableErrors checks that keys are reported only to users who may delete unreadable
 // objects, and that rejected decryptions are not reported as corruption.
 func TestUnreadableErrors(t *testing.T) {
-	closed := &storage.UnreadableError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
-	odd := &storage.UnreadableError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
-	late := &storage.UnreadableError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
+	closed := &storage.CorruptObjectError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
+	odd := &storage.CorruptObjectError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
+	late := &storage.CorruptObjectError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
 	const wait = "429 TooManyRequests Too many requests wait already, please try again later"
 	named := CorruptObjects{Named: true, Root: "/root"}
 	plain := CorruptObjects{Root: "/root"}
@@ -91,10 +91,10 @@ func TestUnreadableErrors(t *testing.T) {
 		{name: "named undecodable write", err: named.OfWrite(odd), want: "500  object not decodable revision=7: no object"},
 		{name: "write", err: plain.OfWrite(closed), want: "500 InternalError Internal error occurred: no key"},
 		{name: "rejected write", err: named.OfWrite(late), want: wait},
-		{name: "list", err: plain.OfList(pods, []*storage.UnreadableError{closed, odd}),
+		{name: "list", err: plain.OfList(pods, []*storage.CorruptObjectError{closed, odd}),
 			want: `500 InternalError Internal error occurred: unable to transform key "/root/pods`},
-		{name: "undecodable list", err: plain.OfList(pods, []*storage.UnreadableError{odd}), want: "500  no object"},
-		{name: "rejected list", err: named.OfList(pods, []*storage.UnreadableError{closed, late}), want: wait},
+		{name: "undecodable list", err: plain.OfList(pods, []*storage.CorruptObjectError{odd}), want: "500  no object"},
+		{name: "rejected list", err: named.OfList(pods, []*storage.CorruptObjectError{closed, late}), want: wait},
 	} {
 		if got := short(c.err); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
@@ -103,7 +103,7 @@ func TestUnreadableErrors(t *testing.T) {
 	if message := FromError(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {
 		t.Errorf("got message %q, want the key /pods/a", message)
 	}
-	many := make([]*storage.UnreadableError, 200)
+	many := make([]*storage.CorruptObjectError, 200)
 	for i := range many {
 		many[i] = closed
 	}

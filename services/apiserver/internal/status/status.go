@@ -40,9 +40,9 @@ func Method() error {
 }
 
 // LongFields returns the 431 error for header fields that exceed their limit of most bytes.
-func LongFields(names []string, most int) error {
+func LongFields(names []string, maximum int) error {
 	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge",
-		fmt.Sprintf("the header fields %s may have %d bytes together", strings.Join(names, ", "), most), nil)
+		fmt.Sprintf("the header fields %s may have %d bytes together", strings.Join(names, ", "), maximum), nil)
 }
 
 // NoRepresentation returns the 406 error for an Accept header without a known media type.

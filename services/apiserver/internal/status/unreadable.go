@@ -27,7 +27,7 @@ type CorruptObjects struct {
 const maxCorrupt = 100
 
 // detail returns why an object is unreadable, as the errors of Kubernetes state it.
-func detail(e *storage.UnreadableError) string {
+func detail(e *storage.CorruptObjectError) string {
 	if e.Undecodable {
 		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
 	}
@@ -35,14 +35,14 @@ func detail(e *storage.UnreadableError) string {
 }
 
 // corrupt returns the error of Kubernetes for an unreadable object with a key.
-func corrupt(key string, e *storage.UnreadableError) error {
+func corrupt(key string, e *storage.CorruptObjectError) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
 		key, detail(e)) //nolint:staticcheck // the wording is the API's
 }
 
 // internalError returns a 500 error with the given text. As in Kubernetes, it has no reason if the
 // object cannot be decoded.
-func internalError(e *storage.UnreadableError, text string) error {
+func internalError(e *storage.CorruptObjectError, text string) error {
 	if e.Undecodable {
 		return Failed(text)
 	}
@@ -51,7 +51,7 @@ func internalError(e *storage.UnreadableError, text string) error {
 
 // DecryptionRejected returns the error of a request that did not get to decrypt an object because of a limit,
 // so that the object may be intact. It returns nil for all other errors.
-func DecryptionRejected(e *storage.UnreadableError) error {
+func DecryptionRejected(e *storage.CorruptObjectError) error {
 	var status *apierrors.StatusError
 	if errors.As(e.Err, &status) {
 		return status
@@ -60,7 +60,7 @@ func DecryptionRejected(e *storage.UnreadableError) error {
 }
 
 // OfObject returns the error of reading or deleting one object.
-func (c CorruptObjects) OfObject(e *storage.UnreadableError) error {
+func (c CorruptObjects) OfObject(e *storage.CorruptObjectError) error {
 	if err := DecryptionRejected(e); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c CorruptObjects) OfObject(e *storage.UnreadableError) error {
 }
 
 // OfWrite returns the error of changing one object.
-func (c CorruptObjects) OfWrite(e *storage.UnreadableError) error {
+func (c CorruptObjects) OfWrite(e *storage.CorruptObjectError) error {
 	if err := DecryptionRejected(e); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c CorruptObjects) OfWrite(e *storage.UnreadableError) error {
 func (c CorruptObjects) Enough(found int) bool { return !c.Named || found > maxCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.
-func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
+func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.CorruptObjectError) error {
 	for _, e := range damaged {
 		if err := DecryptionRejected(e); err != nil {
 			return err

@@ -42,12 +42,12 @@ func (e *PreconditionError) Error() string {
 
 // CompactedError reports that a revision is no longer kept.
 type CompactedError struct {
-	// Oldest is the oldest readable revision, or 0 if unknown.
-	Oldest int64
+	// OldestRevision is the oldest readable revision, or 0 if unknown.
+	OldestRevision int64
 }
 
 func (e *CompactedError) Error() string {
-	return fmt.Sprintf("revision is compacted; the oldest is %d", e.Oldest)
+	return fmt.Sprintf("revision is compacted; the oldest is %d", e.OldestRevision)
 }
 
 // FutureError reports that a revision has not been reached.

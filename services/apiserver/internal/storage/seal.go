@@ -10,11 +10,11 @@ type Seal struct {
 	// rewrite it.
 	Stale bool
 	// Err means that the value is unreadable and absent.
-	Err *UnreadableError
+	Err *CorruptObjectError
 }
 
-// UnreadableError reports that a stored value cannot be read. Its text is that of Err.
-type UnreadableError struct {
+// CorruptObjectError reports that a stored value cannot be read. Its text is that of Err.
+type CorruptObjectError struct {
 	Key string
 	// Revision is the revision of the value.
 	Revision int64
@@ -25,8 +25,8 @@ type UnreadableError struct {
 	Err     error
 }
 
-func (e *UnreadableError) Error() string { return e.Err.Error() }
-func (e *UnreadableError) Unwrap() error { return e.Err }
+func (e *CorruptObjectError) Error() string { return e.Err.Error() }
+func (e *CorruptObjectError) Unwrap() error { return e.Err }
 
 // SealError reports that a value could not be converted to its stored form. Nothing was written.
 // Its text is that of Err.
@@ -38,8 +38,8 @@ type SealError struct {
 func (e *SealError) Error() string { return e.Err.Error() }
 func (e *SealError) Unwrap() error { return e.Err }
 
-// Unreadable returns why the value cannot be read: *UnreadableError, or nil.
-func (kv *KeyValue) Unreadable() error {
+// Corrupt returns why the value cannot be read: *CorruptObjectError, or nil.
+func (kv *KeyValue) Corrupt() error {
 	if kv.Seal == nil || kv.Seal.Err == nil {
 		return nil
 	}

@@ -127,7 +127,7 @@ type Watcher interface {
 // of those in errors.go, or a context error.
 type Interface interface {
 	// Get reads one key: linearizably if revision is 0, and as of that revision otherwise. A
-	// missing key is ErrNotFound, an unreadable value *UnreadableError. Lists return this error
+	// missing key is ErrNotFound, an unreadable value *CorruptObjectError. Lists return this error
 	// beside the key. The second result is the store's revision of the read, also with these
 	// errors.
 	Get(ctx context.Context, key string, revision int64) (KeyValue, int64, error)
@@ -141,7 +141,7 @@ type Interface interface {
 	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
 	// Delete removes the key if its ModRevision is expected, and returns the revision of the
 	// deletion. Otherwise the errors are those of Update. Preconditions is as in WriteOptions.
-	Delete(ctx context.Context, key string, expected int64, while ...Precondition) (int64, error)
+	Delete(ctx context.Context, key string, expected int64, preconditions ...Precondition) (int64, error)
 	// Watch delivers the changes of keys that begin with prefix, after the given revision. It waits
 	// for a future revision. It survives outages of the store. Delivered values may be shared and
 	// must not be changed.

@@ -279,8 +279,8 @@ func selected(r *http.Request, k, objectKey key, o object) bool {
 	if objectKey.resource != k.resource || k.namespace != "" && objectKey.namespace != k.namespace {
 		return false
 	}
-	wanted, only := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
-	return !only || o["type"] == wanted
+	desired, only := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
+	return !only || o["type"] == desired
 }
 
 // metadataOnly reports whether the client requests only the metadata of objects.

@@ -199,10 +199,10 @@ func (s *Server) GoBack(revision int64) {
 }
 
 // SetGone sets whether the server closes connections without a response.
-func (s *Server) SetGone(gone bool) {
+func (s *Server) SetGone(removed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = gone
+	s.gone = removed
 }
 
 // TurnedAway returns how many requests got no response.

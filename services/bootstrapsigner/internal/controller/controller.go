@@ -150,8 +150,8 @@ func (r *run) sign(ctx context.Context) (checkAfter time.Duration, err error) {
 	if !ok {
 		return resync, nil
 	}
-	want, checkAfter := r.signatures(m, time.Now().Round(0))
-	changes := mergePatch(m.Data, want)
+	expected, checkAfter := r.signatures(m, time.Now().Round(0))
+	changes := mergePatch(m.Data, expected)
 	if len(changes) == 0 {
 		return checkAfter, nil
 	}
@@ -171,7 +171,7 @@ func (r *run) sign(ctx context.Context) (checkAfter time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r.Log.Info("signatures changed", "configmap", mapKey, "changed", len(changes), "signatures", len(want))
+	r.Log.Info("signatures changed", "configmap", mapKey, "changed", len(changes), "signatures", len(expected))
 	return checkAfter, nil
 }
 
@@ -186,33 +186,33 @@ func (r *run) logMissing(missing bool) {
 // signatures returns the signatures that a map should have, by key, and how long they are valid. A
 // map without a kubeconfig has none.
 func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string, time.Duration) {
-	want, checkAfter := map[string]string{}, resync
+	expected, checkAfter := map[string]string{}, resync
 	kubeconfig, ok := m.Data[clusterinfo.KeyKubeconfig]
 	if !ok {
-		return want, checkAfter
+		return expected, checkAfter
 	}
 	for _, t := range r.secrets.All() {
 		if t == nil || t.Expired(now) {
 			continue
 		}
-		want[clusterinfo.SignatureKey(t.ID)] = clusterinfo.Sign(kubeconfig, t.ID, t.Secret)
+		expected[clusterinfo.SignatureKey(t.ID)] = clusterinfo.Sign(kubeconfig, t.ID, t.Secret)
 		if !t.Expires.IsZero() {
 			checkAfter = min(checkAfter, t.Expires.Sub(now))
 		}
 	}
-	return want, checkAfter
+	return expected, checkAfter
 }
 
 // mergePatch returns the fields of a merge patch from the actual to the wanted signatures. nil
 // removes a key.
-func mergePatch(data, want map[string]string) map[string]any {
+func mergePatch(data, expected map[string]string) map[string]any {
 	changes := map[string]any{}
 	for key := range data {
-		if _, ok := want[key]; !ok && strings.HasPrefix(key, clusterinfo.SignaturePrefix) {
+		if _, ok := expected[key]; !ok && strings.HasPrefix(key, clusterinfo.SignaturePrefix) {
 			changes[key] = nil
 		}
 	}
-	for key, signature := range want {
+	for key, signature := range expected {
 		if got, ok := data[key]; !ok || got != signature {
 			changes[key] = signature
 		}

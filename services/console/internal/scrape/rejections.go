@@ -6,7 +6,7 @@ import "strings"
 // series, or false if the series does not count rejections.
 type rejectionMetric struct {
 	metric   string
-	classify func(l map[string]string) (what, why string, ok bool)
+	classify func(l map[string]string) (subject, reason string, ok bool)
 }
 
 // rejectionMetrics returns the metrics that count rejections.

@@ -152,8 +152,8 @@ func (s *Sample) read(r io.Reader) error {
 	}
 	for _, f := range rejectionMetrics() {
 		for _, m := range families[f.metric].GetMetric() {
-			if what, why, ok := f.classify(labels(m)); ok {
-				s.Rejections[Rejection{what, why}] += value(m)
+			if subject, reason, ok := f.classify(labels(m)); ok {
+				s.Rejections[Rejection{subject, reason}] += value(m)
 			}
 		}
 	}

@@ -161,7 +161,7 @@ func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text 
 // runCache runs a watch cache of a store until the test ends, and waits until it is ready.
 func runCache(t testing.TB, store *fakeStore, resources []watchcache.ResourceConfig) *watchcache.Cache {
 	t.Helper()
-	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: store, CurrentRevision: store, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}

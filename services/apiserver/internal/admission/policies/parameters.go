@@ -154,7 +154,7 @@ func (p *Parameters) selectedBy(ctx context.Context, kind *apiset.Resource, sele
 		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
-		if err = e.Unreadable(); err != nil { // the entry may be one that is selected
+		if err = e.Corrupt(); err != nil { // the entry may be one that is selected
 			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 			return false
 		}

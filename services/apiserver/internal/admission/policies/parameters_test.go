@@ -74,7 +74,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
 		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := c.ForKind(k).Attributes(value)
@@ -313,7 +313,7 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 	f.put("a", 1000)
 	f.revision++
 	f.source.batches <- storage.Batch{Revision: f.revision, Events: []storage.Event{{
-		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.UnreadableError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")}},
+		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.CorruptObjectError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")}},
 	}}}
 	if err := <-f.source.applied; err != nil {
 		t.Fatal(err)

@@ -134,8 +134,8 @@ func compileVariables(scope *expressions.Scope, available expressions.VariableSe
 }
 
 // compileProgram compiles an expression of one of the wanted types.
-func compileProgram(scope *expressions.Scope, available expressions.VariableSet, expression string, want ...*cel.Type) program {
-	p, err := scope.Compile(available, expression, want...)
+func compileProgram(scope *expressions.Scope, available expressions.VariableSet, expression string, expected ...*cel.Type) program {
+	p, err := scope.Compile(available, expression, expected...)
 	return program{expression, p, err}
 }
 

@@ -58,9 +58,9 @@ func compiled[T any](source admission.Source, what string, compile func(metav1.O
 
 // unreadable returns a function that logs that an object cannot be read.
 func (p *policySet) unreadable(what string) func(*objects.Entry, bool, error) {
-	return func(e *objects.Entry, kept bool, err error) {
+	return func(e *objects.Entry, retained bool, err error) {
 		consequence := "rejecting requests that it may apply to"
-		if kept {
+		if retained {
 			consequence = "keeping its previous content"
 		}
 		p.log.Error("failed to read "+what+"; "+consequence, "name", e.Name(), "error", err)

@@ -70,10 +70,10 @@ func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, ol
 	if kind == nil || old != nil && *old == *kind {
 		return nil
 	}
-	want := p.readAttributes(r, kind)
-	want.Namespace = "*"
-	want.Name = "*"
-	return p.require(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+	target := p.readAttributes(r, kind)
+	target.Namespace = "*"
+	target.Name = "*"
+	return p.require(ctx, r, target, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
 // checkBinding checks that the author of a binding may read its parameters.
@@ -85,30 +85,30 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy 
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	want := p.readAttributes(r, kind)
-	want.Namespace = ref.Namespace
-	want.Name = ref.Name
+	target := p.readAttributes(r, kind)
+	target.Namespace = ref.Namespace
+	target.Name = ref.Name
 	if ref.Name == "" { // a selector finds objects by a list
-		want.Verb = "list"
+		target.Verb = "list"
 	}
-	return p.require(ctx, r, want, "paramRef", `does not have %q permission on the object referenced by paramRef`, want.Verb)
+	return p.require(ctx, r, target, "paramRef", `does not have %q permission on the object referenced by paramRef`, target.Verb)
 }
 
 // readAttributes returns the attributes for reading parameters of a kind. For an unknown kind, it requires
 // access to everything.
 func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
-	want := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
+	target := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {
-		return want
+		return target
 	}
 	if gv, err := schema.ParseGroupVersion(kind.APIVersion); err == nil {
-		want.Group = gv.Group
-		want.Version = gv.Version
+		target.Group = gv.Group
+		target.Version = gv.Version
 		if resource := p.Resource(gv.WithKind(kind.Kind)); resource != "" {
-			want.ResourceName = resource
+			target.ResourceName = resource
 		}
 	}
-	return want
+	return target
 }
 
 // printedUser is a user without methods, so that %v prints its fields, as in Kubernetes.
@@ -116,11 +116,11 @@ type printedUser authorizer.User
 
 // require returns an error unless the user may read the parameters. It also returns an error if the
 // authorizer fails. text and args describe the missing permission.
-func (p *Plugin) require(ctx context.Context, r *admission.Request, want *authorizer.Attributes, at, text string, args ...any) error {
+func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, at, text string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
 		var decision authorizer.Decision
-		decision, _, err = p.Authorizer.Authorize(ctx, want)
+		decision, _, err = p.Authorizer.Authorize(ctx, target)
 		if err == nil && decision == authorizer.Allow {
 			return nil
 		}

@@ -27,7 +27,7 @@ const Manager = "validatingadmissionpolicy-status"
 // Client writes policies as the server itself.
 type Client interface {
 	// ApplyStatus applies the wanted status of a policy.
-	ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
+	ApplyStatus(ctx context.Context, name string, desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
 }
 
 // Config holds the dependencies of a Controller.

@@ -180,8 +180,8 @@ func (s *structure) Iterator() traits.Iterator { return s.mapper().Iterator() }
 func (s *structure) Equal(other ref.Val) ref.Val { return s.mapper().Equal(other) }
 
 // ConvertToNative implements ref.Val.
-func (s *structure) ConvertToNative(want reflect.Type) (any, error) {
-	return s.mapper().ConvertToNative(want)
+func (s *structure) ConvertToNative(expected reflect.Type) (any, error) {
+	return s.mapper().ConvertToNative(expected)
 }
 
 // ConvertToType implements ref.Val.

@@ -82,8 +82,8 @@ func (l *structures) Contains(value ref.Val) ref.Val { return l.lister().Contain
 func (l *structures) Equal(other ref.Val) ref.Val { return l.lister().Equal(other) }
 
 // ConvertToNative implements ref.Val.
-func (l *structures) ConvertToNative(want reflect.Type) (any, error) {
-	return l.lister().ConvertToNative(want)
+func (l *structures) ConvertToNative(expected reflect.Type) (any, error) {
+	return l.lister().ConvertToNative(expected)
 }
 
 // ConvertToType implements ref.Val.

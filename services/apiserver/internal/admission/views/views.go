@@ -263,9 +263,9 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 }
 
 // sameKind returns a decoded object, or a KindError if it has another kind than wanted.
-func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime.Object, error) {
-	if err == nil && d.GVK != want {
-		err = &KindError{From: want, To: d.GVK, Object: d.Object}
+func sameKind(d codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
+	if err == nil && d.GVK != expected {
+		err = &KindError{From: expected, To: d.GVK, Object: d.Object}
 	}
 	return d.Object, err
 }

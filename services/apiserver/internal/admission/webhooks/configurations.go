@@ -111,9 +111,9 @@ func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	return out, nil
 }
 
-func (c *configurations) unreadable(e *objects.Entry, kept bool, err error) {
+func (c *configurations) unreadable(e *objects.Entry, retained bool, err error) {
 	consequence := "rejecting requests because the webhooks to call are unknown"
-	if kept {
+	if retained {
 		consequence = "keeping its previous state"
 	}
 	c.log.Error("failed to read a webhook configuration; "+consequence, "configuration", e.Name(), "error", err)

@@ -123,8 +123,8 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 	if r.UID != uid {
 		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, r.UID)
 	}
-	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != want {
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, a.GroupVersionKind())
+	if expected := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != expected {
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", expected, a.GroupVersionKind())
 	}
 	response := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
 	switch {
@@ -186,18 +186,18 @@ func (r *reviewResponse) truncate() {
 	if len(r.auditAnnotations) <= maxAnnotations && size <= maxAnnotationBytes {
 		return
 	}
-	kept := map[string]string{}
+	retained := map[string]string{}
 	size = 0
 	for _, key := range slices.Sorted(maps.Keys(r.auditAnnotations)) {
 		value := r.auditAnnotations[key]
 		size += len(key) + len(value)
-		if size > maxAnnotationBytes || len(kept) == maxAnnotations {
+		if size > maxAnnotationBytes || len(retained) == maxAnnotations {
 			break
 		}
-		kept[key] = value
+		retained[key] = value
 	}
-	kept[omittedKey] = fmt.Sprint(len(r.auditAnnotations) - len(kept))
-	r.auditAnnotations = kept
+	retained[omittedKey] = fmt.Sprint(len(r.auditAnnotations) - len(retained))
+	r.auditAnnotations = retained
 }
 
 // validAnnotation reports whether a key is valid as the part of an annotation key after the name of

@@ -341,7 +341,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-a.trigger:
 		case <-t.C:
 		}
-		begun := time.Now()
+		started := time.Now()
 		loaded := a.Store.Ready()
 		names := a.directory().unsettled
 		switch {
@@ -370,7 +370,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 		a.Metrics.unavailable(a.directory())
 		a.scheduled.Store(loaded || a.scheduled.Load())
-		task.Throttle(ctx, begun)
+		task.Throttle(ctx, started)
 	}
 }
 

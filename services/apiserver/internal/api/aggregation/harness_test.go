@@ -184,7 +184,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		},
 		endpoints: map[string]*corev1.Endpoints{},
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: b.board, Newest: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: b.board, CurrentRevision: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "apiservices", Prefix: prefix,
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			return attributes.Attributes{Name: path.Base(key)}, nil

@@ -61,8 +61,8 @@ func (e *entry) rename(m *models) {
 func (m *models) addReferenced(ps []path) {
 	for _, p := range ps {
 		for i := range p.operations {
-			for _, what := range []*model{p.operations[i].body, p.operations[i].result} {
-				m.schemaOf(what)
+			for _, subject := range []*model{p.operations[i].body, p.operations[i].result} {
+				m.schemaOf(subject)
 			}
 		}
 	}
@@ -116,13 +116,13 @@ func addSelectableFields(s *spec.Schema, k *registry.Kind) {
 
 // customSchema returns the model of a custom resource. The model of a resource without a schema has
 // no properties. In v2, this also applies to a resource that keeps unknown fields.
-func customSchema(m *models, given *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
-	if given == nil || !m.v3 && preserves(given) {
+func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
+	if specified == nil || !m.v3 && preserves(specified) {
 		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 		object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 		return object
 	}
-	object := *given
+	object := *specified
 	if !m.v3 {
 		object = withoutUnsupported(object)
 	}

@@ -76,7 +76,7 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 type packer struct{ writers sync.Pool }
 
 // content compresses a form of a document.
-func (p *packer) content(b []byte, etag string, made time.Time) (*content, error) {
+func (p *packer) content(b []byte, etag string, created time.Time) (*content, error) {
 	var buf bytes.Buffer
 	z, ok := p.writers.Get().(*gzip.Writer)
 	if !ok {
@@ -91,7 +91,7 @@ func (p *packer) content(b []byte, etag string, made time.Time) (*content, error
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: made}, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: created}, nil
 }
 
 // hash returns the ETag of a document.

@@ -317,8 +317,8 @@ func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
 
 // Custom returns the schema of a custom resource: the schema of its definition, which may be nil,
 // with the fields of every object.
-func (s *Schemas) Custom(kind schema.GroupVersionKind, given *spec.Schema) *spec.Schema {
-	return customSchema(s.models, given, kind)
+func (s *Schemas) Custom(kind schema.GroupVersionKind, specified *spec.Schema) *spec.Schema {
+	return customSchema(s.models, specified, kind)
 }
 
 // Follow resolves a reference in a schema. It returns the target and its name. It returns any other

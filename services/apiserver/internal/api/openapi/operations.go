@@ -171,8 +171,8 @@ type kindDescriber struct {
 }
 
 // id returns the id of an operation, as in readCoreV1NamespacedPodStatus.
-func (c *kindDescriber) id(verb, what string) string {
-	return operationID(verb, c.gv, c.scope+what)
+func (c *kindDescriber) id(verb, subject string) string {
+	return operationID(verb, c.gv, c.scope+subject)
 }
 
 // own returns the model of the kind itself.
@@ -292,8 +292,8 @@ func (c *kindDescriber) reading() []parameter {
 	return nil
 }
 
-func (c *kindDescriber) replace(id, what string, m *model) operation {
-	op := c.base(http.MethodPut, "put", id, "replace the specified "+what)
+func (c *kindDescriber) replace(id, subject string, m *model) operation {
+	op := c.base(http.MethodPut, "put", id, "replace the specified "+subject)
 	op.parameters = c.params.update
 	op.body = m
 	op.result = m
@@ -301,8 +301,8 @@ func (c *kindDescriber) replace(id, what string, m *model) operation {
 	return op
 }
 
-func (c *kindDescriber) patch(id, what string, m *model) operation {
-	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+what)
+func (c *kindDescriber) patch(id, subject string, m *model) operation {
+	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+subject)
 	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
 	op.codes = []int{http.StatusOK, http.StatusCreated}
 	op.consumes = c.forms.patch
@@ -318,7 +318,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 	gvk := subresourceKind(c.kind, s)
 	m := c.subresourceModel(s, gvk)
 	name := c.kind.Kind + title(s.Name)
-	what := s.Name + " of the specified " + c.kind.Kind
+	subject := s.Name + " of the specified " + c.kind.Kind
 	if isConnect(s) {
 		return c.connect(s, gvk, name+suffix)
 	}
@@ -329,7 +329,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 		var op operation
 		switch verb {
 		case "get":
-			op = c.base(http.MethodGet, "get", c.id("read", name), "read "+what)
+			op = c.base(http.MethodGet, "get", c.id("read", name), "read "+subject)
 			op.parameters, op.result = c.reading(), m
 			if s.Name == "log" {
 				op.result, op.parameters = &model{}, c.optionsOf(s, gvk)
@@ -342,11 +342,11 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 			op.result = m
 			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		case "update":
-			op = c.replace(c.id("replace", name), what, m)
-			op.description = "replace " + what
+			op = c.replace(c.id("replace", name), subject, m)
+			op.description = "replace " + subject
 		case "patch":
-			op = c.patch(c.id("patch", name), what, m)
-			op.description = "partially update " + what
+			op = c.patch(c.id("patch", name), subject, m)
+			op.description = "partially update " + subject
 		}
 		if !c.custom {
 			op.gvk = gvk

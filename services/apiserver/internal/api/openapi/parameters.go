@@ -88,18 +88,18 @@ func union(a, b []parameter, without ...string) []parameter {
 			out = append(out, p)
 		}
 	}
-	kept := out[:0]
+	retained := out[:0]
 	for _, p := range out {
 		drop := false
 		for _, w := range without {
 			drop = drop || p.name == w
 		}
 		if !drop {
-			kept = append(kept, p)
+			retained = append(retained, p)
 		}
 	}
-	sortParameters(kept)
-	return kept
+	sortParameters(retained)
+	return retained
 }
 
 func has(ps []parameter, name string) bool {

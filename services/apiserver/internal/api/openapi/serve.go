@@ -90,8 +90,8 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 		s.failed(w, r, err)
 		return
 	}
-	if asked := r.URL.Query().Get("hash"); asked != "" && at != "" {
-		if asked != c.etag {
+	if requested := r.URL.Query().Get("hash"); requested != "" && at != "" {
+		if requested != c.etag {
 			http.Redirect(w, r, hashedURL(at, c.etag), http.StatusMovedPermanently)
 			return
 		}
@@ -144,8 +144,8 @@ func byWeight(header string) []string {
 	}
 	var clauses []clause
 	for _, part := range strings.Split(header, ",") {
-		what, params, _ := strings.Cut(part, ";")
-		c := clause{what: strings.ToLower(strings.TrimSpace(what)), q: 1}
+		subject, params, _ := strings.Cut(part, ";")
+		c := clause{what: strings.ToLower(strings.TrimSpace(subject)), q: 1}
 		for _, p := range strings.Split(params, ";") {
 			if k, v, ok := strings.Cut(strings.TrimSpace(p), "="); ok && k == "q" {
 				if q, err := strconv.ParseFloat(v, 64); err == nil {

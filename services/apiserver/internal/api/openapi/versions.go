@@ -221,8 +221,8 @@ func (m *models) v3Operation(op *operation) *spec3.Operation {
 	return out
 }
 
-func (m *models) v3Content(what *model, media []string) map[string]*spec3.MediaType {
-	s := m.schemaOf(what)
+func (m *models) v3Content(subject *model, media []string) map[string]*spec3.MediaType {
+	s := m.schemaOf(subject)
 	out := make(map[string]*spec3.MediaType, len(media))
 	for _, t := range media {
 		out[t] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: &s}}
@@ -231,13 +231,13 @@ func (m *models) v3Content(what *model, media []string) map[string]*spec3.MediaT
 }
 
 // schemaOf returns the schema of a request or response body.
-func (m *models) schemaOf(what *model) spec.Schema {
+func (m *models) schemaOf(subject *model) spec.Schema {
 	switch {
-	case what == nil || what.typ == nil && what.name == "":
+	case subject == nil || subject.typ == nil && subject.name == "":
 		return *spec.StringProperty()
-	case what.name != "":
-		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(cmp.Or(m.renamed[what.name], what.name))}}
+	case subject.name != "":
+		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(cmp.Or(m.renamed[subject.name], subject.name))}}
 	default:
-		return m.ref(what.typ)
+		return m.ref(subject.typ)
 	}
 }

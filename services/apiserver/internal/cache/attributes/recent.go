@@ -140,7 +140,7 @@ func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set 
 }
 
 // makeSet builds a set of the wanted pairs.
-func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted func(Pair) bool) Set {
+func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, desired func(Pair) bool) Set {
 	if len(pairs) == 0 {
 		return Set{}
 	}
@@ -148,7 +148,7 @@ func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted f
 	defer recent.put(t)
 	t.pairs = t.pairs[:0]
 	for _, p := range pairs {
-		if pair := Pair(p); wanted(pair) {
+		if pair := Pair(p); desired(pair) {
 			t.add(pair)
 		}
 	}

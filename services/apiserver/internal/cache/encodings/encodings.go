@@ -81,7 +81,7 @@ func (e *encoding) read() []byte {
 }
 
 // makeBytes makes the bytes unless another caller has made them, and adds the encoding to the ring.
-func (e *encoding) makeBytes(r *Ring, encode func() ([]byte, error)) (b []byte, made bool, err error) {
+func (e *encoding) makeBytes(r *Ring, encode func() ([]byte, error)) (b []byte, created bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.done.Load() {

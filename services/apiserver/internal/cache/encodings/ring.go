@@ -47,8 +47,8 @@ func (r *Ring) Get(l *List, form ID, encode func() ([]byte, error)) ([]byte, err
 	if e.done.Load() {
 		return e.read(), nil
 	}
-	b, made, err := e.makeBytes(r, encode)
-	if made {
+	b, created, err := e.makeBytes(r, encode)
+	if created {
 		r.budget.EvictToFit()
 	}
 	return b, err

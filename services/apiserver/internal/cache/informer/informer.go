@@ -82,7 +82,7 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 	options := watchcache.WatchOptions{Selection: i.cfg.Selection, Initial: watchcache.InitialState}
 	if i.cfg.ChangesOnly {
 		options.Initial = watchcache.InitialNone
-		options.After = i.cfg.Store.Snapshot().Revision()
+		options.AfterRevision = i.cfg.Store.Snapshot().Revision()
 	}
 	w, err := i.cfg.Store.Watch(options)
 	if err != nil {
@@ -94,8 +94,8 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 	loading := true
 	if i.cfg.ChangesOnly {
 		loading = false
-		i.cfg.Replace(ctx, nil, options.After)
-		i.advance(w, options.After)
+		i.cfg.Replace(ctx, nil, options.AfterRevision)
+		i.advance(w, options.AfterRevision)
 	}
 	if i.cfg.OnLost != nil {
 		defer func() {

@@ -153,11 +153,11 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	}
 	var err error
 	f.cache, err = watchcache.New(watchcache.Config{
-		Root:      "/r/",
-		Source:    f.source,
-		Newest:    f.source,
-		Resources: resources,
-		Logger:    slog.New(slog.DiscardHandler),
+		Root:            "/r/",
+		Source:          f.source,
+		CurrentRevision: f.source,
+		Resources:       resources,
+		Logger:          slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 // After a compaction or a restored backup, changes were missed.
 func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	for name, broken := range map[string]error{
-		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
+		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false, "a/1", "a/2")

@@ -101,7 +101,7 @@ func (c *CachedLister[T]) get(e *objects.Entry, keep bool) (T, error) {
 
 // read decodes the object of an entry.
 func (c *CachedLister[T]) read(e *objects.Entry) (none T, err error) {
-	if err := e.Unreadable(); err != nil {
+	if err := e.Corrupt(); err != nil {
 		return none, err
 	}
 	loan := e.Borrow()

@@ -13,7 +13,7 @@ type Compiled[T any] struct {
 	Compile func(*objects.Entry) (T, error)
 	// OnInvalid, if set, is called when an object cannot be compiled. kept reports whether it
 	// keeps a value.
-	OnInvalid func(e *objects.Entry, kept bool, err error)
+	OnInvalid func(e *objects.Entry, retained bool, err error)
 
 	known map[string]Item[T]
 	items []Item[T]

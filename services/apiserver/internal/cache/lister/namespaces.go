@@ -60,7 +60,7 @@ func (n *Namespaces) find(ctx context.Context, name string) (*objects.Entry, err
 			return nil, nil
 		}
 	}
-	if err := e.Unreadable(); err != nil {
+	if err := e.Corrupt(); err != nil {
 		return nil, fmt.Errorf("namespace %s cannot be read: %w", name, err)
 	}
 	return e, nil

@@ -23,17 +23,17 @@ type Entry struct {
 	// CreateRevision is the revision at which the key was created.
 	CreateRevision int64
 
-	id        uint64  // the highest bit is packed
-	stored    string  // see value.go; a slice would take one word more
-	damage    *damage // nil for a readable value
-	encodings encodings.List
-	positions atomic.Uint64
-	encoding  *ValueEncoding // nil: not encoded with a dictionary, and no encodings are kept
+	id         uint64      // the highest bit is packed
+	stored     string      // see value.go; a slice would take one word more
+	corruption *corruption // nil for a readable value
+	encodings  encodings.List
+	positions  atomic.Uint64
+	encoding   *ValueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
 
-// damage describes a value that cannot be used.
-type damage struct {
-	err *storage.UnreadableError
+// corruption describes a value that cannot be used.
+type corruption struct {
+	err *storage.CorruptObjectError
 	// lastReadable is the last readable version before this one, if it is known.
 	lastReadable *Entry
 	// neverReadable means that the object has had no readable version since its creation.
@@ -69,57 +69,57 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 // 0.
 func (e *Entry) Positions() *atomic.Uint64 { return &e.positions }
 
-// Unreadable returns why the value cannot be read: *storage.UnreadableError, or nil.
-func (e *Entry) Unreadable() error {
-	if e.damage == nil {
+// Corrupt returns why the value cannot be read: *storage.CorruptObjectError, or nil.
+func (e *Entry) Corrupt() error {
+	if e.corruption == nil {
 		return nil
 	}
-	return e.damage.err
+	return e.corruption.err
 }
 
 // LastReadable returns the entry itself or, if it is unreadable, the last readable version before
 // it. It returns nil if that version is not known.
 func (e *Entry) LastReadable() *Entry {
-	if e == nil || e.damage == nil {
+	if e == nil || e.corruption == nil {
 		return e
 	}
-	return e.damage.lastReadable
+	return e.corruption.lastReadable
 }
 
-// Damaged reports whether the value cannot be read.
-func (e *Entry) Damaged() bool { return e.damage != nil }
+// IsCorrupt reports whether the value cannot be read.
+func (e *Entry) IsCorrupt() bool { return e.corruption != nil }
 
 // Undecodable reports whether the value was read from the store, but is no object.
-func (e *Entry) Undecodable() bool { return e.damage != nil && e.damage.err.Undecodable }
+func (e *Entry) Undecodable() bool { return e.corruption != nil && e.corruption.err.Undecodable }
 
 // RecordPrevious records the previous version, which may be nil. The entry must not be published
 // yet.
 func (e *Entry) RecordPrevious(old *Entry) {
-	if e.damage == nil {
+	if e.corruption == nil {
 		return
 	}
-	e.RecordReadable(old.LastReadable(), !e.damage.err.Passing && (old == nil || old.NeverReadable()))
+	e.RecordReadable(old.LastReadable(), !e.corruption.err.Passing && (old == nil || old.NeverReadable()))
 }
 
 // RecordReadable records the last readable version of an unreadable entry, if it is known, and
 // whether there never was one.
 func (e *Entry) RecordReadable(last *Entry, never bool) {
-	e.damage.lastReadable = last
-	e.damage.neverReadable = never
+	e.corruption.lastReadable = last
+	e.corruption.neverReadable = never
 }
 
 // AssignID assigns the ID. The entry must not be published yet.
 func (e *Entry) AssignID(id uint64) { e.id |= id }
 
 // NeverReadable reports whether the object never had a readable version.
-func (e *Entry) NeverReadable() bool { return e.damage != nil && e.damage.neverReadable }
+func (e *Entry) NeverReadable() bool { return e.corruption != nil && e.corruption.neverReadable }
 
 // KeyValue returns the stored form from which the entry was made.
 func (e *Entry) KeyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	switch {
-	case e.damage != nil && !e.damage.err.Undecodable:
-		kv.Seal = &storage.Seal{Err: e.damage.err}
+	case e.corruption != nil && !e.corruption.err.Undecodable:
+		kv.Seal = &storage.Seal{Err: e.corruption.err}
 	case e.encoding != nil && e.encoding.sealed:
 		kv.Seal = &storage.Seal{}
 	}
@@ -136,24 +136,24 @@ func (e *Entry) UnsharedSize(next *Entry) int64 {
 	return n
 }
 
-// NewEntry returns the entry of a stored value with its outline. read reads the attributes from
-// the outline. If it fails, the attributes come from the key, which begins with prefix.
+// NewEntry returns the entry of a stored value with its summary. read reads the attributes from
+// the summary. If it fails, the attributes come from the key, which begins with prefix.
 func NewEntry(
 	kv storage.KeyValue,
 	prefix string,
-	outline []byte,
-	read func(key string, outline []byte) (attributes.Attributes, error),
+	summary []byte,
+	read func(key string, summary []byte) (attributes.Attributes, error),
 	encoding *ValueEncoding,
 ) *Entry {
 	var attrs attributes.Attributes
-	var unreadable *storage.UnreadableError
+	var unreadable *storage.CorruptObjectError
 	if kv.Seal != nil {
 		unreadable = kv.Seal.Err
 	}
 	if unreadable == nil {
 		var err error
-		if attrs, err = read(kv.Key, outline); err != nil {
-			unreadable = &storage.UnreadableError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
+		if attrs, err = read(kv.Key, summary); err != nil {
+			unreadable = &storage.CorruptObjectError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
 		}
 	}
 	if unreadable != nil {
@@ -167,7 +167,7 @@ func NewEntry(
 		encoding:       encoding,
 	}
 	if unreadable != nil {
-		e.damage = &damage{err: unreadable}
+		e.corruption = &corruption{err: unreadable}
 	}
 	return e
 }
@@ -190,9 +190,9 @@ func (e *Entry) CopyAt(revision int64) *Entry {
 		stored:         e.stored,
 		encoding:       e.encoding,
 	}
-	if e.damage != nil {
-		d := *e.damage
-		out.damage = &d
+	if e.corruption != nil {
+		d := *e.corruption
+		out.corruption = &d
 	}
 	return out
 }
@@ -217,19 +217,19 @@ func (e *Entry) Verbatim(encoding *ValueEncoding) *Entry {
 const (
 	// packed marks entries whose value is compressed.
 	packed = 1 << 63 // a bit of an entry's id
-	// packedFrom is the minimum size of a value that is compressed, in bytes.
-	packedFrom = 4 << 10
-	// trailerSize is the size of the outline's length, which follows the compressed value and the
-	// outline.
+	// minPackedSize is the minimum size of a value that is compressed, in bytes.
+	minPackedSize = 4 << 10
+	// trailerSize is the size of the summary's length, which follows the compressed value and the
+	// summary.
 	trailerSize = 4
 )
 
-// Outline returns the outline of the value if it is stored, and the value otherwise. It must not be
+// Summary returns the summary of the value if it is stored, and the value otherwise. It must not be
 // changed.
-func (e *Entry) Outline() []byte {
+func (e *Entry) Summary() []byte {
 	if e.id&packed != 0 {
 		all := e.bytes()
-		if at, end := outlineStart(all), len(all)-trailerSize; at < end {
+		if at, end := summaryStart(all), len(all)-trailerSize; at < end {
 			return all[at:end:end]
 		}
 	}
@@ -382,5 +382,5 @@ func (e *Entry) WithValue(value []byte) *Entry {
 	return out
 }
 
-// KeptSize returns the memory of the value in bytes.
-func (e *Entry) KeptSize() int { return len(e.stored) }
+// ValueMemory returns the memory of the value in bytes.
+func (e *Entry) ValueMemory() int { return len(e.stored) }

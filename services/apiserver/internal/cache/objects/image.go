@@ -103,10 +103,10 @@ func (im *Image) Replace(old, entry *Entry) {
 
 // selectsDamaged reports whether the selection includes unreadable objects, regardless of their
 // fields and labels.
-func (im *Image) selectsDamaged(m *Matcher) bool { return im.DamagedCount() > 0 && !m.Readable }
+func (im *Image) selectsDamaged(m *Matcher) bool { return im.CorruptCount() > 0 && !m.ExcludeCorrupt }
 
-// DamagedCount returns the number of unreadable objects.
-func (im *Image) DamagedCount() int {
+// CorruptCount returns the number of unreadable objects.
+func (im *Image) CorruptCount() int {
 	if im.damaged == nil {
 		return 0
 	}
@@ -118,7 +118,7 @@ func (im *Image) addToStatistics(e *Entry, n int) {
 	if e == nil {
 		return
 	}
-	if e.damage != nil {
+	if e.corruption != nil {
 		if im.damaged == nil {
 			im.damaged = newKeyTree()
 		}

@@ -94,14 +94,14 @@ func (x *valueIndex) Replace(old, entry *Entry) {
 }
 
 const (
-	// worthIndexing is how many objects must be inspected without a match, per object of the
+	// indexThreshold is how many objects must be inspected without a match, per object of the
 	// resource, before a label gets an index. Building the index costs about as much.
-	worthIndexing = 10
-	// maxLabelIndexes is how many labels of a resource have an index, maxWantedLabels how many are
+	indexThreshold = 10
+	// maxLabelIndexes is how many labels of a resource have an index, maxCountedLabels how many are
 	// counted.
-	maxLabelIndexes, maxWantedLabels = 4, 64
-	// labelKeptFor is how long an index is kept after its last use.
-	labelKeptFor = 5 * time.Minute
+	maxLabelIndexes, maxCountedLabels = 4, 64
+	// labelIndexTTL is how long an index is kept after its last use.
+	labelIndexTTL = 5 * time.Minute
 )
 
 // LabelIndex holds the objects that have a label. The labels that clients select on are not known
@@ -136,18 +136,18 @@ type LabelMisses struct {
 func (w *LabelMisses) Add(label unique.Handle[string], misses, objects int) (worth int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxWantedLabels {
+	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxCountedLabels {
 		w.evictLeast()
 	}
 	if w.misses == nil {
 		w.misses = map[unique.Handle[string]]int{}
 	}
 	w.misses[label] += misses
-	if w.misses[label] < worthIndexing*objects {
+	if w.misses[label] < indexThreshold*objects {
 		return 0
 	}
 	delete(w.misses, label)
-	return worthIndexing * objects
+	return indexThreshold * objects
 }
 
 // evictLeast removes the label with the lowest count.
@@ -269,7 +269,7 @@ func (im *Image) DropUnusedLabels(now int64) bool {
 	for _, index := range im.labels {
 		index.saved.Store(index.saved.Load() / 2)
 	}
-	unused := func(index LabelIndex) bool { return now-index.used.Load() > int64(labelKeptFor) }
+	unused := func(index LabelIndex) bool { return now-index.used.Load() > int64(labelIndexTTL) }
 	if !slices.ContainsFunc(im.labels, unused) {
 		return false
 	}

@@ -30,12 +30,12 @@ func (r *Record) PrevBeforeRevision() *Entry { return r.prevCopy(&r.earlyTombsto
 
 // prevCopy returns the copy of the previous version at a revision, which it keeps after the first
 // call.
-func (r *Record) prevCopy(kept *atomic.Pointer[Entry], revision int64) *Entry {
-	if e := kept.Load(); e != nil {
+func (r *Record) prevCopy(retained *atomic.Pointer[Entry], revision int64) *Entry {
+	if e := retained.Load(); e != nil {
 		return e
 	}
-	kept.CompareAndSwap(nil, r.Prev.CopyAt(revision))
-	e := kept.Load()
+	retained.CompareAndSwap(nil, r.Prev.CopyAt(revision))
+	e := retained.Load()
 	if r.Prev.Retired() { // retired meanwhile, so this copy must be retired here
 		e.Retire()
 	}

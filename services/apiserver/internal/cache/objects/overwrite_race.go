@@ -2,6 +2,6 @@
 
 package objects
 
-// overwriteReleased means that Borrowed.Release overwrites the released memory, so that tests find
+// overwriteReleased means that PooledValue.Release overwrites the released memory, so that tests find
 // references that remain.
 const overwriteReleased = true

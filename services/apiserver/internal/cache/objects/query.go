@@ -70,8 +70,8 @@ func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched,
 	return fetched, returned, NoIndex
 }
 
-// Walked returns the number of entries that a selection must visit, or maximum if there are more.
-func (im *Image) Walked(sel Selection, maximum int) int {
+// VisitCount returns the number of entries that a selection must visit, or maximum if there are more.
+func (im *Image) VisitCount(sel Selection, maximum int) int {
 	m := sel.Compile()
 	if m.Name != "" {
 		return 1
@@ -88,11 +88,11 @@ func (im *Image) Walked(sel Selection, maximum int) int {
 	return min(im.Count(prefix, ""), maximum)
 }
 
-// Unreadable calls fn for unreadable objects that may be selected, judged by their keys, and that
+// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and that
 // are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
-func (im *Image) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
-	if im.DamagedCount() == 0 {
+func (im *Image) SelectCorrupt(sel Selection, from string, fn func(*Entry) bool) {
+	if im.CorruptCount() == 0 {
 		return
 	}
 	m := sel.Compile()

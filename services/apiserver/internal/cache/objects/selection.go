@@ -18,11 +18,11 @@ type Selection struct {
 	// and the fields of Attributes.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Readable excludes unreadable objects: lists omit them, and watchers keep their last readable
+	// ExcludeCorrupt excludes unreadable objects: lists omit them, and watchers keep their last readable
 	// version. Otherwise such objects are selected by namespace and name alone.
-	Readable bool
-	// Before requests the previous version with each Modified event.
-	Before bool
+	ExcludeCorrupt bool
+	// WithPrevious requests the previous version with each Modified event.
+	WithPrevious bool
 	// Pause, if set, yields to other work. It is called after each pauseInterval objects, selected
 	// or not. False ends the iteration.
 	Pause func() bool
@@ -55,7 +55,7 @@ func (s *Selection) Indexed(index []string) (int, string, bool) {
 
 // Matches reports whether an entry is selected.
 func (s *Selection) Matches(e *Entry) bool {
-	if e.damage != nil {
+	if e.corruption != nil {
 		return s.Compile().Matches(e)
 	}
 	if s.Namespace != "" && e.Namespace() != s.Namespace || s.Name != "" && e.Name() != s.Name {
@@ -113,8 +113,8 @@ func (m *Matcher) Matches(e *Entry) bool {
 	if !m.Named(e) {
 		return false
 	}
-	if e.damage != nil {
-		return !m.Readable
+	if e.corruption != nil {
+		return !m.ExcludeCorrupt
 	}
 	return (m.fields.Empty() || m.fields.MatchFields(e.Namespace(), e.Name(), e.Fields())) && m.labels.Match(e.Labels()) &&
 		(!m.partialFields || m.Fields.Matches((*fieldView)(e))) && (!m.partialLabels || m.Labels.Matches(e.Labels()))

@@ -16,7 +16,7 @@ import (
 // An entry stores its value in one of three forms:
 //
 //   - packed: as the difference to other values of the resource, in a dictionary (package valuedict)
-//   - compressed: with its outline beside it (ResourceConfig.Packed)
+//   - compressed: with its summary beside it (ResourceConfig.Packed)
 //   - verbatim
 //
 // Sizes in memory count the stored form. Entry.Borrow decodes a value into pooled memory. The
@@ -74,8 +74,8 @@ func (e *Entry) Encoding(form encodings.ID, encode func(*Entry) ([]byte, error))
 // Encoded returns the encoding in a form if it exists.
 func (e *Entry) Encoded(form encodings.ID) ([]byte, bool) { return e.encodings.Find(form) }
 
-// Spare reports whether a low-priority encoding may be kept without evicting others.
-func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().HasSpareMemory() }
+// HasSpareMemory reports whether a low-priority encoding may be kept without evicting others.
+func (e *Entry) HasSpareMemory() bool { return e.ring() != nil && e.ring().HasSpareMemory() }
 
 // DropEncodings evicts the encodings of the entry, which is unlikely to be read again. The entry
 // may be nil.
@@ -138,8 +138,8 @@ func (e *Entry) HasStored(value []byte) bool {
 	return bytes.Equal(borrowed.Value, value)
 }
 
-// Borrowed is a borrowed value of an entry. It is valid until Release.
-type Borrowed struct {
+// PooledValue is a borrowed value of an entry. It is valid until Release.
+type PooledValue struct {
 	Value []byte
 	// buffer is the pooled buffer that Value is in, or nil if the entry itself holds Value.
 	buffer *[]byte
@@ -152,20 +152,20 @@ var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
 
 // Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after
 // Release.
-func (e *Entry) Borrow() Borrowed {
+func (e *Entry) Borrow() PooledValue {
 	dict := e.Dictionary()
 	if dict == nil && e.id&packed == 0 {
-		return Borrowed{Value: e.bytes()}
+		return PooledValue{Value: e.bytes()}
 	}
 	buffer, _ := borrowPool.Get().(*[]byte)
 	if dict != nil {
-		return Borrowed{Value: dict.Append((*buffer)[:0], e.bytes()), buffer: buffer}
+		return PooledValue{Value: dict.Append((*buffer)[:0], e.bytes()), buffer: buffer}
 	}
-	return Borrowed{Value: unpacked(*buffer, e.bytes()), buffer: buffer}
+	return PooledValue{Value: unpacked(*buffer, e.bytes()), buffer: buffer}
 }
 
 // Release returns the memory of the value to the pool.
-func (b Borrowed) Release() {
+func (b PooledValue) Release() {
 	if b.buffer == nil {
 		return
 	}
@@ -183,14 +183,14 @@ func (b Borrowed) Release() {
 // compressBuffers holds buffers for compression.
 var compressBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Compress compresses the value if it is large and shrinks to half or less. The outline is kept beside
-// it, unless the outline is the value. The entry must not be published yet.
-func (e *Entry) Compress(outline []byte) {
-	if len(e.stored) < packedFrom {
+// Compress compresses the value if it is large and shrinks to half or less. The summary is kept beside
+// it, unless the summary is the value. The entry must not be published yet.
+func (e *Entry) Compress(summary []byte) {
+	if len(e.stored) < minPackedSize {
 		return
 	}
-	if len(outline) > len(e.stored)/2 {
-		outline = nil
+	if len(summary) > len(e.stored)/2 {
+		summary = nil
 	}
 	scratch, _ := compressBuffers.Get().(*[]byte)
 	defer compressBuffers.Put(scratch)
@@ -199,23 +199,23 @@ func (e *Entry) Compress(outline []byte) {
 	if len(small) > len(e.stored)/2 {
 		return
 	}
-	all := make([]byte, 0, len(small)+len(outline)+trailerSize)
-	all = append(append(all, small...), outline...)
-	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(outline))))
+	all := make([]byte, 0, len(small)+len(summary)+trailerSize)
+	all = append(append(all, small...), summary...)
+	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(summary))))
 	e.id |= packed
 }
 
 // unpacked decompresses a value of pack, into buf if it fits.
 func unpacked(buf, value []byte) []byte {
-	out, err := s2.Decode(buf[:cap(buf)], value[:outlineStart(value)])
+	out, err := s2.Decode(buf[:cap(buf)], value[:summaryStart(value)])
 	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
 		return nil
 	}
 	return out
 }
 
-// outlineStart returns where the outline begins in the output of pack.
-func outlineStart(value []byte) int {
+// summaryStart returns where the summary begins in the output of pack.
+func summaryStart(value []byte) int {
 	end := len(value) - trailerSize
 	return end - int(binary.LittleEndian.Uint32(value[end:]))
 }

@@ -79,7 +79,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			page: page,
 		}
 		r := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
-		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
+		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{AfterRevision: first})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 				seen[e.ID()] = true
 				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s",
 					e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(),
-					e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField),
+					e.Corrupt(), e.Labels().Get("app"), e.Fields().Get(nodeField),
 					e.Fields().Get("variant")))
 				return true
 			})

@@ -92,7 +92,7 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	src := &manualSource{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
 	res := resourceConfig("pods")
 	res.Attributes = fixedAttributes(res.Prefix, benchNodes)
-	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
+	c, err := watchcache.New(watchcache.Config{Source: src, CurrentRevision: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func benchmarkApply(b *testing.B, watchers, deliveries int, sel func(i int) obje
 	arrived := make(chan struct{}, 1)
 	target := int64(deliveries)
 	for i := range watchers {
-		w, err := c.Store("pods").Watch(watchcache.WatchOptions{Selection: sel(i), After: 1})
+		w, err := c.Store("pods").Watch(watchcache.WatchOptions{Selection: sel(i), AfterRevision: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 			}),
 		}, nil
 	}
-	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
+	c, err := watchcache.New(watchcache.Config{Source: src, CurrentRevision: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 			}
 			r.store.del("/registry/pods/large/x")
 			r.waitBounded(limit)
-			got := r.drain(r.watch(watchcache.WatchOptions{Selection: tc.sel, After: 1}))
+			got := r.drain(r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1}))
 			if want := modelEvents(r.store, 1, r.store.now(), tc.sel); !slices.Equal(got, want) {
 				t.Errorf("got %d events, want %d", len(got), len(want))
 			}
@@ -84,7 +84,7 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	r.waitBounded(1 << 17)
 	var wg sync.WaitGroup
 	for range 20 {
-		w := r.watch(watchcache.WatchOptions{After: 1})
+		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 		wg.Go(func() {
 			if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
 				t.Errorf("got %d events, %v, want 1", len(evs), err)
@@ -128,10 +128,10 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store.mu.Lock()
 	store.compacted = store.revision // without ending the cache's own stream
 	store.mu.Unlock()
-	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{After: 1}), store.now(), 8); !isExpired(err) {
+	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{AfterRevision: 1}), store.now(), 8); !isExpired(err) {
 		t.Errorf("watcher that needs a compacted value: got %v, want ExpiredError", err)
 	}
-	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), After: 1})
+	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), AfterRevision: 1})
 	if got := r.drain(other); len(got) != 1 {
 		t.Errorf("unrelated watcher: got %q, want 1 event", got)
 	}
@@ -159,7 +159,7 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	for _, name := range []string{"pods", "leases", "nodes"} {
 		s := r.cache.Store(name)
 		for after := int64(1); ; after++ {
-			w, err := s.Watch(watchcache.WatchOptions{After: after})
+			w, err := s.Watch(watchcache.WatchOptions{AfterRevision: after})
 			if isExpired(err) {
 				continue
 			}
@@ -206,7 +206,7 @@ func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	if err := <-src.failed; err != nil {
 		t.Fatal(err)
 	}
-	w := r.watch(watchcache.WatchOptions{After: 1})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	evs, err := drain(r.ctx, w, n+1, 1000)
 	if err != nil || len(evs) != n {
 		t.Errorf("got %d events, %v, want %d", len(evs), err, n)

@@ -22,25 +22,25 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Newest reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
+// CurrentRevision reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
 // the store's history does not contain a position that the cache had reached before the call.
 type Newest interface {
 	Confirm(ctx context.Context, at storage.Position) (int64, error)
 }
 
-// Older reads a key as of a revision, and the store's current revision. Its errors are those of
+// HistoryReader reads a key as of a revision, and the store's current revision. Its errors are those of
 // storage.Interface.
-type Older interface {
+type HistoryReader interface {
 	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
 }
 
 // Config configures a Cache. Source and Newest are required. Zero values of the other fields mean
 // the Default constants, no logging, unregistered metrics and the wall clock.
 type Config struct {
-	Source Source
-	Newest Newest
+	Source          Source
+	CurrentRevision Newest
 	// Older reads values that history has dropped. Without it, watches that need such a value end.
-	Older Older
+	Older HistoryReader
 	// Root is the prefix of all keys.
 	Root      string
 	Resources []ResourceConfig
@@ -77,7 +77,7 @@ const (
 
 // complete validates the configuration and sets defaults.
 func (c Config) complete() (Config, error) {
-	if c.Source == nil || c.Newest == nil {
+	if c.Source == nil || c.CurrentRevision == nil {
 		return c, errors.New("watch cache needs a source of changes and of the newest revision")
 	}
 	if c.Root == "" {
@@ -228,16 +228,16 @@ func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 // decodeEntry returns an entry without an ID. A value that the store encrypts is kept separately,
 // so that no part of it is in a shared text that outlives it.
 func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
-	outline := s.resource.outlineOf(kv.Value)
+	summary := s.resource.outlineOf(kv.Value)
 	k := c.plainEncoding
 	if kv.Seal != nil {
 		k = c.sealedEncoding
 	}
-	e := objects.NewEntry(kv, s.resource.Prefix, outline, s.resource.Attributes, k)
+	e := objects.NewEntry(kv, s.resource.Prefix, summary, s.resource.Attributes, k)
 	if s.resource.Packed {
-		e.Compress(outline)
+		e.Compress(summary)
 	} else if !s.resource.Verbatim && kv.Seal == nil {
-		s.packer.Pack(e, s.values.Load()+s.pendingBytes.Add(int64(e.KeptSize())))
+		s.packer.Pack(e, s.values.Load()+s.pendingBytes.Add(int64(e.ValueMemory())))
 	}
 	return e
 }
@@ -245,7 +245,7 @@ func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 // assignID assigns the entry its ID, and logs an entry that cannot be read.
 func (c *Cache) assignID(s *Store, e *objects.Entry) *objects.Entry {
 	e.AssignID(c.entries.Add(1))
-	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
+	if err := e.Corrupt(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
 	}
 	return e
@@ -370,12 +370,12 @@ var (
 type ExpiredError struct {
 	// Revision is the lost position.
 	Revision int64
-	// Oldest is the oldest revision from which history is complete.
-	Oldest int64
+	// OldestRevision is the oldest revision from which history is complete.
+	OldestRevision int64
 }
 
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("too old resource version: %d (%d)", e.Revision, e.Oldest)
+	return fmt.Sprintf("too old resource version: %d (%d)", e.Revision, e.OldestRevision)
 }
 
 // DuplicateError reports that two resources claim the same name or prefix.

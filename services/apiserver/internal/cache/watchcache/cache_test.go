@@ -49,7 +49,7 @@ func TestLoadInPages(t *testing.T) {
 func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
-		Source: watchcachetest.NewSource(store, "/registry/"), Newest: store,
+		Source: watchcachetest.NewSource(store, "/registry/"), CurrentRevision: store,
 		Resources: []watchcache.ResourceConfig{resourceConfig("pods")},
 	})
 	if err != nil {
@@ -87,16 +87,16 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 		name string
 		cfg  watchcache.Config
 	}{
-		{"no source", watchcache.Config{Newest: store}},
+		{"no source", watchcache.Config{CurrentRevision: store}},
 		{"no newest revision", watchcache.Config{Source: src}},
-		{"a resource twice", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
-		{"a resource within another", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
-		{"a resource outside of the root", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{foreign}}},
+		{"a resource twice", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
+		{"a resource within another", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
+		{"a resource outside of the root", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{foreign}}},
 		{"a resource without a name",
 			watchcache.Config{
-				Source:    src,
-				Newest:    store,
-				Resources: []watchcache.ResourceConfig{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
+				Source:          src,
+				CurrentRevision: store,
+				Resources:       []watchcache.ResourceConfig{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
 			}},
 	}
 	for _, tc := range tests {
@@ -143,7 +143,7 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		src.batches <- b
 		return <-src.failed
 	}
-	w := r.watch(watchcache.WatchOptions{After: 1})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	steps := []struct {
 		name  string
 		batch storage.Batch
@@ -204,8 +204,8 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
 	for _, e := range []*objects.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
-		var why *storage.UnreadableError
-		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
+		var why *storage.CorruptObjectError
+		if !errors.As(e.Corrupt(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
 			t.Errorf("Unreadable() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
 		}
 	}
@@ -256,7 +256,7 @@ func TestMostRecentSharesReads(t *testing.T) {
 }
 
 func TestMostRecentReturnsStoreError(t *testing.T) {
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Newest = brokenNewest{} })
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.CurrentRevision = brokenNewest{} })
 	if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, storage.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
@@ -432,12 +432,12 @@ func TestSnapshotListsUnreadableValues(t *testing.T) {
 			for _, from := range []string{"", "/registry/pods/b/10", "/registry/pods/c/"} {
 				var got, want []string
 				snap.Ascend("/registry/pods/", from, func(e *objects.Entry) bool {
-					if e.Unreadable() != nil && (namespace == "" || e.Namespace() == namespace) {
+					if e.Corrupt() != nil && (namespace == "" || e.Namespace() == namespace) {
 						want = append(want, e.Key())
 					}
 					return true
 				})
-				snap.Unreadable(objects.Selection{Namespace: namespace}, from, func(e *objects.Entry) bool {
+				snap.SelectCorrupt(objects.Selection{Namespace: namespace}, from, func(e *objects.Entry) bool {
 					got = append(got, e.Key())
 					return true
 				})

@@ -21,7 +21,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	for i, r := range records[:n] {
 		if w.missesDeletion(r) {
 			w.expire()
-			return nil, &ExpiredError{Revision: w.revision, Oldest: r.Revision}
+			return nil, &ExpiredError{Revision: w.revision, OldestRevision: r.Revision}
 		}
 		ev, ok := w.event(r)
 		// An event whose value must be read from the store begins the next batch, so that the events
@@ -59,8 +59,8 @@ func (w *Watcher) readDroppedValues(ctx context.Context, r *objects.Record, ev *
 			return err
 		}
 	}
-	if ev.Before != nil && !ev.Before.HasValue() {
-		ev.Before, err = w.readDroppedValue(ctx, r, ev.Before)
+	if ev.Previous != nil && !ev.Previous.HasValue() {
+		ev.Previous, err = w.readDroppedValue(ctx, r, ev.Previous)
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *ob
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
 		w.expire()
-		return nil, &ExpiredError{Revision: w.revision, Oldest: r.Revision}
+		return nil, &ExpiredError{Revision: w.revision, OldestRevision: r.Revision}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", version.Key(), version.Revision, err)
@@ -119,13 +119,13 @@ func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, follo
 	}
 	if w.incarnation != s.incarnation.Load() {
 		w.expired.Store(true)
-		return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.Floor}
+		return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: s.log.Floor}
 	}
 	cursor := w.cursor.Load()
 	if cursor < s.log.First {
 		if w.after < s.log.Floor {
 			w.expire()
-			return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.Floor}
+			return 0, 0, &ExpiredError{Revision: w.revision, OldestRevision: s.log.Floor}
 		}
 		cursor = s.log.FirstAfter(w.after)
 	}
@@ -147,7 +147,7 @@ func (w *Watcher) event(r *objects.Record) (Event, bool) {
 	if r.Revision <= w.after {
 		return Event{}, false
 	}
-	if w.sel.Readable && r.Entry != nil && r.Entry.Damaged() {
+	if w.sel.ExcludeCorrupt && r.Entry != nil && r.Entry.IsCorrupt() {
 		return Event{}, false // the last readable version stays reported
 	}
 	prev := w.previous(r)
@@ -156,8 +156,8 @@ func (w *Watcher) event(r *objects.Record) (Event, bool) {
 	switch {
 	case selected && wasSelected:
 		ev := Event{Type: Modified, Revision: r.Revision, Entry: r.Entry}
-		if w.sel.Before {
-			ev.Before = w.previousAt(r, r.Revision)
+		if w.sel.WithPrevious {
+			ev.Previous = w.previousAt(r, r.Revision)
 		}
 		return ev, true
 	case selected:
@@ -170,7 +170,7 @@ func (w *Watcher) event(r *objects.Record) (Event, bool) {
 
 // previous returns the version before a change, as the watcher received it.
 func (w *Watcher) previous(r *objects.Record) *objects.Entry {
-	if w.sel.Readable {
+	if w.sel.ExcludeCorrupt {
 		return r.Prev.LastReadable()
 	}
 	return r.Prev
@@ -191,7 +191,7 @@ func (w *Watcher) previousAt(r *objects.Record, revision int64) *objects.Entry {
 // missesDeletion reports whether an object was deleted that the watcher may have received, in a
 // version that is not known any more.
 func (w *Watcher) missesDeletion(r *objects.Record) bool {
-	return w.sel.Readable && r.Entry == nil && r.Revision > w.after && r.Prev != nil &&
+	return w.sel.ExcludeCorrupt && r.Entry == nil && r.Revision > w.after && r.Prev != nil &&
 		r.Prev.LastReadable() == nil && !r.Prev.NeverReadable() && w.sel.Named(r.Prev)
 }
 
@@ -277,15 +277,15 @@ func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
 	if !behind || w.expired.Load() {
 		return false, false
 	}
-	gone := w.incarnation != s.incarnation.Load() || next < s.log.First && w.after < s.log.Floor
-	if !gone && next >= s.log.NextToReduce {
+	removed := w.incarnation != s.incarnation.Load() || next < s.log.First && w.after < s.log.Floor
+	if !removed && next >= s.log.NextToReduce {
 		return false, false // history still has all values that the watcher needs
 	}
 	calls := w.calls.Load()
 	if calls%2 == 1 { // Next is running and finds out, unless it has just checked
 		return false, true
 	}
-	if gone {
+	if removed {
 		return true, false
 	}
 	if w.stalled.calls != calls || w.stalled.since == 0 {
@@ -356,7 +356,7 @@ type Event struct {
 	// watcher carries the revision before. A resuming client receives some events again and loses
 	// none.
 	Entry *objects.Entry
-	// Before is the version before a Modified event, at the revision of the change. It is set if
+	// Previous is the version before a Modified event, at the revision of the change. It is set if
 	// the selection requests it.
-	Before *objects.Entry
+	Previous *objects.Entry
 }

@@ -68,10 +68,10 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	if sn := widgets.Snapshot(); sn.Revision() != at {
 		t.Errorf("store is at revision %d, want %d", sn.Revision(), at)
 	}
-	if _, err := widgets.Watch(watchcache.WatchOptions{After: at - 1}); !isExpired(err) {
+	if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at - 1}); !isExpired(err) {
 		t.Errorf("watch from before the definition: got %v, want ExpiredError", err)
 	}
-	w, err := widgets.Watch(watchcache.WatchOptions{After: at})
+	w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	if err := finalError(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watcher of a removed resource: got %v, want ErrStopped", err)
 	}
-	if _, err := widgets.Watch(watchcache.WatchOptions{After: at + 1}); !errors.Is(err, watchcache.ErrStopped) {
+	if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: at + 1}); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watch of a removed resource: got %v, want ErrStopped", err)
 	}
 	if r.cache.Store("widgets") != nil {
@@ -136,7 +136,7 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 	if sn, ok := former.SnapshotAt(at, nil); !ok || sn.Len() != 1 {
 		t.Errorf("SnapshotAt of the former store at the definition: got %v", ok)
 	}
-	again, err := former.Watch(watchcache.WatchOptions{After: at})
+	again, err := former.Watch(watchcache.WatchOptions{AfterRevision: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 				t.Fatal(err)
 			}
 			widgets := r.cache.Store("widgets")
-			w, err := widgets.Watch(watchcache.WatchOptions{After: tc.after})
+			w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: tc.after})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			if got := keysOf(widgets); len(got) != 3 {
 				t.Errorf("got %q, want 3 objects", got)
 			}
-			if _, err := widgets.Watch(watchcache.WatchOptions{After: tc.after - 1}); !isExpired(err) {
+			if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: tc.after - 1}); !isExpired(err) {
 				t.Errorf("watch from before: got %v, want ExpiredError", err)
 			}
 		})
@@ -276,7 +276,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 		if got := keysOf(s); !slices.Equal(got, []string{"a/x"}) {
 			t.Errorf("%s: got %q, want [a/x]", name, got)
 		}
-		if w, err := s.Watch(watchcache.WatchOptions{After: rev}); err != nil {
+		if w, err := s.Watch(watchcache.WatchOptions{AfterRevision: rev}); err != nil {
 			t.Errorf("watch %s: %v", name, err)
 		} else {
 			w.Close()

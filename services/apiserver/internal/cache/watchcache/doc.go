@@ -55,5 +55,5 @@
 // after Cache.mu. No lock is taken while one that comes after Cache.mu or Store.mu is held.
 //
 // memory.Budget.EvictToFit takes encodings.Ring.mu and Store.mu of any store, so it must not be called
-// under Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
+// under Store.mu. Watcher.notifying is held while WatchOptions.OnLost runs.
 package watchcache

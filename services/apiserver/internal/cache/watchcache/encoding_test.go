@@ -145,7 +145,7 @@ func testForgotten(t *testing.T, events, kept int) {
 	store := newMemStore()
 	after := define(store, "pods", "")
 	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.LogEvents = events })
-	w := r.watch(watchcache.WatchOptions{After: after})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: after})
 	for i := range 500 {
 		store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 		store.del("/registry/pods/a/x")
@@ -195,7 +195,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
-	w := r.watch(watchcache.WatchOptions{After: 2})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: 2})
 	first, _ := r.pods.Get("/registry/pods/a/x")
 	store.del("/registry/pods/a/x")
 	evs, err := drain(r.ctx, w, r.sync(), 8)

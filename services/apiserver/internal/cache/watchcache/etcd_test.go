@@ -61,12 +61,12 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	random(50)
 	r := newRig(t, mirror, func(c *watchcache.Config) {
 		c.Source = watchcachetest.NewSource(store, "/registry/")
-		c.Newest = store
+		c.CurrentRevision = store
 	})
 	start := r.sync()
 	sel := selection(t, "", "", nodeField+"=n1")
-	all := r.watch(watchcache.WatchOptions{After: start})
-	some := r.watch(watchcache.WatchOptions{Selection: sel, After: start})
+	all := r.watch(watchcache.WatchOptions{AfterRevision: start})
+	some := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start})
 	random(50)
 	middle := r.sync()
 	random(50)

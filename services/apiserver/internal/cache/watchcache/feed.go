@@ -54,7 +54,7 @@ func (c *Cache) stop() {
 	for s := range c.routes.Load().all() {
 		fired = s.end(ErrStopped, fired)
 	}
-	watchgroup.ReleaseAll(fired)
+	watchgroup.WakeAll(fired)
 }
 
 // loadAndFollow loads and follows until ctx ends. It reloads if the next revision has been
@@ -139,7 +139,7 @@ func (c *Cache) apply(b storage.Batch) error {
 		}
 		if ev.Revision < last {
 			c.dropPending()
-			watchgroup.ReleaseAll(c.fired)
+			watchgroup.WakeAll(c.fired)
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
@@ -158,7 +158,7 @@ func (c *Cache) apply(b storage.Batch) error {
 		c.revision.Store(last)
 		c.revisionWaits.advance(last)
 	}
-	watchgroup.ReleaseAll(c.fired)
+	watchgroup.WakeAll(c.fired)
 	clear(c.fired)
 	c.boundLogs()
 	c.cfg.Memory.EvictToFit() // history may have taken memory from the caches
@@ -223,9 +223,9 @@ func (c *Cache) cleanUp(ctx context.Context) error {
 	}
 }
 
-// unreadableEntry is an entry whose value cannot be read with the current configuration, and the
+// corruptEntry is an entry whose value cannot be read with the current configuration, and the
 // one that takes its place.
-type unreadableEntry struct {
+type corruptEntry struct {
 	store      *Store
 	old, entry *objects.Entry
 }
@@ -236,7 +236,7 @@ type unreadableEntry struct {
 // that the cache reloads everything. Nothing else applies changes meanwhile.
 func (c *Cache) reopen(ctx context.Context) error {
 	incarnation := c.Incarnation()
-	var lost []unreadableEntry
+	var lost []corruptEntry
 	readable := false
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
@@ -248,11 +248,11 @@ func (c *Cache) reopen(ctx context.Context) error {
 			e, ok := s.Get(kv.Key)
 			switch {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
-			case kv.Unreadable() != nil: // maybe for a different reason than before
+			case kv.Corrupt() != nil: // maybe for a different reason than before
 				entry := c.makeEntry(s, kv)
 				entry.RecordReadable(e.LastReadable(), e.NeverReadable())
-				lost = append(lost, unreadableEntry{s, e, entry})
-			case e.Damaged() && !e.Undecodable() && kv.Unreadable() == nil:
+				lost = append(lost, corruptEntry{s, e, entry})
+			case e.IsCorrupt() && !e.Undecodable() && kv.Corrupt() == nil:
 				readable = true
 			}
 		}
@@ -271,7 +271,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 	}
 	c.loads++
 	for _, l := range lost {
-		l.store.replaceUnreadable(l, c.loads)
+		l.store.replaceCorrupt(l, c.loads)
 	}
 	for s := range c.routes.Load().all() {
 		s.metrics.initializations.Add(1)
@@ -279,9 +279,9 @@ func (c *Cache) reopen(ctx context.Context) error {
 	return nil
 }
 
-// replaceUnreadable replaces an entry whose value cannot be read any more, and forgets older states
+// replaceCorrupt replaces an entry whose value cannot be read any more, and forgets older states
 // that have it. The caller holds Cache.mu.
-func (s *Store) replaceUnreadable(lost unreadableEntry, loads int) {
+func (s *Store) replaceCorrupt(lost corruptEntry, loads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if current, _ := s.live.Get(lost.old.Key()); current != lost.old {
@@ -308,23 +308,23 @@ type decodedEntry struct {
 // decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of
 // applying them. For few values it returns nil, and the caller decodes them in order. Values that
 // value does not want are left out. decodeInParallel changes nothing in the cache.
-func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wanted bool)) []decodedEntry {
+func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, desired bool)) []decodedEntry {
 	workers := min(runtime.GOMAXPROCS(0), n/minParallelEntries)
 	if workers < 2 {
 		return nil
 	}
 	out := make([]decodedEntry, n)
 	r := c.routes.Load()
-	var taken atomic.Int64
+	var used atomic.Int64
 	work := func() {
 		for {
-			end := int(taken.Add(minParallelEntries))
+			end := int(used.Add(minParallelEntries))
 			if end-minParallelEntries >= n {
 				return
 			}
 			for i := end - minParallelEntries; i < min(end, n); i++ {
-				kv, wanted := value(i)
-				if !wanted {
+				kv, desired := value(i)
+				if !desired {
 					continue
 				}
 				if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {

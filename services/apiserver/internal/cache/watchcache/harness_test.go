@@ -82,10 +82,10 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	cfg := watchcache.Config{
-		Registerer: reg,
-		Source:     watchcachetest.NewSource(store, "/registry/"),
-		Newest:     store,
-		Older:      store,
+		Registerer:      reg,
+		Source:          watchcachetest.NewSource(store, "/registry/"),
+		CurrentRevision: store,
+		Older:           store,
 		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
 		Resources:    []watchcache.ResourceConfig{resourceConfig("pods"), resourceConfig("nodes")},

@@ -43,7 +43,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		s.mu.Unlock()
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
-	if s.ended != nil || s.abandoned || revision < s.log.Floor || revision > max(applied, s.live.Last) {
+	if s.ended != nil || s.discarded || revision < s.log.Floor || revision > max(applied, s.live.Last) {
 		s.mu.Unlock()
 		return Snapshot{}, false
 	}
@@ -106,13 +106,13 @@ func (s *Store) cachedImageAt(revision int64, incarnation uint64) *objects.Image
 // false if the log does not have them any more.
 func (s *Store) revert(im *objects.Image, begin, end uint64, incarnation uint64) bool {
 	s.mu.RLock()
-	gone := s.incarnation.Load() != incarnation || s.ended != nil || begin < s.log.First
+	removed := s.incarnation.Load() != incarnation || s.ended != nil || begin < s.log.First
 	changes := make([]*objects.Record, 0, end-begin)
-	for seq := begin; !gone && seq < end; seq++ {
+	for seq := begin; !removed && seq < end; seq++ {
 		changes = append(changes, s.log.Record(seq))
 	}
 	s.mu.RUnlock()
-	if gone || slices.ContainsFunc(changes, (*objects.Record).Reduced) {
+	if removed || slices.ContainsFunc(changes, (*objects.Record).Reduced) {
 		return false
 	}
 	for _, r := range slices.Backward(changes) {
@@ -374,7 +374,7 @@ func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 	case err == nil && kv.ModRevision == e.Revision && kv.CreateRevision == e.CreateRevision:
 		return kv.Value, nil
 	case err == nil || errors.Is(err, storage.ErrNotFound) ||
-		errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
+		errors.As(err, new(*storage.CorruptObjectError)): // not the history that was reported
 		return nil, &storage.CompactedError{}
 	}
 	return nil, err

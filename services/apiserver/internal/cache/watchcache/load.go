@@ -54,7 +54,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		previous := e
-		readable := ok && !e.Damaged() && kv.Unreadable() == nil
+		readable := ok && !e.IsCorrupt() && kv.Corrupt() == nil
 		unchanged := readable && e.Revision == kv.ModRevision && e.HasStored(kv.Value)
 		switch {
 		case unchanged && e.Retired():
@@ -63,7 +63,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 		case !unchanged:
 			e = c.takeDecoded(decoded, i, s, kv)
 		}
-		if e.Damaged() {
+		if e.IsCorrupt() {
 			e.RecordReadable(previous.LastReadable(), e.NeverReadable())
 		}
 		l.add(s, e)
@@ -114,7 +114,7 @@ func (l *loading) commit(position storage.Position) {
 	c.position.set(position, l.incarnation)
 	c.revision.Store(revision)
 	c.revisionWaits.advance(revision)
-	watchgroup.ReleaseAll(fired)
+	watchgroup.WakeAll(fired)
 	if c.reloading {
 		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
@@ -197,11 +197,11 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	var r ResourceConfig
 	defines := false
-	if e != nil && e.Damaged() {
+	if e != nil && e.IsCorrupt() {
 		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
-		r, defines = definer.DefinedResource(e.Outline())
+		r, defines = definer.DefinedResource(e.Summary())
 	}
 	old := c.defined[key]
 	if defines && old != nil && old.resource.equal(&r) {
@@ -271,7 +271,7 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	if c.life.Err() != nil {
 		s.ended = ErrStopped
 	}
-	s.abandoned = c.reloading
+	s.discarded = c.reloading
 	s.incarnation.Store(c.Incarnation())
 	s.live.Last = revision
 	s.log.Restart(revision, c.now())

@@ -196,7 +196,7 @@ func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptio
 		rev = m.revision
 	}
 	if rev < m.compacted {
-		return storage.ListResult{}, &storage.CompactedError{Oldest: m.compacted}
+		return storage.ListResult{}, &storage.CompactedError{OldestRevision: m.compacted}
 	}
 	res := storage.ListResult{Revision: rev}
 	state := m.at(rev)
@@ -218,7 +218,7 @@ func (m *memStore) Get(_ context.Context, key string, revision int64) (storage.K
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if revision < m.compacted {
-		return storage.KeyValue{}, 0, &storage.CompactedError{Oldest: m.compacted}
+		return storage.KeyValue{}, 0, &storage.CompactedError{OldestRevision: m.compacted}
 	}
 	kv, ok := m.at(revision)[key]
 	if !ok {
@@ -325,7 +325,7 @@ func (w *memWatcher) next() (storage.Batch, bool) {
 		w.err = storage.ErrUnavailable
 		return storage.Batch{}, false
 	case w.position < m.compacted:
-		w.err = &storage.CompactedError{Oldest: m.compacted}
+		w.err = &storage.CompactedError{OldestRevision: m.compacted}
 		return storage.Batch{}, false
 	}
 	i, _ := slices.BinarySearchFunc(m.history, w.position+1, func(ev storage.Event, rev int64) int {

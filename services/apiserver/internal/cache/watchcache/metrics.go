@@ -216,8 +216,8 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	count := s.live.Len()
 	capacity, grown, shrunk := s.log.Capacity(), s.log.Grown, s.log.Shrunk
 	groups, watchers := s.groups.Stats()
-	damaged := s.live.DamagedCount()
-	stored, kept := s.live.Stored, s.live.Memory
+	damaged := s.live.CorruptCount()
+	stored, retained := s.live.Stored, s.live.Memory
 	depth := min(time.Duration(s.cache.now()-s.log.FloorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
 	gauge(ch, m.objects, float64(count), name)
@@ -229,7 +229,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.shrunk, shrunk, name)
 	gauge(ch, m.damaged, float64(damaged), name)
 	gauge(ch, m.valueBytes, float64(stored), name)
-	gauge(ch, m.valueKept, float64(kept), name)
+	gauge(ch, m.valueKept, float64(retained), name)
 	gauge(ch, m.watchers, float64(watchers), name)
 	gauge(ch, m.groups, float64(groups), name)
 }

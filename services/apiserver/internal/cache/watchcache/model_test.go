@@ -229,12 +229,12 @@ func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 
 func (m *machine) watchFrom(t *rapid.T) {
 	rev := m.sync()
-	opts := watchcache.WatchOptions{Selection: genSelection(t), After: rapid.Int64Range(1, rev+3).Draw(t, "after")}
+	opts := watchcache.WatchOptions{Selection: genSelection(t), AfterRevision: rapid.Int64Range(1, rev+3).Draw(t, "after")}
 	if rapid.Bool().Draw(t, "initial") {
 		opts.Initial = watchcache.InitialState
 	}
 	w, err := m.pods.Watch(opts)
-	if isExpired(err) && opts.After < rev {
+	if isExpired(err) && opts.AfterRevision < rev {
 		return
 	}
 	if err != nil {
@@ -243,7 +243,7 @@ func (m *machine) watchFrom(t *rapid.T) {
 	m.watchers = append(m.watchers, &modelWatcher{
 		Watcher: w,
 		sel:     opts.Selection,
-		after:   opts.After,
+		after:   opts.AfterRevision,
 		size:    rapid.IntRange(1, 9).Draw(t, "buffer"),
 	})
 	mw := m.watchers[len(m.watchers)-1]

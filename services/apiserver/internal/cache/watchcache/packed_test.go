@@ -41,7 +41,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 		for i := range c.Resources {
 			if c.Resources[i].Name == "pods" {
 				c.Resources[i].Packed = true
-				c.Resources[i].Outline = outlineOf
+				c.Resources[i].Summary = outlineOf
 				read := c.Resources[i].Attributes
 				c.Resources[i].Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 					if len(value) > 1_000 {
@@ -64,7 +64,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 		}
 		ids[e.ID()] = true
 	}
-	w := rig.watch(watchcache.WatchOptions{After: from})
+	w := rig.watch(watchcache.WatchOptions{AfterRevision: from})
 	for name, value := range values {
 		store.put(key(name), strings.Replace(value, "{", "{ ", 1))
 		store.del(key(name))
@@ -75,8 +75,8 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	}
 	for _, ev := range all {
 		value := values[ev.Entry.Name()]
-		if ev.Entry.Name() == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
-			t.Errorf("%v of %s has outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Outline())
+		if ev.Entry.Name() == "large" && string(ev.Entry.Summary()) != string(outlineOf([]byte(value))) {
+			t.Errorf("%v of %s has outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Summary())
 		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
 			t.Errorf("%v of %s has a wrong value", ev.Type, ev.Entry.Name())

@@ -135,7 +135,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
 	forget := func() { // returns when a stalled watcher was cut
 		cut := make(chan struct{})
-		stalled := r.watch(watchcache.WatchOptions{After: store.now(), Lost: func() { close(cut) }})
+		stalled := r.watch(watchcache.WatchOptions{AfterRevision: store.now(), OnLost: func() { close(cut) }})
 		for i := range 2 * history {
 			store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 		}
@@ -151,7 +151,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	w := r.watch(watchcache.WatchOptions{
 		Selection: sel,
 		Initial:   watchcache.InitialState,
-		Lost:      func() { t.Error("paused watcher was cut") },
+		OnLost:    func() { t.Error("paused watcher was cut") },
 	})
 	for received := 0; ; {
 		got, err := next(t.Context(), w, nil)

@@ -147,17 +147,17 @@ func TestStalledWatcherIsCut(t *testing.T) {
 		{"initial state of a namespace",
 			watchcache.WatchOptions{Selection: objects.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
 			1},
-		{"behind", watchcache.WatchOptions{After: 1}, 1},
-		{"active", watchcache.WatchOptions{After: 21}, 0},
+		{"behind", watchcache.WatchOptions{AfterRevision: 1}, 1},
+		{"active", watchcache.WatchOptions{AfterRevision: 21}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newLargeRig(t, 20)
 			var lost atomic.Int32
 			called := make(chan struct{}, 1)
-			tc.opts.Lost = func() { lost.Add(1); called <- struct{}{} }
+			tc.opts.OnLost = func() { lost.Add(1); called <- struct{}{} }
 			if tc.name == "behind" { // history begins with the load
 				r.store.put("/registry/pods/a/more", largeObject(0))
-				tc.opts.After = r.sync() - 1
+				tc.opts.AfterRevision = r.sync() - 1
 			}
 			w := r.watch(tc.opts)
 			for range tc.read {
@@ -209,8 +209,8 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 		}
 		return err
 	}
-	held := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, Lost: func() { close(cut) }})
-	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, Lost: func() { t.Error("slow watcher was cut") }})
+	held := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { close(cut) }})
+	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { t.Error("slow watcher was cut") }})
 	if err := errors.Join(next(held), next(slow)); err != nil {
 		t.Fatal(err)
 	}
@@ -242,13 +242,13 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 func TestOtherWatchersAreNotCut(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
-	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, After: 21, Lost: func() { lost.Add(1) }}
+	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, AfterRevision: 21, OnLost: func() { lost.Add(1) }}
 	other := r.watch(opts)
 	opts.Selection.Namespace = ""
 	closed := r.watch(opts)
 	stalled := make(chan struct{})
 	closed.Close()
-	r.watch(watchcache.WatchOptions{After: 21, Lost: func() { close(stalled) }})
+	r.watch(watchcache.WatchOptions{AfterRevision: 21, OnLost: func() { close(stalled) }})
 	r.churn(20, 2*events)
 	<-stalled // now all watchers have been checked
 	if n := lost.Load(); n != 0 {

@@ -89,17 +89,17 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, log := replacedRig(t, nil)
 				watchers := map[string]*watchcache.Watcher{
-					"at the end":          r.watch(watchcache.WatchOptions{After: newest}),
-					"behind":              r.watch(watchcache.WatchOptions{After: saved}),
+					"at the end":          r.watch(watchcache.WatchOptions{AfterRevision: newest}),
+					"behind":              r.watch(watchcache.WatchOptions{AfterRevision: saved}),
 					"of another resource": nil,
 					"of a selection": r.watch(watchcache.WatchOptions{
-						After:     newest,
-						Selection: selection(t, "", "", nodeField+"=n1"),
+						AfterRevision: newest,
+						Selection:     selection(t, "", "", nodeField+"=n1"),
 					}),
 					"with its state": r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState}),
 				}
 				var err error
-				if watchers["of another resource"], err = r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: newest}); err != nil {
+				if watchers["of another resource"], err = r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: newest}); err != nil {
 					t.Fatal(err)
 				}
 				defer watchers["of another resource"].Close()
@@ -147,12 +147,12 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					t.Errorf("log:\n%s", log)
 				}
 				// Watches deliver changes from now on.
-				w := r.watch(watchcache.WatchOptions{After: rev})
+				w := r.watch(watchcache.WatchOptions{AfterRevision: rev})
 				next := r.store.put("/registry/pods/a/next", "{}")
 				if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", next)}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
 				}
-				if _, err := r.pods.Watch(watchcache.WatchOptions{After: saved - 1}); !isExpired(err) {
+				if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: saved - 1}); !isExpired(err) {
 					t.Errorf("watch from before: got %v, want ExpiredError", err)
 				}
 			})
@@ -205,7 +205,7 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
-				w := r.watch(watchcache.WatchOptions{After: newest})
+				w := r.watch(watchcache.WatchOptions{AfterRevision: newest})
 				r.goBackSilently(writes)
 				if _, err := next(r.ctx, w, nil); !isExpired(err) {
 					t.Errorf("watcher: got %v, want ExpiredError", err)
@@ -225,7 +225,7 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := replacedRig(t, nil)
-		w := r.watch(watchcache.WatchOptions{After: newest})
+		w := r.watch(watchcache.WatchOptions{AfterRevision: newest})
 		var want []string
 		for i := range 20 {
 			r.store.breakWatches()
@@ -279,7 +279,7 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 		start := r.sync()
 		end := r.store.txn(deletions...)
 		r.sync()
-		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: start}), end, 7)
+		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start}), end, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 			for _, ev := range whole[:cut] {
 				seen[ev.Entry.Key()] = true
 			}
-			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: whole[cut-1].Entry.Revision}), end, 50)
+			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: whole[cut-1].Entry.Revision}), end, 50)
 			if err != nil {
 				t.Fatal(err)
 			}

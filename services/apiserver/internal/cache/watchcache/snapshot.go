@@ -48,7 +48,7 @@ func (s Snapshot) Select(sel objects.Selection, from string, fn func(*objects.En
 // Known reports whether some version of each object can be read.
 func (s *Store) Known() bool {
 	known := true
-	s.Snapshot().Unreadable(objects.Selection{}, "", func(e *objects.Entry) bool {
+	s.Snapshot().SelectCorrupt(objects.Selection{}, "", func(e *objects.Entry) bool {
 		known = e.LastReadable() != nil
 		return known
 	})
@@ -81,15 +81,17 @@ func (s Snapshot) Ascend(prefix, from string, fn func(*objects.Entry) bool) {
 // Count returns the number of entries that Ascend would visit.
 func (s Snapshot) Count(prefix, from string) int { return s.image.Count(prefix, from) }
 
-// Unreadable calls fn for unreadable objects that may be selected, judged by their keys, and that
+// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and that
 // are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
-func (s Snapshot) Unreadable(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
-	s.image.Unreadable(sel, from, fn)
+func (s Snapshot) SelectCorrupt(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
+	s.image.SelectCorrupt(sel, from, fn)
 }
 
-// Walked returns the number of entries that a selection must visit, or maximum if there are more.
-func (s Snapshot) Walked(sel objects.Selection, maximum int) int { return s.image.Walked(sel, maximum) }
+// VisitCount returns the number of entries that a selection must visit, or maximum if there are more.
+func (s Snapshot) VisitCount(sel objects.Selection, maximum int) int {
+	return s.image.VisitCount(sel, maximum)
+}
 
 // countLabelMisses counts the objects that a selection by labels inspected without a match, and
 // builds an index when that is worthwhile.
@@ -131,7 +133,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	defer s.mu.Unlock()
 	live := s.live
 	slot = live.LabelSlot(worth)
-	if s.abandoned || !im.SameLoad(live) || im.Last < s.log.Floor || slot < 0 || live.HasLabelIndex(label) {
+	if s.discarded || !im.SameLoad(live) || im.Last < s.log.Floor || slot < 0 || live.HasLabelIndex(label) {
 		return
 	}
 	updated := map[string]bool{}

@@ -19,17 +19,17 @@ type ResourceConfig struct {
 	Name string
 	// Prefix is the prefix of all its keys, such as "/registry/pods/".
 	Prefix string
-	// Outline, if set, extracts from a value the part that most readers need, encoded like a value.
-	// It returns the value itself if it cannot extract it. The outline is read once, instead of the
-	// value. Outline must not call the cache.
-	Outline func(value []byte) []byte
-	// Attributes reads the attributes for selectors from the outline. Its error states why the
+	// Summary, if set, extracts from a value the part that most readers need, encoded like a value.
+	// It returns the value itself if it cannot extract it. The summary is read once, instead of the
+	// value. Summary must not call the cache.
+	Summary func(value []byte) []byte
+	// Attributes reads the attributes for selectors from the summary. Its error states why the
 	// value is no object. It must not keep parts of value, nor call the cache.
 	Attributes func(key string, value []byte) (attributes.Attributes, error)
 	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
 	// name.
 	Index []string
-	// DefinedResource, if set, reads from an outline the resource that the value defines. It returns false
+	// DefinedResource, if set, reads from an summary the resource that the value defines. It returns false
 	// if the value defines none. It must depend on nothing else, nor keep parts of the value, nor
 	// call the cache.
 	DefinedResource func(value []byte) (ResourceConfig, bool)
@@ -62,9 +62,9 @@ type Store struct {
 	replacement atomic.Pointer[Store]
 	// gone means that the resource is no longer in the cache.
 	gone atomic.Bool
-	// abandoned means that the store shows a discarded history. incarnation counts histories and changes
+	// discarded means that the store shows a discarded history. incarnation counts histories and changes
 	// under mu.
-	abandoned    bool
+	discarded    bool
 	incarnation  atomic.Uint64
 	cachedImages []*cachedImage
 	packer       *objects.Packer
@@ -119,7 +119,7 @@ func (s *Store) Variant() string { return s.resource.Variant }
 
 // DefinedResource reads from an entry the resource that it defines.
 func (s *Store) Defines(e *objects.Entry) (ResourceConfig, bool) {
-	return s.resource.DefinedResource(e.Outline())
+	return s.resource.DefinedResource(e.Summary())
 }
 
 // Get returns the newest entry of a key.
@@ -208,7 +208,7 @@ func (s *Store) reset(im *objects.Image, revision int64, fired []*watchgroup.Wak
 	fired = s.groups.CollectAll(s.log.Next, fired)
 	s.dropRecords(s.log.Len())
 	s.log.Restart(revision, s.cache.now())
-	s.abandoned = false
+	s.discarded = false
 	s.scheduleLostCheck()
 	s.releaseRemoved(s.live, im)
 	s.live = im
@@ -249,7 +249,7 @@ func (s *Store) compactDictionaries() {
 	im := s.Snapshot().image
 	im.Scan(func(e *objects.Entry) bool {
 		if dict := e.Dictionary(); dict != nil && slices.Contains(blocking, dict) {
-			saved[dict] += int64(e.Size() - e.KeptSize())
+			saved[dict] += int64(e.Size() - e.ValueMemory())
 		}
 		return true
 	})
@@ -281,7 +281,7 @@ func (s *Store) compactDictionaries() {
 func (s *Store) rebind(entries []*objects.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.abandoned || s.ended != nil {
+	if s.discarded || s.ended != nil {
 		return
 	}
 	s.live.Rebinds++
@@ -381,10 +381,10 @@ func (s *Store) discardHistory() {
 	s.dropImages(func(*cachedImage) bool { return true })
 }
 
-// outlineOf returns the outline of a value.
+// outlineOf returns the summary of a value.
 func (r *ResourceConfig) outlineOf(value []byte) []byte {
-	if r.Outline == nil {
+	if r.Summary == nil {
 		return value
 	}
-	return r.Outline(value)
+	return r.Summary(value)
 }

@@ -43,7 +43,7 @@ func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	}
 	for i := range 3 * len(selections) {
 		sel := selections[i%len(selections)]
-		w := r.watch(watchcache.WatchOptions{Selection: sel, After: 2})
+		w := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: 2})
 		others.Go(func() {
 			got, err := followUntil(r, w, writing, 1+i)
 			if err != nil {

@@ -62,7 +62,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 		}
 	}
 	check("after the load", r.pods.Get)
-	w := r.watch(watchcache.WatchOptions{After: from})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: from})
 	var want []string
 	for i := range n {
 		want = append(want, values[key(i)])

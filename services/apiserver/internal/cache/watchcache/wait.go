@@ -154,7 +154,7 @@ func (c *Cache) readNewest(span context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpan(c.life, trace.SpanFromContext(span)), newestTimeout)
 	defer cancel()
 	position, incarnation := c.position.get()
-	revision, err := c.cfg.Newest.Confirm(ctx, position)
+	revision, err := c.cfg.CurrentRevision.Confirm(ctx, position)
 	proof := asReplacedError(err)
 	switch {
 	case err == nil:
@@ -271,7 +271,7 @@ func (c *Cache) endIncarnation(incarnation uint64, proof *storage.ReplacedError)
 	for s := range c.routes.Load().all() {
 		fired = s.endIncarnation(fired)
 	}
-	watchgroup.ReleaseAll(fired)
+	watchgroup.WakeAll(fired)
 	if c.stopFollowing != nil {
 		c.stopFollowing()
 	}
@@ -281,7 +281,7 @@ func (c *Cache) endIncarnation(incarnation uint64, proof *storage.ReplacedError)
 func (s *Store) endIncarnation(fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.abandoned = true
+	s.discarded = true
 	s.incarnation.Store(s.cache.Incarnation())
 	fired = s.groups.CollectAll(s.log.Next, fired)
 	s.dropRecords(s.log.Len())

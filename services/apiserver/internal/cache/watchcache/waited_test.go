@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Waited measures the age of changes that arrived while the watcher existed. Earlier changes are
+// OldestChangeAge measures the age of changes that arrived while the watcher existed. Earlier changes are
 // history.
 func TestWaitedExcludesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -16,7 +16,7 @@ func TestWaitedExcludesHistory(t *testing.T) {
 		r.store.put("/registry/pods/a/old", object{}.String())
 		r.sync()
 		time.Sleep(time.Minute)
-		w := r.watch(watchcache.WatchOptions{After: 1})
+		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 		next := func() int {
 			t.Helper()
 			got, err := next(r.ctx, w, nil)
@@ -28,7 +28,7 @@ func TestWaitedExcludesHistory(t *testing.T) {
 		if n := next(); n != 1 {
 			t.Fatalf("got %d events, want 1", n)
 		}
-		if d, ok := w.Waited(); ok {
+		if d, ok := w.OldestChangeAge(); ok {
 			t.Errorf("Waited returned %v for history", d)
 		}
 		r.store.put("/registry/pods/a/x", object{}.String())
@@ -40,14 +40,14 @@ func TestWaitedExcludesHistory(t *testing.T) {
 		if n := next(); n != 2 {
 			t.Fatalf("got %d events, want 2", n)
 		}
-		if d, ok := w.Waited(); !ok || d != 4*time.Second {
+		if d, ok := w.OldestChangeAge(); !ok || d != 4*time.Second {
 			t.Errorf("Waited: got %v, %v, want 4s", d, ok)
 		}
 		w.Trigger()
 		if n := next(); n != 0 {
 			t.Fatalf("got %d events, want 0", n)
 		}
-		if d, ok := w.Waited(); ok {
+		if d, ok := w.OldestChangeAge(); ok {
 			t.Errorf("Waited returned %v without events", d)
 		}
 	})

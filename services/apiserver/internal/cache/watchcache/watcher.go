@@ -13,14 +13,14 @@ import (
 // WatchOptions configures a watcher.
 type WatchOptions struct {
 	objects.Selection
-	// After is the revision after which changes are returned. A future revision is waited for.
+	// AfterRevision is the revision after which changes are returned. A future revision is waited for.
 	// InitialState ignores it.
-	After   int64
-	Initial Initial
-	// Lost, if set, is called at most once: when the watcher's position is gone while its owner is
+	AfterRevision int64
+	Initial       Initial
+	// OnLost, if set, is called at most once: when the watcher's position is gone while its owner is
 	// not in Next, because a client that does not read stalls it. It must not block. It does not
 	// run any more once Close has returned.
-	Lost func()
+	OnLost func()
 }
 
 // Initial selects the initial events of a watcher.
@@ -37,7 +37,7 @@ const (
 // records that are read under the store's lock.
 const batchSize = 64
 
-// Watcher is a cursor into the log of a resource. Next, Poll, Waited and Revision must not be
+// Watcher is a cursor into the log of a resource. Next, Poll, OldestChangeAge and Revision must not be
 // called concurrently. Trigger and Close may be called at any time.
 type Watcher struct {
 	store       *Store
@@ -86,14 +86,14 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		store:    s.latest(),
 		sel:      opts.Compile(),
 		trigger:  make(chan struct{}, 1),
-		onLost:   opts.Lost,
-		after:    opts.After,
-		revision: opts.After,
+		onLost:   opts.OnLost,
+		after:    opts.AfterRevision,
+		revision: opts.AfterRevision,
 	}
 	if err := w.setPosition(opts.Initial == InitialState); err != nil {
 		return nil, err
 	}
-	if state := w.initial.Load(); state != nil && !w.group.OfAll() {
+	if state := w.initial.Load(); state != nil && !w.group.WatchesAll() {
 		w.calls.Add(1) // a caller in Pause is not stalled by a client
 		if picked := state.pick(w.sel); picked != nil {
 			w.initial.CompareAndSwap(state, picked)
@@ -114,7 +114,7 @@ func (w *Watcher) setPosition(initial bool) error {
 	if s.ended != nil {
 		return s.ended
 	}
-	if s.abandoned {
+	if s.discarded {
 		return ErrNotReady
 	}
 	w.incarnation = s.incarnation.Load()
@@ -128,7 +128,7 @@ func (w *Watcher) setPosition(initial bool) error {
 		w.cursor.Store(s.log.Next)
 	} else {
 		if w.after < s.log.Floor {
-			return &ExpiredError{Revision: w.after, Oldest: s.log.Floor}
+			return &ExpiredError{Revision: w.after, OldestRevision: s.log.Floor}
 		}
 		w.cursor.Store(s.log.FirstAfter(w.after))
 	}
@@ -167,9 +167,9 @@ func (w *Watcher) Trigger() {
 	w.parking.Unpark()
 }
 
-// Waited returns how long ago the oldest of the changes that Next has just returned was applied
+// OldestChangeAge returns how long ago the oldest of the changes that Next has just returned was applied
 // here. It returns false if all of them are older than the watcher.
-func (w *Watcher) Waited() (time.Duration, bool) {
+func (w *Watcher) OldestChangeAge() (time.Duration, bool) {
 	if w.oldestApplied == 0 {
 		return 0, false
 	}
@@ -284,7 +284,7 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 func (w *Watcher) expiredError() error {
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
-	return &ExpiredError{Revision: w.revision, Oldest: w.store.log.Floor}
+	return &ExpiredError{Revision: w.revision, OldestRevision: w.store.log.Floor}
 }
 
 // Revision returns the revision up to which Next has returned everything that is selected. It is 0
@@ -357,12 +357,12 @@ func (s *Store) registerWatcher(w *Watcher) {
 	s.watchers[w] = struct{}{}
 }
 
-// Woken returns how many watchers a change of an object wakes, based on the known state of the
+// WakeCount returns how many watchers a change of an object wakes, based on the known state of the
 // object.
-func (s *Store) Woken(namespace, name string) int {
+func (s *Store) WakeCount(namespace, name string) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.groups.Woken(namespace, name, s.resource.Index, func(field string) string {
+	return s.groups.WakeCount(namespace, name, s.resource.Index, func(field string) string {
 		key := s.resource.Prefix + name
 		if namespace != "" {
 			key = s.resource.Prefix + namespace + "/" + name

@@ -45,7 +45,7 @@ func TestWatcherTransitions(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, newMemStore(), nil)
-			w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), After: 1})
+			w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
 			for _, v := range tc.values {
 				if v == "" {
 					r.store.del(key)
@@ -63,9 +63,9 @@ func TestWatcherTransitions(t *testing.T) {
 // Watchers receive the same entries, so that encodings can be shared.
 func TestWatchersShareEntries(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
-	all := r.watch(watchcache.WatchOptions{After: 1})
-	some := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), After: 1})
-	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), After: 1})
+	all := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	some := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
+	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), AfterRevision: 1})
 	r.store.put("/registry/pods/a/x", labelled("yes"))
 	r.store.put("/registry/pods/a/x", object{}.String()) // ceases to match two selections
 	r.store.put("/registry/pods/a/x", labelled("yes"))
@@ -117,7 +117,7 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-			w := r.watch(watchcache.WatchOptions{Selection: tc.sel, After: 1})
+			w := r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
 			if got := r.drain(w); len(got) > 0 {
 				t.Fatalf("got %q, want no event", got)
 			}
@@ -140,8 +140,8 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 // A slow watcher expires without effect on others.
 func TestSlowWatcherExpires(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-	slow := r.watch(watchcache.WatchOptions{After: 1})
-	fast := r.watch(watchcache.WatchOptions{After: 1})
+	slow := r.watch(watchcache.WatchOptions{AfterRevision: 1})
+	fast := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	received := 0
 	for i := range 10 {
 		for j := range 20 {
@@ -154,10 +154,10 @@ func TestSlowWatcherExpires(t *testing.T) {
 	}
 	_, err := next(r.ctx, slow, nil)
 	var gone *watchcache.ExpiredError
-	if !errors.As(err, &gone) || gone.Revision != 1 || gone.Oldest != 201-64 {
+	if !errors.As(err, &gone) || gone.Revision != 1 || gone.OldestRevision != 201-64 {
 		t.Fatalf("slow watcher: got %v, want ExpiredError of 1, oldest 137", err)
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
 		t.Errorf("watch from 5: got %v", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
@@ -177,14 +177,14 @@ func TestHistoryIsForgottenByAge(t *testing.T) {
 	clk.advance(4 * time.Minute)
 	r.store.put("/registry/pods/a/last", podOnNode(""))
 	r.sync()
-	r.watch(watchcache.WatchOptions{After: 1})
+	r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	clk.advance(2 * time.Minute)
 	r.store.put("/registry/pods/a/last", podOnNode(""))
 	r.sync()
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !isExpired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
-	r.watch(watchcache.WatchOptions{After: 420})
+	r.watch(watchcache.WatchOptions{AfterRevision: 420})
 }
 
 // History ages by elapsed time, independent of changes of the wall clock.
@@ -204,12 +204,12 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	write(500)
 	ahead.Store(int64(3 * time.Hour))
 	write(1)
-	r.watch(watchcache.WatchOptions{After: 1})
+	r.watch(watchcache.WatchOptions{AfterRevision: 1})
 	ahead.Store(int64(-3 * time.Hour))
 	write(1)
 	passed.Store(int64(6 * time.Minute))
 	write(1)
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !isExpired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 }
@@ -236,10 +236,10 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: start + 100}); !isExpired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: start + 100}); !isExpired(err) {
 		t.Errorf("watch of forgotten history: got %v, want ExpiredError", err)
 	}
-	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: 1})
+	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: 1})
 	if err != nil {
 		t.Fatalf("watch of a small resource: %v", err)
 	}
@@ -267,10 +267,10 @@ func TestIdleHistoryIsReleased(t *testing.T) {
 		if _, ok := r.pods.SnapshotAt(300, nil); ok {
 			t.Error("unused snapshot is still retained")
 		}
-		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !isExpired(err) {
+		if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 400}); !isExpired(err) {
 			t.Errorf("watch from 400: got %v, want ExpiredError", err)
 		}
-		w, err := r.pods.Watch(watchcache.WatchOptions{After: 401})
+		w, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 401})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestWatchSendsInitialState(t *testing.T) {
 
 func TestWatchFromFutureRevision(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
-	w := r.watch(watchcache.WatchOptions{After: 4})
+	w := r.watch(watchcache.WatchOptions{AfterRevision: 4})
 	for i := range 5 { // revisions 2 to 6
 		r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 	}
@@ -316,7 +316,7 @@ func TestWatchFromFutureRevision(t *testing.T) {
 // A watcher's revision advances with unrelated changes, but never beyond unread events.
 func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
-	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), After: 1})
+	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
 	r.drain(w)
 	r.store.put("/registry/pods/b/x", podOnNode(""))
 	r.store.bump()
@@ -365,7 +365,7 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 			store := newMemStore()
 			after := define(store, "pods", "")
 			r := newRig(t, store, withDefinitions)
-			w := r.watch(watchcache.WatchOptions{After: after})
+			w := r.watch(watchcache.WatchOptions{AfterRevision: after})
 			ctx, cancel := context.WithCancel(r.ctx)
 			defer cancel()
 			got := make(chan error, 1)
@@ -393,10 +393,10 @@ func TestReloadExpiresWatchers(t *testing.T) {
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
-	old := r.watch(watchcache.WatchOptions{After: 3})
-	idle := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n9"), After: 3})
+	old := r.watch(watchcache.WatchOptions{AfterRevision: 3})
+	idle := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n9"), AfterRevision: 3})
 	r.drain(idle)
-	future := r.watch(watchcache.WatchOptions{After: 6})
+	future := r.watch(watchcache.WatchOptions{AfterRevision: 6})
 	same, _ := r.pods.Get("/registry/pods/a/same")
 
 	<-store.watched.get()
@@ -414,7 +414,7 @@ func TestReloadExpiresWatchers(t *testing.T) {
 			t.Errorf("%s watcher: got %v, want ExpiredError", name, err)
 		}
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !isExpired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); !isExpired(err) {
 		t.Errorf("watch from within the gap: got %v, want ExpiredError", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
@@ -426,7 +426,7 @@ func TestReloadExpiresWatchers(t *testing.T) {
 	if e, _ := r.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
 		t.Errorf("changed object is %+v, want revision 4", e)
 	}
-	fresh := r.watch(watchcache.WatchOptions{After: 6})
+	fresh := r.watch(watchcache.WatchOptions{AfterRevision: 6})
 	store.put("/registry/pods/a/later", podOnNode("n9"))
 	want := []string{"ADDED pods/a/later@7 " + podOnNode("n9")}
 	if got := r.drain(fresh); !slices.Equal(got, want) {

@@ -38,8 +38,8 @@ type Group struct {
 	wake *Wake      // what the active watchers wait on; nil if there are none
 }
 
-// OfAll reports whether the group watches all objects of the resource.
-func (g *Group) OfAll() bool { return g.scope.kind == scopeAll }
+// WatchesAll reports whether the group watches all objects of the resource.
+func (g *Group) WatchesAll() bool { return g.scope.kind == scopeAll }
 
 // Arm makes the caller one of the active watchers. The caller holds Store.mu for reading and has
 // read all records.
@@ -83,7 +83,7 @@ type Groups struct {
 // Join adds a watcher of a selection to its group and returns the group. index holds the indexed
 // fields of the resource.
 func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
-	interest := scopeOf(s, index)
+	interest := narrowestScope(s, index)
 	g := &gs.all
 	if interest.kind != scopeAll {
 		g = gs.scoped[interest]
@@ -170,9 +170,9 @@ func (gs *Groups) CollectAll(seq uint64, fired []*Wake) []*Wake {
 	return fired
 }
 
-// Woken returns how many watchers a change of an object wakes. value returns the value of an
+// WakeCount returns how many watchers a change of an object wakes. value returns the value of an
 // indexed field.
-func (gs *Groups) Woken(namespace, name string, index []string, value func(field string) string) int {
+func (gs *Groups) WakeCount(namespace, name string, index []string, value func(field string) string) int {
 	n := gs.all.watchers
 	if len(gs.scoped) == 0 {
 		return n
@@ -199,9 +199,9 @@ func (gs *Groups) Woken(namespace, name string, index []string, value func(field
 // Stats returns the number of groups with a scope of their own, and of the watchers of all groups.
 func (gs *Groups) Stats() (scoped, watchers int) { return len(gs.scoped), gs.watchers }
 
-// scopeOf returns the narrowest scope that contains all selected objects of a resource with the
+// narrowestScope returns the narrowest scope that contains all selected objects of a resource with the
 // given indexed fields.
-func scopeOf(s *objects.Selection, index []string) scope {
+func narrowestScope(s *objects.Selection, index []string) scope {
 	switch {
 	case s.Name != "" && s.Namespace != "":
 		return scope{kind: scopeObject, namespace: s.Namespace, name: s.Name}

@@ -75,9 +75,9 @@ func (wk *Wake) Unregister(p *Parking) {
 	wk.parked = wk.parked[:last]
 }
 
-// crowdedWake is the number of watchers above which a separate goroutine resumes them, instead of
+// asyncWakeThreshold is the number of watchers above which a separate goroutine resumes them, instead of
 // the one that applies changes.
-const crowdedWake = 256
+const asyncWakeThreshold = 256
 
 // release wakes all watchers that wait for the change.
 func (wk *Wake) release() {
@@ -87,7 +87,7 @@ func (wk *Wake) release() {
 	wk.parked = nil
 	close(wk.ch) // no watcher parks again before it is off the list
 	wk.mu.Unlock()
-	if len(parked) > crowdedWake {
+	if len(parked) > asyncWakeThreshold {
 		go resumeAll(parked)
 		return
 	}
@@ -104,8 +104,8 @@ func resumeAll(parked []*Parking) {
 // Fired returns a channel that the first change closes.
 func (wk *Wake) Fired() <-chan struct{} { return wk.ch }
 
-// ReleaseAll wakes watchers. The caller must not hold any lock that they take.
-func ReleaseAll(fired []*Wake) {
+// WakeAll wakes watchers. The caller must not hold any lock that they take.
+func WakeAll(fired []*Wake) {
 	for _, wk := range fired {
 		wk.release()
 	}

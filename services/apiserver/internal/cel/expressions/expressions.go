@@ -105,41 +105,41 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 }
 
 // check returns the type of an expression, or its error.
-func (e *envs) check(b *celenv.CheckBudget, visible VariableSet, expression string, want []*cel.Type) (*cel.Type, error) {
+func (e *envs) check(b *celenv.CheckBudget, visible VariableSet, expression string, expected []*cel.Type) (*cel.Type, error) {
 	env, err := e.get(visible)
 	if err != nil {
 		return nil, err
 	}
-	return check(env.Within(b), expression, want)
+	return check(env.Within(b), expression, expected)
 }
 
 // Check returns the error, in the words of Kubernetes, of an expression that must have one of the
 // wanted types.
-func (c *Compiler) Check(visible VariableSet, expression string, want ...*cel.Type) error {
-	_, err := c.envs.check(c.budget, visible, expression, want)
+func (c *Compiler) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
+	_, err := c.envs.check(c.budget, visible, expression, expected)
 	return err
 }
 
 // check returns the type of an expression, or its error.
-func check(env *celenv.Env, expression string, want []*cel.Type) (*cel.Type, error) {
+func check(env *celenv.Env, expression string, expected []*cel.Type) (*cel.Type, error) {
 	ast, issues := env.Check(expression)
 	if issues.Err() != nil {
 		return nil, errors.New("compilation failed: " + issues.String())
 	}
 	out := ast.OutputType()
-	for _, t := range want {
+	for _, t := range expected {
 		if out.IsExactType(t) {
 			return out, nil
 		}
 	}
-	switch len(want) {
+	switch len(expected) {
 	case 0:
 		return out, nil
 	case 1:
-		return nil, fmt.Errorf("must evaluate to %s but got %s", want[0], out)
+		return nil, fmt.Errorf("must evaluate to %s but got %s", expected[0], out)
 	}
-	names := make([]string, len(want))
-	for i, t := range want {
+	names := make([]string, len(expected))
+	for i, t := range expected {
 		names[i] = t.String()
 	}
 	return nil, fmt.Errorf("must evaluate to one of [%s] but got %s", strings.Join(names, " "), out)
@@ -172,8 +172,8 @@ func (p *Policy) Declare(visible VariableSet, name, expression string) error {
 }
 
 // Check is Compiler.Check for an expression that may use the policy's variables.
-func (p *Policy) Check(visible VariableSet, expression string, want ...*cel.Type) error {
-	_, err := p.envs.check(p.budget, visible, expression, want)
+func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
+	_, err := p.envs.check(p.budget, visible, expression, expected)
 	return err
 }
 
@@ -212,8 +212,8 @@ func countTypes(t *cel.Type, limit int) int {
 
 // Compile compiles an expression that must have one of the wanted types. Input.Values returns the
 // values of its variables.
-func (c *Compiler) Compile(visible VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
-	if err := c.Check(visible, expression, want...); err != nil {
+func (c *Compiler) Compile(visible VariableSet, expression string, expected ...*cel.Type) (*celenv.Program, error) {
+	if err := c.Check(visible, expression, expected...); err != nil {
 		return nil, err
 	}
 	env, err := c.envs.get(visible)

@@ -79,32 +79,32 @@ func (s *Scope) Declare(visible VariableSet, name, expression string) (*celenv.P
 }
 
 // Compile compiles an expression that must have one of the wanted types.
-func (s *Scope) Compile(visible VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
-	names := make([]string, len(want))
-	for i, t := range want {
+func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel.Type) (*celenv.Program, error) {
+	names := make([]string, len(expected))
+	for i, t := range expected {
 		names[i] = t.String()
 	}
-	return s.compile(visible, expression, want, strings.Join(names, " "))
+	return s.compile(visible, expression, expected, strings.Join(names, " "))
 }
 
 // compile returns the program of an expression, shared with other policies that use the same
 // variables.
-func (s *Scope) compile(visible VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
-	key := programKey{visible, strings.Join(s.declared, "\n"), expression, wanted}
-	if made, ok := s.programs.shared.Get(key); ok {
-		return made.program, made.err
+func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.Type, desired string) (*celenv.Program, error) {
+	key := programKey{visible, strings.Join(s.declared, "\n"), expression, desired}
+	if created, ok := s.programs.shared.Get(key); ok {
+		return created.program, created.err
 	}
-	var made compiled
+	var created compiled
 	var env *celenv.Env
-	env, made.err = s.env(visible)
-	if made.err == nil {
-		_, made.err = check(env, expression, want)
-		if made.err == nil {
-			made.program, made.err = env.Compile(expression)
+	env, created.err = s.env(visible)
+	if created.err == nil {
+		_, created.err = check(env, expression, expected)
+		if created.err == nil {
+			created.program, created.err = env.Compile(expression)
 		}
 	}
-	s.programs.shared.Add(key, made)
-	return made.program, made.err
+	s.programs.shared.Add(key, created)
+	return created.program, created.err
 }
 
 // env returns the environment with the declared variables.

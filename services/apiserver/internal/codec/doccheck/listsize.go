@@ -28,26 +28,26 @@ const (
 
 var errListsTooLarge = fmt.Errorf("the lists of the document take more than %d bytes", MaxListBytes)
 
-// shape describes the Go type of a value. A nil shape has no list and no leaf rule.
-type shape struct {
-	size   int               // of a list element, in bytes
-	elem   *shape            // of a list or map
-	fields map[string]*shape // of a struct, by JSON name
-	object *shape            // of an object that a type decodes itself
+// typeShape describes the Go type of a value. A nil shape has no list and no leaf rule.
+type typeShape struct {
+	size   int                   // of a list element, in bytes
+	elem   *typeShape            // of a list or map
+	fields map[string]*typeShape // of a struct, by JSON name
+	object *typeShape            // of an object that a type decodes itself
 	leaf   func([]byte) error
 }
 
 var unmarshals = reflect.TypeFor[json.Unmarshaler]()
 
 // shapeOf returns the shape of a type. The caller holds mu.
-func (s *Checker) shapeOf(t reflect.Type) *shape {
+func (s *Checker) shapeOf(t reflect.Type) *typeShape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if known, ok := s.shapes[t]; ok {
 		return known
 	}
-	out := &shape{}
+	out := &typeShape{}
 	if reflect.PointerTo(t).Implements(unmarshals) {
 		s.shapes[t] = out
 		if t.Kind() == reflect.Struct {
@@ -66,7 +66,7 @@ func (s *Checker) shapeOf(t reflect.Type) *shape {
 		out.elem = s.shapeOf(t.Elem())
 	case reflect.Struct:
 		s.shapes[t] = out
-		out.fields = map[string]*shape{}
+		out.fields = map[string]*typeShape{}
 		s.addFields(out, t)
 	default:
 		return nil
@@ -75,7 +75,7 @@ func (s *Checker) shapeOf(t reflect.Type) *shape {
 }
 
 // addFields adds the fields of a struct to a shape, including those of embedded structs.
-func (s *Checker) addFields(to *shape, t reflect.Type) {
+func (s *Checker) addFields(to *typeShape, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -93,7 +93,7 @@ func (s *Checker) addFields(to *shape, t reflect.Type) {
 
 // addChoices adds the shapes into which a self-decoding struct may decode a value. A field without
 // a JSON name stands for the value itself, as an object or a list.
-func (s *Checker) addChoices(to *shape, t reflect.Type) {
+func (s *Checker) addChoices(to *typeShape, t reflect.Type) {
 	if t.Kind() != reflect.Struct {
 		return
 	}
@@ -108,7 +108,7 @@ func (s *Checker) addChoices(to *shape, t reflect.Type) {
 		case inner == nil:
 		case name != "":
 			if to.fields == nil {
-				to.fields = map[string]*shape{}
+				to.fields = map[string]*typeShape{}
 			}
 			to.fields[name] = inner
 		case inner.size > 0:
@@ -120,7 +120,7 @@ func (s *Checker) addChoices(to *shape, t reflect.Type) {
 	}
 }
 
-func (s *shape) field(name string) *shape {
+func (s *typeShape) field(name string) *typeShape {
 	switch {
 	case s == nil:
 		return nil
@@ -132,7 +132,7 @@ func (s *shape) field(name string) *shape {
 	return s.elem
 }
 
-func (s *shape) element() (*shape, int) {
+func (s *typeShape) element() (*typeShape, int) {
 	if s == nil {
 		return nil, 0
 	}
@@ -141,15 +141,15 @@ func (s *shape) element() (*shape, int) {
 
 // shapeFor returns the shape of the object in a document. seen is the type that the document
 // states; want supplies the parts that it omits.
-func (c *Checker) shapeFor(seen, want schema.GroupVersionKind) *shape {
+func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
 	if seen.Kind != "" {
-		want.Kind = seen.Kind
+		expected.Kind = seen.Kind
 	}
 	if seen.Version != "" {
-		want.Group = seen.Group
-		want.Version = seen.Version
+		expected.Group = seen.Group
+		expected.Version = seen.Version
 	}
-	obj, err := c.scheme.New(want)
+	obj, err := c.scheme.New(expected)
 	if err != nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (c *Checker) shapeFor(seen, want schema.GroupVersionKind) *shape {
 }
 
 // JSON is JSON for an object of a type.
-func (c *Checker) JSON(b []byte, want schema.GroupVersionKind) error {
+func (c *Checker) JSON(b []byte, expected schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
@@ -171,12 +171,12 @@ func (c *Checker) JSON(b []byte, want schema.GroupVersionKind) error {
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return measureJSON(b, c.shapeFor(*seen, want))
+	return measureJSON(b, c.shapeFor(*seen, expected))
 }
 
 // measureJSON rejects a document whose lists would take too much memory, or that has a value that a
 // leaf rule rejects.
-func measureJSON(b []byte, s *shape) error {
+func measureJSON(b []byte, s *typeShape) error {
 	m := listMeter{text: b}
 	if _, err := m.value(jsontext.Space(b, 0), s); !errors.Is(err, jsontext.ErrMalformed) {
 		return err
@@ -192,7 +192,7 @@ type listMeter struct {
 
 // value adds the value at i and returns the index of its end. The error is that of a leaf rule,
 // errListsTooLarge or jsontext.ErrMalformed.
-func (m *listMeter) value(i int, s *shape) (end int, err error) {
+func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
 	switch {
 	case s == nil || i == len(m.text):
 		return jsontext.Skip(m.text, i)
@@ -229,7 +229,7 @@ func (m *listMeter) value(i int, s *shape) (end int, err error) {
 
 // YAML is YAML for an object of a type. It converts the document to JSON to measure
 // aliases, merges and tags.
-func (c *Checker) YAML(b []byte, want schema.GroupVersionKind) error {
+func (c *Checker) YAML(b []byte, expected schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
@@ -238,7 +238,7 @@ func (c *Checker) YAML(b []byte, want schema.GroupVersionKind) error {
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return c.JSON(text, want)
+	return c.JSON(text, expected)
 }
 
 // Part rejects the JSON of a part of an object of a type, such as a patch, whose lists would
@@ -259,7 +259,7 @@ func (c *Checker) Tree(tree map[string]any, of schema.GroupVersionKind) error {
 
 // measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds
 // MaxListBytes or if a leaf rule rejects a value.
-func measureTree(v any, s *shape, size *int) error {
+func measureTree(v any, s *typeShape, size *int) error {
 	if s == nil {
 		return nil
 	}

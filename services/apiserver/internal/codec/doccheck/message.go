@@ -41,7 +41,7 @@ type Checker struct {
 
 	mu     sync.Mutex
 	known  map[reflect.Type]*message
-	shapes map[reflect.Type]*shape
+	shapes map[reflect.Type]*typeShape
 
 	stored storedMessages
 }
@@ -52,7 +52,7 @@ func New(scheme *runtime.Scheme) *Checker {
 	return &Checker{
 		scheme: scheme,
 		known:  map[reflect.Type]*message{},
-		shapes: map[reflect.Type]*shape{},
+		shapes: map[reflect.Type]*typeShape{},
 		stored: storedMessages{known: map[reflect.Type]*StoredMessage{}},
 	}
 }

@@ -34,7 +34,7 @@ type Registrations struct {
 	// the store at each of thousands of changes would cost too much.
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
 	// Desired returns the served group versions. ok is false while they are not known.
-	Desired func() (wanted []APIService, ok bool)
+	Desired func() (desired []APIService, ok bool)
 	// Gone reports whether a group version is no longer served, according to data that may be newer
 	// than Desired. It returns false while a definition cannot be read, because that definition may
 	// serve the group version.
@@ -70,7 +70,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 
 // reconcileAll creates, corrects and removes APIServices.
 func (r *Registrations) reconcileAll(ctx context.Context) error {
-	wanted, ok := r.Desired()
+	desired, ok := r.Desired()
 	if !ok {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 	for s := range live {
 		byName[s.Name] = s
 	}
-	for _, service := range wanted {
+	for _, service := range desired {
 		existing := byName[service.Name()]
 		delete(byName, service.Name())
 		if err := r.register(ctx, service, existing); err != nil {
@@ -98,21 +98,21 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 }
 
 // register creates an API service, or corrects a changed one.
-func (r *Registrations) register(ctx context.Context, wanted APIService, live *apiregistrationv1.APIService) error {
+func (r *Registrations) register(ctx context.Context, desired APIService, live *apiregistrationv1.APIService) error {
 	switch {
 	case live == nil:
-		if r.Gone(ctx, wanted.Group, wanted.Version) { // another replica has already removed it
+		if r.Gone(ctx, desired.Group, desired.Version) { // another replica has already removed it
 			return nil
 		}
-		if err := r.API.Create(ctx, APIServicesPath, wanted.Object(ManagedAlways)); !apierrors.IsAlreadyExists(err) {
+		if err := r.API.Create(ctx, APIServicesPath, desired.Object(ManagedAlways)); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil
-	case live.Labels[ManagedLabel] != ManagedAlways || wanted.matches(&live.Spec):
+	case live.Labels[ManagedLabel] != ManagedAlways || desired.matches(&live.Spec):
 		return nil
 	}
 	next := live.DeepCopy()
-	next.Spec = wanted.Spec()
+	next.Spec = desired.Spec()
 	err := r.API.Update(ctx, APIServicesPath.Named(next.Name), next, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -147,9 +147,9 @@ func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 
 // matches reports whether the stored spec equals that of s.
 func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
-	wanted := s.Spec()
-	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == wanted.Group && spec.Version == wanted.Version &&
-		spec.GroupPriorityMinimum == wanted.GroupPriorityMinimum && spec.VersionPriority == wanted.VersionPriority
+	desired := s.Spec()
+	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == desired.Group && spec.Version == desired.Version &&
+		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum && spec.VersionPriority == desired.VersionPriority
 }
 
 // Object returns the APIService object for s.

@@ -152,7 +152,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 		if !exists {
 			continue
 		}
-		want, changes := d.conditionToWrite(s, condition(s.level, levelExists))
+		target, changes := d.conditionToWrite(s, condition(s.level, levelExists))
 		if !changes {
 			continue
 		}
@@ -161,7 +161,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 			limited = true
 			continue
 		}
-		if err := d.write(ctx, name, s, want); err != nil && !apierrors.IsNotFound(err) {
+		if err := d.write(ctx, name, s, target); err != nil && !apierrors.IsNotFound(err) {
 			d.requeue(name)
 			first = cmp.Or(first, err)
 		}
@@ -218,27 +218,27 @@ func condition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition
 
 // conditionToWrite returns the wanted condition with its transition time. It returns false if the
 // schema already has the condition.
-func (d *DanglingController) conditionToWrite(s schemaState, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
-	want.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
+func (d *DanglingController) conditionToWrite(s schemaState, target flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+	target.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
-		if c.Type != want.Type {
+		if c.Type != target.Type {
 			continue
 		}
-		if c.Status == want.Status {
-			if c.Reason == want.Reason && c.Message == want.Message {
-				return want, false
+		if c.Status == target.Status {
+			if c.Reason == target.Reason && c.Message == target.Message {
+				return target, false
 			}
-			want.LastTransitionTime = c.LastTransitionTime
+			target.LastTransitionTime = c.LastTransitionTime
 		}
 	}
-	return want, true
+	return target, true
 }
 
 // write applies the condition.
-func (d *DanglingController) write(ctx context.Context, name string, s schemaState, want flowcontrolv1.FlowSchemaCondition) error {
-	condition := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
-		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
-	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
+func (d *DanglingController) write(ctx context.Context, name string, s schemaState, target flowcontrolv1.FlowSchemaCondition) error {
+	condition := flowcontrolapply.FlowSchemaCondition().WithType(target.Type).WithStatus(target.Status).
+		WithLastTransitionTime(target.LastTransitionTime).WithReason(target.Reason).WithMessage(target.Message)
+	desired := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
 		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
-	return d.API.WithManager(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), wanted)
+	return d.API.WithManager(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), desired)
 }

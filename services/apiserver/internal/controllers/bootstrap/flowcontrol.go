@@ -41,7 +41,7 @@ type flowObjects struct {
 // those that the server maintains, and deletes objects that are annotated as maintained but are no
 // longer defaults.
 func (b *Bootstrap) flowConfig(ctx context.Context) error {
-	want, err := defaultFlows()
+	target, err := defaultFlows()
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,11 @@ func (b *Bootstrap) flowConfig(ctx context.Context) error {
 		return err
 	}
 	api := b.API.WithManager(flowProducer)
-	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(want.Levels), pointers(live.Levels), reviseLevel)
+	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(target.Levels), pointers(live.Levels), reviseLevel)
 	if err := levels.reconcileAll(ctx); err != nil {
 		return err
 	}
-	return newManagedObjects(api, "flowschemas", pointers(want.Schemas), pointers(live.Schemas), reviseSchema).reconcileAll(ctx)
+	return newManagedObjects(api, "flowschemas", pointers(target.Schemas), pointers(live.Schemas), reviseSchema).reconcileAll(ctx)
 }
 
 // defaultFlows returns the default levels and schemas.
@@ -118,8 +118,8 @@ func isMandatory(name string) bool {
 
 // reviseLevel sets the spec of a level and reports whether it changed. It keeps the shares of the
 // exempt level, which belong to the administrator.
-func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
-	spec := want.Spec
+func reviseLevel(live, target *flowcontrolv1.PriorityLevelConfiguration) bool {
+	spec := target.Spec
 	if live.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && live.Spec.Exempt != nil {
 		spec.Exempt = live.Spec.Exempt
 	}
@@ -129,9 +129,9 @@ func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 }
 
 // reviseSchema sets the spec of a schema and reports whether it changed.
-func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
-	changed := !semantic.Equal(live.Spec, want.Spec)
-	live.Spec = want.Spec
+func reviseSchema(live, target *flowcontrolv1.FlowSchema) bool {
+	changed := !semantic.Equal(live.Spec, target.Spec)
+	live.Spec = target.Spec
 	return changed
 }
 
@@ -142,12 +142,12 @@ type managedObjects[T registry.Object] struct {
 	want       []T
 	live       map[string]T
 	// revise sets the wanted spec of the live object and reports whether it changed.
-	revise func(live, want T) bool
+	revise func(live, target T) bool
 }
 
 // newManagedObjects returns the objects of a resource, with live ones by name.
-func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *managedObjects[T] {
-	m := &managedObjects[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
+func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, target, live []T, revise func(live, target T) bool) *managedObjects[T] {
+	m := &managedObjects[T]{api: api, collection: flowPath(resource), want: target, live: map[string]T{}, revise: revise}
 	for _, o := range live {
 		m.live[o.GetName()] = o
 	}
@@ -159,26 +159,26 @@ func newManagedObjects[T registry.Object](api *internalclient.Client, resource s
 func (m *managedObjects[T]) reconcileAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxFlowWrites)
-	wanted := map[string]bool{}
-	for _, want := range m.want {
-		wanted[want.GetName()] = true
+	desired := map[string]bool{}
+	for _, target := range m.want {
+		desired[target.GetName()] = true
 	}
 	for name, live := range m.live { // before reconcile changes live objects
-		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && managed {
+		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !desired[name] && err == nil && managed {
 			group.Go(func() error { return m.remove(ctx, live) })
 		}
 	}
-	for _, want := range m.want {
-		group.Go(func() error { return m.reconcile(ctx, want) })
+	for _, target := range m.want {
+		group.Go(func() error { return m.reconcile(ctx, target) })
 	}
 	return group.Wait()
 }
 
 // reconcile creates an object, or corrects the live one.
-func (m *managedObjects[T]) reconcile(ctx context.Context, want T) error {
-	live, ok := m.live[want.GetName()]
+func (m *managedObjects[T]) reconcile(ctx context.Context, target T) error {
+	live, ok := m.live[target.GetName()]
 	if !ok {
-		err := m.api.Create(ctx, m.collection, want)
+		err := m.api.Create(ctx, m.collection, target)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -187,7 +187,7 @@ func (m *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 	managed, annotated := m.isManaged(live)
 	changed := !annotated
 	if managed {
-		changed = m.revise(live, want) || changed
+		changed = m.revise(live, target) || changed
 	}
 	if !changed {
 		return nil
@@ -200,7 +200,7 @@ func (m *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 		annotations[autoUpdateSpec] = strconv.FormatBool(managed)
 		live.SetAnnotations(annotations)
 	}
-	err := m.api.Update(ctx, m.collection.Named(want.GetName()), live, nil)
+	err := m.api.Update(ctx, m.collection.Named(target.GetName()), live, nil)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}

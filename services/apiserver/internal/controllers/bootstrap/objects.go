@@ -96,8 +96,8 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
-	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), wanted)
+	desired := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
+	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
 }
 
 // firstAddress returns the address of the kubernetes service: the first of the range.
@@ -159,9 +159,9 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 // apiServices registers the built-in group versions as APIService objects and deletes those that
 // are no longer served.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
-	wanted := map[string]bool{}
+	desired := map[string]bool{}
 	for _, s := range b.APIServices {
-		wanted[s.Name()] = true
+		desired[s.Name()] = true
 		err := b.API.GetCached(ctx, autoregister.APIServicesPath.Named(s.Name()), nil)
 		if err == nil {
 			continue
@@ -176,7 +176,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 	}
 	for i := range live.Items {
 		name := live.Items[i].Name
-		if wanted[name] {
+		if desired[name] {
 			continue
 		}
 		if err := b.API.Delete(ctx, autoregister.APIServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {

@@ -104,11 +104,11 @@ func policyPath(o registry.Object) internalclient.Ref {
 // roles migrates roles of older versions, creates the default roles and bindings, adds missing
 // parts to existing ones, and waits until the in-process policy has them.
 func (b *Bootstrap) roles(ctx context.Context) error {
-	want, err := defaultPolicy(b.FeatureEnabled)
+	target, err := defaultPolicy(b.FeatureEnabled)
 	if err != nil {
 		return err
 	}
-	if err := b.migrate(ctx, want); err != nil {
+	if err := b.migrate(ctx, target); err != nil {
 		return err
 	}
 	live, err := b.livePolicy(ctx)
@@ -117,7 +117,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	}
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxRoleWrites)
-	for _, o := range want.all() {
+	for _, o := range target.all() {
 		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o).Named(o.GetName())]) })
 	}
 	if err := group.Wait(); err != nil {
@@ -156,14 +156,14 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]regi
 
 // reconcileRole creates one object, or adds the missing parts to the live one. live may be nil
 // although the object exists, and may be outdated.
-func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Object) error {
-	collection := policyPath(want)
+func (b *Bootstrap) reconcileRole(ctx context.Context, target, live registry.Object) error {
+	collection := policyPath(target)
 	for range 5 {
 		var err error
 		switch {
 		case live == nil:
-			err = b.API.Create(ctx, collection, want)
-		case addMissing(live, want):
+			err = b.API.Create(ctx, collection, target)
+		case addMissing(live, target):
 			return nil
 		default:
 			err = b.writeRole(ctx, collection, live)
@@ -174,14 +174,14 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
-		live = want.DeepCopyObject().(registry.Object)
-		if err = b.API.Get(ctx, collection.Named(want.GetName()), live); apierrors.IsNotFound(err) {
+		live = target.DeepCopyObject().(registry.Object)
+		if err = b.API.Get(ctx, collection.Named(target.GetName()), live); apierrors.IsNotFound(err) {
 			live = nil
 		} else if err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: too many conflicting updates", collection.Named(want.GetName()))
+	return fmt.Errorf("%s: too many conflicting updates", collection.Named(target.GetName()))
 }
 
 // writeRole replaces the live object. A binding to another role is recreated, because its roleRef
@@ -199,55 +199,55 @@ func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref
 
 // addMissing adds missing parts to the live object and reports whether it left the object unchanged.
 // It clears the resourceVersion of an object that must be recreated.
-func addMissing(live, want registry.Object) bool {
+func addMissing(live, target registry.Object) bool {
 	if live.GetAnnotations()[autoUpdate] == "false" {
 		return true
 	}
 	unchanged := true
-	add := func(existing, wanted map[string]string, set func(map[string]string)) {
-		merged := maps.Clone(wanted)
+	add := func(existing, desired map[string]string, set func(map[string]string)) {
+		merged := maps.Clone(desired)
 		maps.Copy(merged, existing)
 		if len(merged) != len(existing) {
 			set(merged)
 			unchanged = false
 		}
 	}
-	add(live.GetLabels(), want.GetLabels(), live.SetLabels)
-	add(live.GetAnnotations(), want.GetAnnotations(), live.SetAnnotations)
+	add(live.GetLabels(), target.GetLabels(), live.SetLabels)
+	add(live.GetAnnotations(), target.GetAnnotations(), live.SetAnnotations)
 	switch object := live.(type) {
 	case *rbacv1.ClusterRole:
-		w := want.(*rbacv1.ClusterRole)
+		w := target.(*rbacv1.ClusterRole)
 		if w.AggregationRule != nil { // aggregation maintains its rules
 			return addSelectors(object, w.AggregationRule) && unchanged
 		}
 		return addRules(&object.Rules, w.Rules) && unchanged
 	case *rbacv1.Role:
-		return addRules(&object.Rules, want.(*rbacv1.Role).Rules) && unchanged
+		return addRules(&object.Rules, target.(*rbacv1.Role).Rules) && unchanged
 	case *rbacv1.ClusterRoleBinding:
-		w := want.(*rbacv1.ClusterRoleBinding)
+		w := target.(*rbacv1.ClusterRoleBinding)
 		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
 	case *rbacv1.RoleBinding:
-		w := want.(*rbacv1.RoleBinding)
+		w := target.(*rbacv1.RoleBinding)
 		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
 	}
 	return unchanged
 }
 
 // addRules adds the missing rules and reports whether it left the list unchanged.
-func addRules(rules *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
-	ok, missing := rbac.Covers(*rules, want)
+func addRules(rules *[]rbacv1.PolicyRule, target []rbacv1.PolicyRule) bool {
+	ok, missing := rbac.Covers(*rules, target)
 	*rules = append(*rules, missing...)
 	return ok
 }
 
 // addSelectors adds the missing selectors and reports whether it left the role unchanged.
-func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (unchanged bool) {
+func addSelectors(live *rbacv1.ClusterRole, target *rbacv1.AggregationRule) (unchanged bool) {
 	if live.AggregationRule == nil {
 		live.AggregationRule = &rbacv1.AggregationRule{}
 	}
 	selectors := &live.AggregationRule.ClusterRoleSelectors
 	unchanged = true
-	for _, w := range want.ClusterRoleSelectors {
+	for _, w := range target.ClusterRoleSelectors {
 		if !slices.ContainsFunc(*selectors, func(s metav1.LabelSelector) bool { return semantic.Equal(s, w) }) {
 			*selectors = append(*selectors, w)
 			unchanged = false
@@ -258,9 +258,9 @@ func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (uncha
 
 // addSubjects adds the missing subjects and reports whether it left the binding unchanged. If the
 // binding refers to another role, it clears the resourceVersion, so that the binding is recreated.
-func addSubjects(live registry.Object, ref *rbacv1.RoleRef, subjects *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (unchanged bool) {
+func addSubjects(live registry.Object, ref *rbacv1.RoleRef, subjects *[]rbacv1.Subject, wantRef rbacv1.RoleRef, target []rbacv1.Subject) (unchanged bool) {
 	unchanged = true
-	for _, w := range want {
+	for _, w := range target {
 		if w.Kind != rbacv1.ServiceAccountKind {
 			w.APIGroup = rbacv1.GroupName
 		}

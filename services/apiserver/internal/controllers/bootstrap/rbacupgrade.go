@@ -30,13 +30,13 @@ func aggregatedRoles() map[string]string {
 // migrate preserves an administrator's changes in the roles and bindings of an older version. It
 // creates the successor of such a role or binding from the live object, and does nothing if the
 // successor exists.
-func (b *Bootstrap) migrate(ctx context.Context, want *policyObjects) error {
+func (b *Bootstrap) migrate(ctx context.Context, target *policyObjects) error {
 	for from, to := range aggregatedRoles() {
 		if err := b.migrateRules(ctx, from, to); err != nil {
 			return err
 		}
 	}
-	for _, o := range want.ClusterRoleBindings {
+	for _, o := range target.ClusterRoleBindings {
 		if o.Name == publicInfoRole {
 			return b.migrateSubjects(ctx, o)
 		}
@@ -58,14 +58,14 @@ func (b *Bootstrap) migrateRules(ctx context.Context, from, to string) error {
 
 // migrateSubjects creates the binding want with the subjects of the binding that
 // it was split from.
-func (b *Bootstrap) migrateSubjects(ctx context.Context, want *rbacv1.ClusterRoleBinding) error {
-	bindings := policyPath(want)
+func (b *Bootstrap) migrateSubjects(ctx context.Context, target *rbacv1.ClusterRoleBinding) error {
+	bindings := policyPath(target)
 	var source rbacv1.ClusterRoleBinding
-	found, err := b.lacksSuccessor(ctx, bindings, discoveryRole, want.Name, &source)
+	found, err := b.lacksSuccessor(ctx, bindings, discoveryRole, target.Name, &source)
 	if err != nil || !found {
 		return err
 	}
-	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: successorMeta(&source.ObjectMeta, want.Name), Subjects: source.Subjects, RoleRef: want.RoleRef})
+	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: successorMeta(&source.ObjectMeta, target.Name), Subjects: source.Subjects, RoleRef: target.RoleRef})
 }
 
 // lacksSuccessor reads the object from into source. It returns true if from

@@ -125,14 +125,14 @@ var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 // update applies the new state of a definition.
 func (s *Syncer) update(e *objects.Entry) {
 	revision := e.Revision
-	outline := e.Outline()
+	summary := e.Summary()
 	delete(s.unreadable, e.Key())
-	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
+	if conditions, err := conditionsPath.Find(summary, nil); err == nil && !established(conditions[0]) {
 		s.remove(e.Key())
 		return
 	}
 	definition, err := kind.NewCRD(
-		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(outline, revision) },
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(summary, revision) },
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(e.Stored(), revision) },
 	)
 	if err != nil {

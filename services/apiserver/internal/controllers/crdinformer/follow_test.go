@@ -101,9 +101,9 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	r.revision++
 	definable := func(string, string) bool { return true }
 	cache, err := watchcache.New(watchcache.Config{
-		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
+		Source: r.source, CurrentRevision: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).WithoutSchemas, DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false), Packed: true,
+			Name: gvr.GroupResource().String(), Prefix: prefix, Summary: new(definition.Outliner).WithoutSchemas, DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false), Packed: true,
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return attributes.Attributes{Name: a.Name}, err

@@ -49,22 +49,22 @@ func (w *worker) step(ctx context.Context, name namespacedName) (next time.Time,
 	if len(alive) == 0 {
 		return now.Add(pingTimeout), nil
 	}
-	wanted, err := electedSpec(lease, alive, now)
-	if wanted == nil || err != nil {
+	desired, err := electedSpec(lease, alive, now)
+	if desired == nil || err != nil {
 		return now.Add(pingTimeout), err
 	}
-	return now.Add(firstLeaseDuration), w.writeLease(ctx, name, lease, wanted)
+	return now.Add(firstLeaseDuration), w.writeLease(ctx, name, lease, desired)
 }
 
 // pingAndExpire deletes expired candidates. It pings candidates that have not reported for half their
 // candidateValidity, and candidates that were pinged by a server whose clock is ahead. It returns the
 // candidates that have not expired.
-func (w *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
+func (w *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.Time) (retained []*candidate, err error) {
 	writes := 0
 	for _, c := range all {
 		expired := c.expired(now)
 		if !expired {
-			kept = append(kept, c)
+			retained = append(retained, c)
 		}
 		// A live candidate reports before it would be deleted.
 		stale := c.lastSeen.Add(candidateValidity/2).Before(now) && !c.isPingPending() && !c.lastSeen.IsZero()
@@ -81,7 +81,7 @@ func (w *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.T
 		}
 		writes++
 	}
-	return kept, nil
+	return retained, nil
 }
 
 // deleteCandidate deletes a candidate, unless it has just reported.

@@ -26,18 +26,18 @@ import (
 type Definitions struct{ Client *internalclient.Client }
 
 // PatchStatus implements definition.Client.
-func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error {
+func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, preconditions ...storage.Precondition) error {
 	ref := internalclient.Collection(apiextensionsv1.GroupName, "v1", "customresourcedefinitions", "")
-	return s.Client.Patch(ctx, ref.Named(name).Subresource("status"), patch, while...)
+	return s.Client.Patch(ctx, ref.Named(name).Subresource("status"), patch, preconditions...)
 }
 
 // Policies writes the results of type checks to the statuses of admission policies.
 type Policies struct{ Client *internalclient.Client }
 
 // ApplyStatus implements typecheck.Client.
-func (s Policies) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
+func (s Policies) ApplyStatus(ctx context.Context, name string, desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
 	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
-	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, wanted)
+	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, desired)
 }
 
 // WriteAvailable sets the condition Available of an APIService. Other replicas usually find the

@@ -173,7 +173,7 @@ func (m *Manager) writeCustom(ctx context.Context) error {
 
 // waitForCustom waits for the first attempt to record a resource. A resource without a definition
 // is not held: none of its objects can be stored.
-func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (why error, held bool) {
+func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (reason error, held bool) {
 	var limit <-chan time.Time
 	for {
 		m.mu.RLock()
@@ -197,11 +197,11 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (wh
 		}
 		m.mu.RLock()
 		same := m.custom[r] == c
-		why := c.err
+		reason := c.err
 		written := c.written
 		m.mu.RUnlock()
 		if same {
-			return why, !written
+			return reason, !written
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (m *Manager) Update(ctx context.Context) error {
 
 // WritesBlocked reports whether writes of a resource must wait, and the last error. For a custom resource
 // that has just been defined, WritesBlocked itself waits for a bounded time.
-func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
+func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (reason error, held bool) {
 	if isCustom {
 		return m.waitForCustom(ctx, r)
 	}
@@ -152,8 +152,8 @@ func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isC
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	why, held = m.pending[r]
-	return why, held
+	reason, held = m.pending[r]
+	return reason, held
 }
 
 // maxAttempts is how many write conflicts on one object are retried. All replicas write it.

@@ -121,12 +121,12 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	}
 	got, err := documentFrom(t)
 	if err != nil || got.kind == "" {
-		_, _, why := unstructured.UnstructuredJSONScheme.Decode(converted, nil, nil)
-		if why == nil {
-			why = err
+		_, _, reason := unstructured.UnstructuredJSONScheme.Decode(converted, nil, nil)
+		if reason == nil {
+			reason = err
 		}
 		t.Release()
-		return nil, nil, &decodeError{why}
+		return nil, nil, &decodeError{reason}
 	}
 	return t, got, nil
 }

@@ -50,20 +50,20 @@ func SetCondition(status *v1.CustomResourceDefinitionStatus, c v1.CustomResource
 
 // Status updates the status of a definition to a decision and reports whether anything changed. It
 // replaces the list of conditions and does not change the old one.
-func Status(d *v1.CustomResourceDefinition, verdict Decision, now metav1.Time) bool {
+func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) bool {
 	status := &d.Status
 	status.Conditions = slices.Clone(status.Conditions)
-	changed := !sameNames(&status.AcceptedNames, &verdict.Accepted)
+	changed := !sameNames(&status.AcceptedNames, &decision.Accepted)
 	if changed {
-		status.AcceptedNames = verdict.Accepted
+		status.AcceptedNames = decision.Accepted
 	}
 	set := func(c *v1.CustomResourceDefinitionCondition) {
 		if c != nil && SetCondition(status, *c, now) {
 			changed = true
 		}
 	}
-	set(namesAccepted(verdict))
-	set(established(d, verdict))
+	set(namesAccepted(decision))
+	set(established(d, decision))
 	set(approved(d))
 	if c := nonStructural(d); c != nil {
 		set(c)

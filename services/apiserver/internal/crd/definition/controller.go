@@ -169,15 +169,15 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 			return nil // put has logged the error
 		}
 	}
-	verdict, ok := c.names.Decision(groupOf(name), name)
+	decision, ok := c.names.Decision(groupOf(name), name)
 	if !ok {
 		return nil
 	}
 	if d.DeletionTimestamp != nil {
-		c.cleaner.add(ctx, name, verdict.Established)
+		c.cleaner.add(ctx, name, decision.Established)
 	}
 	w := &statusWrite{client: c.Client, d: d, revision: e.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
-	if !Status(d, verdict, w.now) {
+	if !Status(d, decision, w.now) {
 		return nil
 	}
 	_, err := w.send(ctx, nil)

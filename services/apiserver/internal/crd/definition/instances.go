@@ -108,7 +108,7 @@ func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyVal
 // delete deletes an object or, if it has finalizers, sets its deletion timestamp.
 func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range maxDeleteAttempts {
-		if err := kv.Unreadable(); err != nil {
+		if err := kv.Corrupt(); err != nil {
 			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w", kv.Key, err)
 		}
 		marked, err := markedForDeletion(kv.Value, s.Now())

@@ -124,32 +124,32 @@ func (u *nameUsage) decide(claims []NameClaim) []Decision {
 
 // assignFreeNames assigns the wanted names that are free. freed reports whether the definition
 // released a name.
-func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, decision *Decision) (freed bool) {
+func (u *nameUsage) assignFreeNames(target v1.CustomResourceDefinitionNames, decision *Decision) (freed bool) {
 	accepted := decision.Accepted
 	decision.Conflict = nil
 	reject := func(reason string, err error) { decision.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
-	assign := func(reason string, counts map[string]int, want string, current *string) {
+	assign := func(reason string, counts map[string]int, target string, current *string) {
 		switch {
-		case want == *current:
-		case counts[want] > 0:
-			reject(reason, inUseError(want))
+		case target == *current:
+		case counts[target] > 0:
+			reject(reason, inUseError(target))
 		default:
 			freed = freed || *current != ""
-			*current = want
+			*current = target
 		}
 	}
 	// If there are several conflicts, the last one is reported.
-	assign("PluralConflict", u.resources, want.Plural, &accepted.Plural)
-	assign("SingularConflict", u.resources, want.Singular, &accepted.Singular)
-	if err := u.shortNamesInUse(want.ShortNames, accepted.ShortNames); err != nil {
+	assign("PluralConflict", u.resources, target.Plural, &accepted.Plural)
+	assign("SingularConflict", u.resources, target.Singular, &accepted.Singular)
+	if err := u.shortNamesInUse(target.ShortNames, accepted.ShortNames); err != nil {
 		reject("ShortNamesConflict", err)
-	} else if !slices.Equal(want.ShortNames, accepted.ShortNames) {
+	} else if !slices.Equal(target.ShortNames, accepted.ShortNames) {
 		freed = freed || len(accepted.ShortNames) > 0
-		accepted.ShortNames = want.ShortNames
+		accepted.ShortNames = target.ShortNames
 	}
-	assign("KindConflict", u.kinds, want.Kind, &accepted.Kind)
-	assign("ListKindConflict", u.kinds, want.ListKind, &accepted.ListKind)
-	accepted.Categories = want.Categories
+	assign("KindConflict", u.kinds, target.Kind, &accepted.Kind)
+	assign("ListKindConflict", u.kinds, target.ListKind, &accepted.ListKind)
+	accepted.Categories = target.Categories
 	u.add(&decision.Accepted, -1)
 	u.add(&accepted, 1)
 	decision.Accepted = accepted
@@ -158,9 +158,9 @@ func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, decis
 
 // shortNamesInUse returns an error that lists the wanted short names that other definitions hold.
 // Short names are assigned all together or not at all.
-func (u *nameUsage) shortNamesInUse(want, current []string) error {
+func (u *nameUsage) shortNamesInUse(target, current []string) error {
 	var errs []error
-	for _, short := range want {
+	for _, short := range target {
 		if !slices.Contains(current, short) && u.resources[short] > 0 {
 			errs = append(errs, inUseError(short))
 		}

@@ -24,7 +24,7 @@ type Summary struct {
 	versions [][]byte
 }
 
-// OutlineOf returns the outline of a stored definition, which is in v1beta1. It returns false if the
+// OutlineOf returns the summary of a stored definition, which is in v1beta1. It returns false if the
 // layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to decode
 // the full definition.
 func OutlineOf(stored []byte) (Summary, bool) {
@@ -275,7 +275,7 @@ func (o *Summary) schema(i int) []byte {
 	return o.versions[i]
 }
 
-// AddSchemas adds the schemas to a definition in v1 that was decoded from the outline. It returns false
+// AddSchemas adds the schemas to a definition in v1 that was decoded from the summary. It returns false
 // if the layout of a schema is unusual. The caller then has to decode the full definition.
 func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 	if len(o.versions) != len(d.Spec.Versions) {
@@ -304,7 +304,7 @@ func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 }
 
 // InsertSchemas returns the JSON of a definition in v1 with its schemas. served is the JSON without
-// them. It returns false if the versions of served are not those of the outline.
+// them. It returns false if the versions of served are not those of the summary.
 func (o *Summary) InsertSchemas(served []byte) ([]byte, bool) {
 	list, err := jsontext.Find(served, "spec", "versions")
 	if err != nil {

@@ -26,7 +26,7 @@ var (
 
 // SummaryOf is DecodeSummary for an entry of the watch cache.
 func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
-	d, err := DecodeSummary(e.Outline())
+	d, err := DecodeSummary(e.Summary())
 	if err == nil && d.Spec.PreserveUnknownFields {
 		return DecodeSummary(e.Stored())
 	}

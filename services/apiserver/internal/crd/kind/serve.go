@@ -47,14 +47,14 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 			return out, err
 		}
 	}
-	shaped, err := p.Normalize(d, schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
+	normalized, err := p.Normalize(d, schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
-	out.Unknown = append(out.Unknown, shaped.Unknown...)
-	out.Doc = shaped.Doc.Raw()
-	if shaped.Doc != d {
-		shaped.Doc.Release()
+	out.Unknown = append(out.Unknown, normalized.Unknown...)
+	out.Doc = normalized.Doc.Raw()
+	if normalized.Doc != d {
+		normalized.Doc.Release()
 	}
 	return out, nil
 }

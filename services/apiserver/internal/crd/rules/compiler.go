@@ -62,18 +62,18 @@ type checked struct {
 
 // typeCheck parses and type-checks an expression, which must have the type want. prefix is put before
 // compilation errors.
-func (s *scope) typeCheck(expression string, optional bool, want *cel.Type, prefix string) (*checked, problem) {
-	key := typeCheckKey{envKey{s.self.celType.String(), optional}, expression, want == cel.BoolType}
+func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checked, problem) {
+	key := typeCheckKey{envKey{s.self.celType.String(), optional}, expression, expected == cel.BoolType}
 	if known, ok := s.outcomes[key]; ok {
 		return known.checked, known.problem
 	}
-	c, wrong := s.compileAndCheck(expression, optional, want, prefix)
+	c, wrong := s.compileAndCheck(expression, optional, expected, prefix)
 	s.cache(key, outcome{c, wrong})
 	return c, wrong
 }
 
 // compileAndCheck is typeCheck without the cache.
-func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type, prefix string) (*checked, problem) {
+func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checked, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {
 		return nil, problem(err.Error())
@@ -82,8 +82,8 @@ func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type
 	if issues.Err() != nil {
 		return nil, problem(prefix + "compilation failed: " + issues.String())
 	}
-	if !ast.OutputType().IsExactType(want) {
-		if want == cel.BoolType {
+	if !ast.OutputType().IsExactType(expected) {
+		if expected == cel.BoolType {
 			return nil, "cel expression must evaluate to a bool"
 		}
 		return nil, "messageExpression must evaluate to a string"
@@ -99,13 +99,13 @@ func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type
 func (s *scope) cost(c *checked) (uint64, error) { return c.env.Estimate(c.ast, sizes{self: s.self}) }
 
 // compile returns the program of an expression. Equal expressions share one.
-func (s *scope) compile(expression string, optional bool, want *cel.Type) (*program, error) {
-	key := fmt.Sprintf("%t %s %s\n%s", optional, want, s.self.celType, expression)
+func (s *scope) compile(expression string, optional bool, expected *cel.Type) (*program, error) {
+	key := fmt.Sprintf("%t %s %s\n%s", optional, expected, s.self.celType, expression)
 	if p := s.compiler.find(key); p != nil {
 		return p, nil
 	}
 	defer s.compiler.Metrics.compiled(time.Now())
-	c, problem := s.compileAndCheck(expression, optional, want, "")
+	c, problem := s.compileAndCheck(expression, optional, expected, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)
 	}

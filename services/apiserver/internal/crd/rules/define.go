@@ -197,8 +197,8 @@ func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *
 	}
 	maxInstances := pos.maxInstances
 	if maxInstances == nil {
-		most := uint64(requestSize / (self.minBytes + 1))
-		maxInstances = &most
+		maximum := uint64(requestSize / (self.minBytes + 1))
+		maxInstances = &maximum
 	}
 	sc := &scope{c.session, self}
 	for i := range s.XValidations {

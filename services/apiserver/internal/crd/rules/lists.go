@@ -16,7 +16,7 @@ import (
 // listType is an array of a document, or the concatenation of other lists. Then doc is nil, and
 // computed holds the items.
 type list struct {
-	shape    *shape
+	shape    *schemaShape
 	doc      *tape.Doc
 	node     tape.Ref
 	computed []ref.Val
@@ -37,22 +37,22 @@ func (l *list) items() []ref.Val {
 }
 
 // ConvertToNative implements ref.Val.
-func (l *list) ConvertToNative(want reflect.Type) (any, error) {
-	if want.Kind() == reflect.Slice {
+func (l *list) ConvertToNative(expected reflect.Type) (any, error) {
+	if expected.Kind() == reflect.Slice {
 		return l.Value(), nil
 	}
-	return nil, fmt.Errorf("type conversion error from '%s' to '%s'", l.Type(), want)
+	return nil, fmt.Errorf("type conversion error from '%s' to '%s'", l.Type(), expected)
 }
 
 // ConvertToType implements ref.Val.
-func (l *list) ConvertToType(want ref.Type) ref.Val {
-	switch want {
+func (l *list) ConvertToType(expected ref.Type) ref.Val {
+	switch expected {
 	case types.ListType:
 		return l
 	case types.TypeType:
 		return types.ListType
 	}
-	return types.NewErr("type conversion error from '%s' to '%s'", l.Type(), want.TypeName())
+	return types.NewErr("type conversion error from '%s' to '%s'", l.Type(), expected.TypeName())
 }
 
 // Type implements ref.Val.

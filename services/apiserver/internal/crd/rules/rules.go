@@ -21,7 +21,7 @@ type Rules struct {
 // schemaRules holds the rules of a schema and of those below it.
 type schemaRules struct {
 	rules []rule
-	shape *shape
+	shape *schemaShape
 	node  schema.NodeIndex
 	// untyped reports that the schema has rules, but its values have no type in CEL.
 	untyped bool
@@ -64,7 +64,7 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 // of the schema's values. self is their type, nil if they have no type in CEL. A rule for such values
 // cannot be compiled, so every value is rejected. The rules of properties without a type are ignored.
 // at is the node of the schema in program, which may be nil.
-func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
+func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
 	if !hasRules(s) {
 		return nil
 	}

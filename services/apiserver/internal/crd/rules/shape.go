@@ -39,28 +39,28 @@ const (
 	keyedList
 )
 
-// shape holds the parts of a schema that rules need to read its values.
-type shape struct {
+// schemaShape holds the parts of a schema that rules need to read its values.
+type schemaShape struct {
 	form       form
 	nullable   bool
 	typeName   string
 	properties []propertyShape // sorted by name
 	byCELName  []int32         // indexes of props sorted by escaped name
-	values     *shape          // of maps and lists
+	values     *schemaShape    // of maps and lists
 	listType   listType
 	keys       []string
 }
 
-// propertyShape is the shape of a property. escaped is its name in CEL.
+// propertyShape is the schema of a property. escaped is its name in CEL.
 type propertyShape struct {
 	name    string
 	celName string
-	shape   *shape
+	shape   *schemaShape
 }
 
-// shapeOf returns the shape of a schema. root adds the type and metadata of resources.
-func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
-	h := &shape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
+// shapeOf returns the schema of a schema. root adds the type and metadata of resources.
+func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
+	h := &schemaShape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
 	switch h.form {
 	case formObject:
 		props := s.Properties
@@ -144,9 +144,9 @@ func stringForm(format string) form {
 	return formString
 }
 
-// child returns the shape of a property, or of unnamed values if name is empty. s is its schema.
-func (h *shape) child(name string, s *v1.JSONSchemaProps) *shape {
-	var sub *shape
+// child returns the schema of a property, or of unnamed values if name is empty. s is its schema.
+func (h *schemaShape) child(name string, s *v1.JSONSchemaProps) *schemaShape {
+	var sub *schemaShape
 	if name == "" {
 		sub = h.values
 	} else if h.form == formObject {
@@ -159,7 +159,7 @@ func (h *shape) child(name string, s *v1.JSONSchemaProps) *shape {
 }
 
 // property returns the property with an escaped name.
-func (s *shape) property(escaped string) (*propertyShape, bool) {
+func (s *schemaShape) property(escaped string) (*propertyShape, bool) {
 	i, ok := slices.BinarySearchFunc(s.byCELName, escaped, func(p int32, escaped string) int { return strings.Compare(s.properties[p].celName, escaped) })
 	if !ok {
 		return nil, false
@@ -167,8 +167,8 @@ func (s *shape) property(escaped string) (*propertyShape, bool) {
 	return &s.properties[s.byCELName[i]], true
 }
 
-// member returns the shape of a member by its unescaped name.
-func (s *shape) member(name string) *shape {
+// member returns the schema of a member by its unescaped name.
+func (s *schemaShape) member(name string) *schemaShape {
 	if s.form == formMap {
 		return s.values
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // celValue returns a value of a document as CEL sees it. Objects and lists are read lazily.
-func celValue(h *shape, doc *tape.Doc, node tape.Ref) ref.Val {
+func celValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	kind := doc.Kind(node)
 	if kind == tape.Null {
 		if h.nullable {
@@ -50,7 +50,7 @@ func celValue(h *shape, doc *tape.Doc, node tape.Ref) ref.Val {
 }
 
 // objectValue returns an object or a map.
-func objectValue(h *shape, doc *tape.Doc, node tape.Ref) ref.Val {
+func objectValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	if doc.Kind(node) != tape.Object {
 		return types.NewErr("invalid data, expected a map for the provided schema with type=object")
 	}
@@ -121,13 +121,13 @@ type opaque struct {
 }
 
 // ConvertToNative implements ref.Val.
-func (o *opaque) ConvertToNative(want reflect.Type) (any, error) {
-	return nil, fmt.Errorf("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", want)
+func (o *opaque) ConvertToNative(expected reflect.Type) (any, error) {
+	return nil, fmt.Errorf("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", expected)
 }
 
 // ConvertToType implements ref.Val.
-func (o *opaque) ConvertToType(want ref.Type) ref.Val {
-	return types.NewErr("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", want.TypeName())
+func (o *opaque) ConvertToType(expected ref.Type) ref.Val {
+	return types.NewErr("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", expected.TypeName())
 }
 
 // Equal implements ref.Val.
@@ -144,7 +144,7 @@ func (o *opaque) Value() any { return o.doc.Any(o.node) }
 
 // object is an object with properties, or a map.
 type object struct {
-	shape *shape
+	shape *schemaShape
 	doc   *tape.Doc
 	node  tape.Ref
 }
@@ -152,22 +152,22 @@ type object struct {
 var _ traits.Mapper = (*object)(nil)
 
 // ConvertToNative implements ref.Val.
-func (o *object) ConvertToNative(want reflect.Type) (any, error) {
-	if want.Kind() == reflect.Map {
+func (o *object) ConvertToNative(expected reflect.Type) (any, error) {
+	if expected.Kind() == reflect.Map {
 		return o.Value(), nil
 	}
-	return nil, fmt.Errorf("type conversion error from '%s' to '%s'", o.Type(), want)
+	return nil, fmt.Errorf("type conversion error from '%s' to '%s'", o.Type(), expected)
 }
 
 // ConvertToType implements ref.Val.
-func (o *object) ConvertToType(want ref.Type) ref.Val {
-	switch want {
+func (o *object) ConvertToType(expected ref.Type) ref.Val {
+	switch expected {
 	case types.MapType:
 		return o
 	case types.TypeType:
 		return types.MapType
 	}
-	return types.NewErr("type conversion error from '%s' to '%s'", o.Type(), want.TypeName())
+	return types.NewErr("type conversion error from '%s' to '%s'", o.Type(), expected.TypeName())
 }
 
 // Equal implements ref.Val. Members without a schema are compared only if both objects have them.
@@ -210,7 +210,7 @@ func findMember(m traits.Mapper, name string) (ref.Val, bool) {
 }
 
 // get returns a member with the shape h, or false if the object does not have it.
-func (o *object) get(name string, h *shape) (ref.Val, bool) {
+func (o *object) get(name string, h *schemaShape) (ref.Val, bool) {
 	v := o.doc.Find(o.node, name)
 	if v == tape.None || h == nil {
 		return nil, false

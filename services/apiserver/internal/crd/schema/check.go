@@ -326,19 +326,19 @@ func (c *checker) recheck(at NodeIndex, v tape.Ref) int {
 // anyOf reports the errors of the branch with the most passed checks if no branch matches.
 func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 	best := noNode
-	most := 0
+	maximum := 0
 	for _, at := range branches {
 		ok, matches := c.probe(at, v)
 		if ok {
 			return matches
 		}
-		if best == noNode || matches > most {
-			best, most = at, matches
+		if best == noNode || matches > maximum {
+			best, maximum = at, matches
 		}
 	}
 	c.composite("must validate at least one schema (anyOf)")
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
-		return most
+		return maximum
 	}
 	return c.recheck(best, v)
 }
@@ -346,7 +346,7 @@ func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 // oneOf is anyOf, except that exactly one branch must match.
 func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 	best := noNode
-	most := 0
+	maximum := 0
 	valid := 0
 	first := 0
 	for _, at := range branches {
@@ -357,8 +357,8 @@ func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 			if valid == 1 {
 				first = matches
 			}
-		case best == noNode || matches > most:
-			best, most = at, matches
+		case best == noNode || matches > maximum:
+			best, maximum = at, matches
 		}
 	}
 	switch valid {
@@ -367,7 +367,7 @@ func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 	case 0:
 		c.composite("must validate one and only one schema (oneOf). Found none valid")
 		if c.quiet > 0 {
-			return most
+			return maximum
 		}
 		return c.recheck(best, v)
 	}

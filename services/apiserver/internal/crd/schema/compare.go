@@ -195,11 +195,11 @@ func (w *walker) put(e *field.Error) {
 }
 
 // visitChildren visits the members or items of a value for whose nodes want returns true.
-func (w *walker) visitChildren(n *node, v tape.Ref, want func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
+func (w *walker) visitChildren(n *node, v tape.Ref, expected func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
 	case tape.Array:
-		if n.items == noNode || !want(&w.program.nodes[n.items]) {
+		if n.items == noNode || !expected(&w.program.nodes[n.items]) {
 			return
 		}
 		index := int32(0)
@@ -216,7 +216,7 @@ func (w *walker) visitChildren(n *node, v tape.Ref, want func(*node) bool, visit
 				at = n.props[i].node
 				kind = stepProp
 			}
-			if at != noNode && want(&w.program.nodes[at]) {
+			if at != noNode && expected(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)
 			}
 		}

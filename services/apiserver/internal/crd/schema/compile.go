@@ -284,7 +284,7 @@ func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 	return nodes, nil
 }
 
-// setDefaults sets the default values, innermost first. Each default is shaped by its own schema, so
+// setDefaults sets the default values, innermost first. Each default is normalized by its own schema, so
 // that it can be inserted unchanged.
 func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
 	n := &c.program.nodes[at]
@@ -310,11 +310,11 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 	if !hasDefault(s) {
 		return nil
 	}
-	shaped, err := c.program.shapeDefault(at, s.Default.Raw, m)
+	normalized, err := c.program.shapeDefault(at, s.Default.Raw, m)
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}
-	n.defaultValue = shaped
+	n.defaultValue = normalized
 	return nil
 }
 

@@ -14,7 +14,7 @@
 //	               validation of definitions.
 //	Comparer       finds changed values for rules (package rules).
 //
-// A resource is shaped when it arrives and when it is read from the store. It is checked before it
+// A resource is normalized when it arrives and when it is read from the store. It is checked before it
 // is stored. Keywords have the semantics of k8s.io/kube-openapi, including its oddities. A test
 // compares the two, and a plain implementation on trees, on random schemas and objects.
 //

@@ -73,9 +73,9 @@ func (c *checker) invalid(value func() any, format string, args ...any) {
 
 // wrongType reports a value of a wrong type or format. got is the actual type, or the text that
 // does not have the format.
-func (c *checker) wrongType(want, got string) {
+func (c *checker) wrongType(expected, got string) {
 	c.add(func(at *field.Path, name string) *field.Error {
-		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, want, got))
+		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, expected, got))
 	})
 }
 

@@ -85,11 +85,11 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 	if s.out == nil {
 		return result, nil
 	}
-	shaped, err := tape.Parse(s.finish())
+	normalized, err := tape.Parse(s.finish())
 	if err != nil {
 		return NormalizedDoc{}, err
 	}
-	result.Doc = shaped
+	result.Doc = normalized
 	result.Changed = true
 	return result, nil
 }
@@ -290,9 +290,9 @@ func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]
 	if s.err != nil {
 		return nil, s.err
 	}
-	shaped := s.finish()
+	normalized := s.finish()
 	if m == metadata {
-		shaped, _, err = objectmeta.Clean(shaped, false, true)
+		normalized, _, err = objectmeta.Clean(normalized, false, true)
 	}
-	return shaped, err
+	return normalized, err
 }

@@ -39,7 +39,7 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 	}
 	start, end := d.Span(v)
 	last := start + 1 // end of the last member, or start of the content
-	kept, next := 0, 0
+	retained, next := 0, 0
 	for k, stop := d.First(v), d.Next(v); k < stop && s.err == nil; k = d.Next(k + 1) {
 		i := n.find(d, k, next)
 		sub := n.values
@@ -51,24 +51,24 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 		valueStart, valueEnd := d.Span(k + 1)
 		meta := (resource || n.embedded) && isMeta(d, k)
 		if meta && resource {
-			kept++
+			retained++
 			last = valueEnd
 			continue
 		}
 		switch s.decide(n, sub, i >= 0, meta, k, m) {
 		case removeMember:
-			s.drop(k, last, kept, end)
+			s.drop(k, last, retained, end)
 		case replaceByDefault:
 			s.replace(valueStart, valueEnd, s.program.nodes[sub].defaultValue)
-			kept++
+			retained++
 		case keepMember:
-			kept++
+			retained++
 			s.shapeMember(n, sub, i >= 0, meta, k, m)
 		}
 		last = valueEnd
 	}
 	if filling {
-		s.appendDefaults(n, &seen, last, end-1, kept)
+		s.appendDefaults(n, &seen, last, end-1, retained)
 	}
 }
 
@@ -97,10 +97,10 @@ func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.R
 
 // drop removes a member and one comma: the comma before it if an earlier member is kept, else the comma
 // after it. last is the end of the last member before it, end that of the object.
-func (s *normalizer) drop(key tape.Ref, last, kept, end int) {
+func (s *normalizer) drop(key tape.Ref, last, retained, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)
-	if kept > 0 {
+	if retained > 0 {
 		s.replace(max(last, s.copied), valueEnd)
 		return
 	}
@@ -137,23 +137,23 @@ func (s *normalizer) shapeMember(n *node, sub NodeIndex, named, meta bool, key t
 
 // appendDefaults appends the defaults of missing properties. last is the end of the last member, brace
 // the offset of the closing brace, kept the number of members.
-func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, kept int) {
+func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retained int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {
 			continue
 		}
 		defaultValue := s.program.nodes[n.props[i].node].defaultValue
 		at := brace
-		if kept > 0 && last > s.copied {
+		if retained > 0 && last > s.copied {
 			at = last
-		} else if kept > 0 && s.copied >= last {
+		} else if retained > 0 && s.copied >= last {
 			at = s.copied
 		}
 		var comma []byte
-		if kept > 0 {
+		if retained > 0 {
 			comma = []byte{','}
 		}
-		kept++
+		retained++
 		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, defaultValue)
 		last = at
 	}

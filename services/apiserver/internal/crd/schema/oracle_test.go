@@ -149,7 +149,7 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, skip boo
 
 func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; return ok }
 
-// oracleShape returns the shaped document and the paths of unknown fields.
+// oracleShape returns the normalized document and the paths of unknown fields.
 func oracleShape(text []byte, s *v1.JSONSchemaProps) (any, []string) {
 	x := decode(text)
 	kept := map[string]any{}

@@ -242,27 +242,27 @@ func (c *checker) supported(n *node) string {
 // isValue reports whether a value equals an enum value after conversion to the enum value's type:
 // 2.5 equals 2, and 97 equals "a". A null equals nothing.
 func (c *checker) isValue(e *enumValue, value tape.Ref) bool {
-	switch want := e.value.(type) {
+	switch expected := e.value.(type) {
 	case string:
 		switch c.doc.Kind(value) {
 		case tape.String:
-			return c.doc.IsText(value, want)
+			return c.doc.IsText(value, expected)
 		case tape.Number:
 			i, ok := c.doc.Int(value)
-			return ok && want == runeText(i)
+			return ok && expected == runeText(i)
 		}
 	case bool:
-		return c.doc.Kind(value) == tape.True && want || c.doc.Kind(value) == tape.False && !want
+		return c.doc.Kind(value) == tape.True && expected || c.doc.Kind(value) == tape.False && !expected
 	case int64:
 		if c.doc.Kind(value) == tape.Number {
 			i, ok := c.doc.Int(value)
 			if !ok {
 				i = int64(c.doc.Float(value))
 			}
-			return i == want
+			return i == expected
 		}
 	case float64:
-		return c.doc.Kind(value) == tape.Number && c.doc.Float(value) == want
+		return c.doc.Kind(value) == tape.Number && c.doc.Float(value) == expected
 	case nil:
 		return false
 	default:

@@ -158,11 +158,11 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	if len(anyOf) != 2 {
 		return false
 	}
-	for i, want := range []string{"integer", "string"} {
+	for i, expected := range []string{"integer", "string"} {
 		s := anyOf[i]
 		s.ExternalDocs = nil
 		s.Example = nil
-		if !reflect.DeepEqual(s, v1.JSONSchemaProps{Type: want}) {
+		if !reflect.DeepEqual(s, v1.JSONSchemaProps{Type: expected}) {
 			return false
 		}
 	}

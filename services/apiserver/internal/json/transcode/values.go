@@ -118,13 +118,13 @@ func floorDiv(a, b int64) (int64, int64) {
 // years, which start in March.
 func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
-	era, dayOfEra := floorDiv(days+719468, eraDays)
+	incarnation, dayOfEra := floorDiv(days+719468, eraDays)
 	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36524 - dayOfEra/(eraDays-1)) / 365
 	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
 	marchMonth := (5*dayOfYear + 2) / 153
 	day = dayOfYear - (153*marchMonth+2)/5 + 1
 	month = marchMonth + 3
-	year = yearOfEra + era*400
+	year = yearOfEra + incarnation*400
 	if month > 12 {
 		month = month - 12
 		year = year + 1

@@ -94,9 +94,9 @@ const reloadInterval = time.Second
 // certificate while the files are unreadable or do not match, for example during a renewal.
 func ReloadingCertificate(pair *tlsfiles.Pair) func() *tls.Certificate {
 	var last atomic.Int64
-	begun := time.Now()
+	started := time.Now()
 	return func() *tls.Certificate {
-		now := int64(time.Since(begun))
+		now := int64(time.Since(started))
 		if before := last.Load(); now-before >= int64(reloadInterval) && last.CompareAndSwap(before, now) {
 			_, _ = pair.Reload() // on failure it keeps the current pair
 		}

@@ -98,13 +98,13 @@ func (c *TLSConfig) validate(at *field.Path) (errs field.ErrorList) {
 	if c == nil {
 		return field.ErrorList{field.Required(at, "TLSConfig must be present when using HTTPS")}
 	}
-	file := func(name, path, what string, required bool) {
+	file := func(name, path, subject string, required bool) {
 		switch {
 		case path == "" && required:
 			errs = append(errs, field.Invalid(at.Child(name), "nil", "Using TLS requires "+name))
 		case path != "":
 			if _, err := os.Stat(path); err != nil {
-				errs = append(errs, field.Invalid(at.Child(name), path, "TLS "+what+" does not exist"))
+				errs = append(errs, field.Invalid(at.Child(name), path, "TLS "+subject+" does not exist"))
 			}
 		}
 	}

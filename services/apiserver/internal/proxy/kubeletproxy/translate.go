@@ -34,8 +34,8 @@ const idleTimeout = 4 * time.Hour
 
 // channels returns the channels of a command, by number.
 func channels(s Streams) []wsstream.ChannelType {
-	use := func(want bool, t wsstream.ChannelType) wsstream.ChannelType {
-		if want {
+	use := func(expected bool, t wsstream.ChannelType) wsstream.ChannelType {
+		if expected {
 			return t
 		}
 		return wsstream.IgnoreChannel

@@ -32,8 +32,8 @@ type PageLimiter struct{ slots *limit.Queue[string] }
 
 // NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its
 // response has ended.
-func NewPageLimiter(most int) *PageLimiter {
-	return &PageLimiter{limit.New[string](limit.Options{Size: most, FairShare: true})}
+func NewPageLimiter(maximum int) *PageLimiter {
+	return &PageLimiter{limit.New[string](limit.Options{Size: maximum, FairShare: true})}
 }
 
 // Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for

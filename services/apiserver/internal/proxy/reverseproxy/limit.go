@@ -30,15 +30,15 @@ type Limit struct {
 // NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is
 // a quarter of the file limit of the process, at least lower and at most upper, because each
 // request has two connections.
-func NewLimit(most, lower, upper int, r prometheus.Registerer) *Limit {
-	if most == 0 {
+func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
+	if maximum == 0 {
 		var files syscall.Rlimit
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-		most = min(max(int(files.Cur/4), lower), upper)
+		maximum = min(max(int(files.Cur/4), lower), upper)
 	}
-	reserved := min(max(most/mastersDivisor, 1), most/2) // a limit of 1 is shared by all clients
+	reserved := min(max(maximum/mastersDivisor, 1), maximum/2) // a limit of 1 is shared by all clients
 	c := &Limit{
-		requests: limit.New[string](limit.Options{Size: most, FairShare: true}), reserved: reserved,
+		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}), reserved: reserved,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),

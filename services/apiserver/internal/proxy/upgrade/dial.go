@@ -49,11 +49,11 @@ func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwit
 
 // keepAfter replaces the request's context as the lifetime of the connection. It returns false if
 // the connection has ended.
-func (c *Conn) keepAfter(life context.Context) bool {
+func (c *Conn) keepAfter(lifetime context.Context) bool {
 	if !c.stop() {
 		return false
 	}
-	c.stop = context.AfterFunc(life, func() { _ = c.Conn.Close() })
+	c.stop = context.AfterFunc(lifetime, func() { _ = c.Conn.Close() })
 	return true
 }
 

@@ -84,9 +84,9 @@ func named(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
 
 // WarnPlain logs a warning if the service is called without TLS, because requests and responses
 // could be read and changed in transit.
-func (s *Service) WarnPlain(log *slog.Logger, what string) {
+func (s *Service) WarnPlain(log *slog.Logger, subject string) {
 	if strings.HasPrefix(s.URL, "http://") {
-		log.Warn("requests to the service are not encrypted, use https", "service", what, "server", s.URL)
+		log.Warn("requests to the service are not encrypted, use https", "service", subject, "server", s.URL)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return "", fmt.Errorf("unsupported service type %q", svc.Spec.Type)
 	}
-	wanted, err := servicePort(svc, svc.Name, port)
+	desired, err := servicePort(svc, svc.Name, port)
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32
 		for i := range all.Subsets {
 			for _, endpointPort := range all.Subsets[i].Ports {
 				for j := range all.Subsets[i].Addresses {
-					if endpointPort.Name == wanted.Name {
+					if endpointPort.Name == desired.Name {
 						found = append(found, net.JoinHostPort(all.Subsets[i].Addresses[j].IP, strconv.Itoa(int(endpointPort.Port))))
 					}
 				}

@@ -99,7 +99,7 @@ func (c *comparer) pop() {
 }
 
 // object compares two objects except for the fields without owners.
-func (c *comparer) object(s *shape, a, b reflect.Value) {
+func (c *comparer) object(s *fieldSchema, a, b reflect.Value) {
 	for i := range s.fields {
 		f := &s.fields[i]
 		switch f.name {
@@ -143,13 +143,13 @@ func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
 		return
 	}
 	c.push(fieldpath.PathElement{FieldName: &f.name})
-	c.value(f.shape, x, y, hasX, hasY)
+	c.value(f.fieldSchema, x, y, hasX, hasY)
 	c.pop()
 }
 
 // value compares two values. Each may be absent, or null, which is present but not valid. At least
 // one is present.
-func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) value(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case s.kind == foreignShape:
 		c.foreign(s, a, b, hasA, hasB)
@@ -186,7 +186,7 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 }
 
 // leaf compares two values that have no owners below them.
-func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) leaf(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
 		c.set.insert(c.path)
@@ -198,7 +198,7 @@ func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 }
 
 // isEmpty reports whether a value is null or empty.
-func (s *shape) isEmpty(v reflect.Value) bool {
+func (s *fieldSchema) isEmpty(v reflect.Value) bool {
 	if !v.IsValid() {
 		return true
 	}
@@ -214,7 +214,7 @@ func (s *shape) isEmpty(v reflect.Value) bool {
 }
 
 // maps compares two maps. b may be invalid.
-func (c *comparer) maps(s *shape, a, b reflect.Value) {
+func (c *comparer) maps(s *fieldSchema, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
 		other := reflect.Value{}
 		if b.IsValid() {
@@ -245,7 +245,7 @@ func keysOf(m reflect.Value) []reflect.Value {
 }
 
 // item compares the values of two maps at one key. b is invalid if the second map lacks the key.
-func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
+func (c *comparer) item(s *fieldSchema, key string, a, b reflect.Value, hasA bool) {
 	hasB := b.IsValid()
 	if hasB {
 		b = indirect(b)
@@ -263,7 +263,7 @@ type element struct {
 }
 
 // lists compares two lists, whose items are identified by keys or by value. Either may be invalid.
-func (c *comparer) lists(s *shape, a, b reflect.Value) {
+func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
 		return
 	}
@@ -317,7 +317,7 @@ func each(list reflect.Value, f func(reflect.Value)) {
 }
 
 // elements compares the elements of two lists at one path. Duplicates are compared as a whole.
-func (c *comparer) elements(s *shape, a, b []element) {
+func (c *comparer) elements(s *fieldSchema, a, b []element) {
 	switch {
 	case len(a) <= 1 && len(b) <= 1:
 		var x, y reflect.Value
@@ -346,7 +346,7 @@ func (c *comparer) elements(s *shape, a, b []element) {
 }
 
 // pathElement returns the path element that identifies an element of a list.
-func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
+func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
 	if !v.IsValid() {
 		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
 	}

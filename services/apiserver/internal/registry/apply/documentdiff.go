@@ -265,14 +265,14 @@ func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 }
 
 // fits reports whether a scalar matches its type.
-func fits(want smd.Scalar, v any) bool {
+func fits(expected smd.Scalar, v any) bool {
 	switch v.(type) {
 	case string:
-		return want == smd.String || want == smd.Untyped
+		return expected == smd.String || expected == smd.Untyped
 	case bool:
-		return want == smd.Boolean || want == smd.Untyped
+		return expected == smd.Boolean || expected == smd.Untyped
 	case int64, float64:
-		return want == smd.Numeric || want == smd.Untyped
+		return expected == smd.Numeric || expected == smd.Untyped
 	}
 	return false
 }

@@ -56,7 +56,7 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
 	x, hasX := f.get(a)
 	y, hasY := f.get(b)
-	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
+	return hasX == hasY && (!hasX || equal(f.fieldSchema, x, y, how))
 }
 
 // strictness determines how null compares with empty values.
@@ -70,7 +70,7 @@ const (
 )
 
 // equal reports whether two values have equal JSON.
-func equal(s *shape, a, b reflect.Value, how strictness) bool {
+func equal(s *fieldSchema, a, b reflect.Value, how strictness) bool {
 	if !a.IsValid() || !b.IsValid() {
 		bothEmpty := (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
 		return a.IsValid() == b.IsValid() || how == loosely && bothEmpty

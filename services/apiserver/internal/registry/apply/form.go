@@ -53,8 +53,8 @@ func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to 
 			return nil, err
 		}
 	}
-	if want, got := to.goType(), typeOfObject(obj); want != got {
-		return nil, fmt.Errorf("%s is not %s", got, want)
+	if expected, got := to.goType(), typeOfObject(obj); expected != got {
+		return nil, fmt.Errorf("%s is not %s", got, expected)
 	}
 	return to.representation.complete(obj)
 }

@@ -23,16 +23,16 @@ const (
 	listShape
 )
 
-// shape is a Go type with the merge rules of its values, compiled for comparisons. Pointers are
+// fieldSchema is a Go type with the merge rules of its values, compiled for comparisons. Pointers are
 // dereferenced.
-type shape struct {
+type fieldSchema struct {
 	kind shapeKind
 	// atomic values are compared atomically; their parts have no owners. A list that is not atomic
 	// has elements with keys or, without keys, is a set.
 	atomic bool
 	fields []fieldShape
 	keys   []keyShape
-	elem   *shape
+	elem   *fieldSchema
 	// typed holds the rules of a foreign shape.
 	typed typed.ParseableType
 }
@@ -42,7 +42,7 @@ type fieldShape struct {
 	name      string
 	index     []int
 	omitEmpty bool
-	*shape
+	*fieldSchema
 }
 
 // keyShape is a field of the key of a list's elements.
@@ -51,13 +51,13 @@ type keyShape struct {
 	defaultValue value.Value // or nil
 }
 
-// shapeOf compiles the shape of a kind. It returns nil for objects without a Go type.
-func (v *view) shapeOf() *shape {
+// shapeOf compiles the schema of a kind. It returns nil for objects without a Go type.
+func (v *view) shapeOf() *fieldSchema {
 	if untypedObject(v.kind.New()) {
 		return nil
 	}
 	t := v.typed()
-	c := &compiler{schema: t.Schema, done: map[shapeKey]*shape{}}
+	c := &compiler{schema: t.Schema, done: map[shapeKey]*fieldSchema{}}
 	return c.compile(v.goType(), t.TypeRef, false)
 }
 
@@ -72,7 +72,7 @@ type shapeKey struct {
 // compiler builds shapes from Go types and a schema. done holds the finished and the begun ones.
 type compiler struct {
 	schema *smd.Schema
-	done   map[shapeKey]*shape
+	done   map[shapeKey]*fieldSchema
 }
 
 var (
@@ -85,8 +85,8 @@ func encodesItself(t reflect.Type) bool {
 	return p.Implements(marshalerType) || p.Implements(unstructuredable)
 }
 
-// compile returns the shape of a type under a rule. Atomic values have no rules for their parts.
-func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *shape {
+// compile returns the schema of a type under a rule. Atomic values have no rules for their parts.
+func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *fieldSchema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -101,7 +101,7 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *shape
 	if s := c.done[key]; cachable && s != nil {
 		return s
 	}
-	s := &shape{}
+	s := &fieldSchema{}
 	if cachable {
 		c.done[key] = s // before its fields: types may be recursive
 	}
@@ -111,7 +111,7 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *shape
 }
 
 // fill sets the fields of a shape for a type and its merge rules.
-func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
+func (c *compiler) fill(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
 	s.atomic = atomic
 	switch {
 	case encodesItself(t):
@@ -159,7 +159,7 @@ func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 }
 
 // structure adds the fields of a struct.
-func (c *compiler) structure(s *shape, t reflect.Type, at []int, rules *smd.Map) {
+func (c *compiler) structure(s *fieldSchema, t reflect.Type, at []int, rules *smd.Map) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -177,17 +177,17 @@ func (c *compiler) structure(s *shape, t reflect.Type, at []int, rules *smd.Map)
 				}
 			}
 			s.fields = append(s.fields, fieldShape{
-				name:      name,
-				index:     index,
-				omitEmpty: strings.Contains(options, "omitempty"),
-				shape:     c.compile(f.Type, rule, s.atomic),
+				name:        name,
+				index:       index,
+				omitEmpty:   strings.Contains(options, "omitempty"),
+				fieldSchema: c.compile(f.Type, rule, s.atomic),
 			})
 		}
 	}
 }
 
 // listKeys sets the key fields of a list of type map.
-func (c *compiler) listKeys(s *shape, l *smd.List) {
+func (c *compiler) listKeys(s *fieldSchema, l *smd.List) {
 	element, _ := c.schema.Resolve(l.ElementType)
 	for _, name := range l.Keys {
 		for i := range s.elem.fields {

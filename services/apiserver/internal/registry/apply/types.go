@@ -176,7 +176,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 }
 
 // foreign compares two values of a type that encodes itself by their encodings.
-func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) foreign(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	d, err := compare(typedValue(s, a, hasA), typedValue(s, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
@@ -199,7 +199,7 @@ func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	}
 }
 
-func typedValue(s *shape, v reflect.Value, has bool) *typed.TypedValue {
+func typedValue(s *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
 	if !has {
 		return typed.AsTypedUnvalidated(nil, s.typed.Schema, s.typed.TypeRef)
 	}

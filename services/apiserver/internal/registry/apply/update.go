@@ -97,7 +97,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 		return err
 	}
 	changes[own] = diff.filtered(m.filter)
-	taken := changes[own].set.Difference(unownedFields)
+	used := changes[own].set.Difference(unownedFields)
 	for o, e := range entries {
 		ch, ok := changes[e.version]
 		if !ok {
@@ -112,7 +112,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 		}
 		changed := ch.set
 		if o == to { // keep its encoding if its set already includes all taken fields
-			changed = changed.Difference(taken)
+			changed = changed.Difference(used)
 		}
 		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
 			delete(entries, o)
@@ -120,14 +120,14 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 			entries[o] = &entry{fieldSet: rest, version: e.version, time: e.time}
 		}
 	}
-	if taken.Empty() {
+	if used.Empty() {
 		return nil
 	}
 	before := fieldSet{}
 	if e := entries[to]; e != nil {
 		before = e.fieldSet
 	}
-	entries[to] = &entry{fieldSet: before.plus(taken), version: own, time: stamp(m.fields.now())}
+	entries[to] = &entry{fieldSet: before.plus(used), version: own, time: stamp(m.fields.now())}
 	return nil
 }
 

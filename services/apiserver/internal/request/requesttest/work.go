@@ -13,7 +13,7 @@ type Work struct {
 	OnEstimate     func(size int) bool
 	OnSuspend      func() (resume func())
 	OnStarted      func()
-	OnReleaseSeats func(begun bool) (resume func() error, ok bool)
+	OnReleaseSeats func(started bool) (resume func() error, ok bool)
 }
 
 // With returns a context with this work.
@@ -44,9 +44,9 @@ func (w *Work) Started() {
 }
 
 // ReleaseSeats implements request.Work.
-func (w *Work) ReleaseSeats(begun bool) (resume func() error, ok bool) {
+func (w *Work) ReleaseSeats(started bool) (resume func() error, ok bool) {
 	if w.OnReleaseSeats == nil {
 		return func() error { return nil }, true
 	}
-	return w.OnReleaseSeats(begun)
+	return w.OnReleaseSeats(started)
 }

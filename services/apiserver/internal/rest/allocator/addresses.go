@@ -57,13 +57,13 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *claim, old *corev1.Se
 		if i >= len(ips) {
 			ips = append(ips, "")
 		}
-		wanted, given := parseAddress(ips[i])
+		desired, specified := parseAddress(ips[i])
 		// Validation rejects a change of an address.
-		if given && (i < len(oldAddresses) || slices.Contains(oldAddresses, wanted)) {
+		if specified && (i < len(oldAddresses) || slices.Contains(oldAddresses, desired)) {
 			continue
 		}
-		if given {
-			if err := a.takeAddress(ctx, s, wanted, dryRun); err != nil {
+		if specified {
+			if err := a.takeAddress(ctx, s, desired, dryRun); err != nil {
 				return a.addressError(s, ips[i], err)
 			}
 		} else {
@@ -71,9 +71,9 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *claim, old *corev1.Se
 			if err != nil {
 				return exhausted("serviceIP", err)
 			}
-			wanted, ips[i] = next, next.String()
+			desired, ips[i] = next, next.String()
 		}
-		c.acquired.addresses = append(c.acquired.addresses, wanted)
+		c.acquired.addresses = append(c.acquired.addresses, desired)
 	}
 	// 2. Set the addresses, and release those that the service had and no longer has.
 	s.Spec.ClusterIPs = ips

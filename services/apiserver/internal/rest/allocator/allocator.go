@@ -185,6 +185,6 @@ func invalid(s *corev1.Service, err *field.Error) error {
 }
 
 // exhausted returns the error of a range without free values.
-func exhausted(what string, err error) error {
-	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a %s: %w", what, err))
+func exhausted(subject string, err error) error {
+	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a %s: %w", subject, err))
 }

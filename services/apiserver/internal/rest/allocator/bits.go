@@ -47,9 +47,9 @@ func (s *bitSet) clone() *bitSet {
 	return &bitSet{taken: new(big.Int).Set(s.taken), revision: s.revision}
 }
 
-func (s *bitSet) set(position int, taken bool) {
+func (s *bitSet) set(position int, used bool) {
 	bit := uint(0)
-	if taken {
+	if used {
 		bit = 1
 	}
 	s.taken.SetBit(s.taken, position, bit)

@@ -82,7 +82,7 @@ func (m *metrics) observeAddress(cidr netip.Prefix, scope string, err error, too
 
 // observePorts records an attempt to allocate ports. wanted holds the requested port numbers; 0
 // means any port.
-func (m *metrics) observePorts(wanted []int, err error) {
+func (m *metrics) observePorts(desired []int, err error) {
 	scope := func(port int) string {
 		if port == 0 {
 			return dynamicScope
@@ -92,9 +92,9 @@ func (m *metrics) observePorts(wanted []int, err error) {
 	var p *portError
 	switch {
 	case errors.As(err, &p):
-		m.portErrors.WithLabelValues(scope(wanted[p.index])).Inc()
+		m.portErrors.WithLabelValues(scope(desired[p.index])).Inc()
 	case err == nil:
-		for _, port := range wanted {
+		for _, port := range desired {
 			m.portCount.WithLabelValues(scope(port)).Inc()
 		}
 	}

@@ -43,15 +43,15 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, old *corev1.Servic
 			set:   func(n int32) { s.Spec.HealthCheckNodePort = n },
 		})
 	}
-	wanted := make([]int, len(requests))
+	desired := make([]int, len(requests))
 	for i, w := range requests {
-		wanted[i] = w.port
+		desired[i] = w.port
 	}
 	take := a.ports.allocate
 	if dryRun {
 		take = a.ports.allocateDryRun
 	}
-	got, err := take(ctx, wanted)
+	got, err := take(ctx, desired)
 	if err != nil {
 		return portFieldError(s, requests, err)
 	}
@@ -139,8 +139,8 @@ func requestedNodePort(s *corev1.Service, port int32) int32 {
 
 // allocateDryRun returns ports as allocate does, but records nothing. It does not check whether a
 // port is free, because that may change before the real write.
-func (p *ports) allocateDryRun(_ context.Context, wanted []int) ([]int, error) {
-	return p.mark(&bitSet{taken: new(big.Int)}, wanted)
+func (p *ports) allocateDryRun(_ context.Context, desired []int) ([]int, error) {
+	return p.mark(&bitSet{taken: new(big.Int)}, desired)
 }
 
 var errPortTaken = errors.New("provided port is already allocated")
@@ -185,16 +185,16 @@ func (p *ports) offset(port int) (int, bool) {
 }
 
 // allocate allocates all wanted ports or none; 0 means any port. It returns them in the same order.
-func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
-	if len(wanted) == 0 {
+func (p *ports) allocate(ctx context.Context, desired []int) ([]int, error) {
+	if len(desired) == 0 {
 		return nil, nil
 	}
 	var got []int
 	err := p.change(ctx, func(s *bitSet) (err error) {
-		got, err = p.mark(s, wanted)
+		got, err = p.mark(s, desired)
 		return err
 	})
-	p.metrics.observePorts(wanted, err)
+	p.metrics.observePorts(desired, err)
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +202,9 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 }
 
 // mark marks the wanted ports as taken and returns them.
-func (p *ports) mark(s *bitSet, wanted []int) ([]int, error) {
-	got := make([]int, len(wanted))
-	for i, port := range wanted {
+func (p *ports) mark(s *bitSet, desired []int) ([]int, error) {
+	got := make([]int, len(desired))
+	for i, port := range desired {
 		var offset int
 		if port == 0 {
 			free, ok := p.anyFree(s)
@@ -251,12 +251,12 @@ func (p *ports) anyFree(s *bitSet) (int, bool) {
 }
 
 // free frees ports. It ignores ports that are out of the range or not taken.
-func (p *ports) free(ctx context.Context, given []int) error {
-	if len(given) == 0 {
+func (p *ports) free(ctx context.Context, specified []int) error {
+	if len(specified) == 0 {
 		return nil
 	}
 	return p.change(ctx, func(s *bitSet) error {
-		for _, port := range given {
+		for _, port := range specified {
 			if position, ok := p.offset(port); ok {
 				s.set(position, false)
 			}

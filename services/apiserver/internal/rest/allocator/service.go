@@ -34,8 +34,8 @@ func hasNodePorts(s *corev1.Service) bool {
 // wantsNodePorts reports whether ports without a node port get one.
 func wantsNodePorts(s *corev1.Service) bool {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		wanted := s.Spec.AllocateLoadBalancerNodePorts
-		return wanted == nil || *wanted
+		desired := s.Spec.AllocateLoadBalancerNodePorts
+		return desired == nil || *desired
 	}
 	return s.Spec.Type == corev1.ServiceTypeNodePort
 }

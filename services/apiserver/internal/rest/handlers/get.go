@@ -179,8 +179,8 @@ var errStopWalk = errors.New("enough")
 // readable returns the entry. If the entry is unreadable for a reason that may have passed, it reads
 // the object from the store again.
 func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
-	var unreadable *storage.UnreadableError
-	if !errors.As(e.Unreadable(), &unreadable) {
+	var unreadable *storage.CorruptObjectError
+	if !errors.As(e.Corrupt(), &unreadable) {
 		return e, nil
 	}
 	if revision == 0 && a.CorruptObjects.Named {
@@ -190,13 +190,13 @@ func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entr
 		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
 		if err == nil {
 			e = c.Store.Entry(kv)
-			if e.Unreadable() == nil {
+			if e.Corrupt() == nil {
 				return e, nil
 			}
 		} else if errors.Is(err, storage.ErrNotFound) {
 			return nil, c.ref().Translate(err)
 		}
-		errors.As(errors.Join(err, e.Unreadable()), &unreadable)
+		errors.As(errors.Join(err, e.Corrupt()), &unreadable)
 	}
 	return nil, a.CorruptObjects.OfObject(unreadable)
 }
@@ -208,21 +208,21 @@ func (a *API) objectError(e *objects.Entry, err error) error {
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	return a.CorruptObjects.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
+	return a.CorruptObjects.OfObject(&storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 }
 
 // omitsUnreadable reports whether a list at any version and a watch leave out an object.
 func (a *API) omitsUnreadable(e *objects.Entry) bool {
-	var unreadable *storage.UnreadableError
-	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &unreadable) && unreadable.Undecodable
+	var unreadable *storage.CorruptObjectError
+	return a.CorruptObjects.Named || errors.As(e.Corrupt(), &unreadable) && unreadable.Undecodable
 }
 
 // checkReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
 func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	sel := selectionOf(c, o)
-	var corrupt []*storage.UnreadableError
-	snap.Unreadable(sel, from, func(e *objects.Entry) bool {
+	var corrupt []*storage.CorruptObjectError
+	snap.SelectCorrupt(sel, from, func(e *objects.Entry) bool {
 		if (o.Watch || o.revision == 0) && a.omitsUnreadable(e) {
 			return true
 		}
@@ -252,9 +252,9 @@ func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, f
 }
 
 // appendCorrupt appends the read error of an entry, if it has one.
-func appendCorrupt(corrupt []*storage.UnreadableError, e *objects.Entry) []*storage.UnreadableError {
-	var unreadable *storage.UnreadableError
-	if errors.As(e.Unreadable(), &unreadable) {
+func appendCorrupt(corrupt []*storage.CorruptObjectError, e *objects.Entry) []*storage.CorruptObjectError {
+	var unreadable *storage.CorruptObjectError
+	if errors.As(e.Corrupt(), &unreadable) {
 		corrupt = append(corrupt, unreadable)
 	}
 	return corrupt
@@ -267,12 +267,12 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	var corrupt []*storage.UnreadableError
+	var corrupt []*storage.CorruptObjectError
 	// The walk reads the objects again.
 	_ = l.Each(func(e *objects.Entry) error {
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
-			corrupt = append(corrupt, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
+			corrupt = append(corrupt, &storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.CorruptObjects.Enough(len(corrupt)) {
 				return errStopWalk
 			}

@@ -272,12 +272,12 @@ func fieldManager(r *http.Request, requested string) string {
 // selectionOf returns the selection of a list or watch.
 func selectionOf(c *Call, o *listOptions) objects.Selection {
 	s := objects.Selection{
-		Namespace: c.Info.Namespace,
-		Name:      c.Info.Name,
-		Labels:    o.label,
-		Fields:    o.field,
-		Readable:  true,
-		Before:    o.versionedFields != nil,
+		Namespace:      c.Info.Namespace,
+		Name:           c.Info.Name,
+		Labels:         o.label,
+		Fields:         o.field,
+		ExcludeCorrupt: true,
+		WithPrevious:   o.versionedFields != nil,
 	}
 	if !c.Namespaced {
 		s.Namespace = ""

@@ -49,9 +49,9 @@ const (
 func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
-	var corrupt []*storage.UnreadableError
+	var corrupt []*storage.CorruptObjectError
 	err := a.visitStored(c, o, revision, from, func(e *objects.Entry, left int64) error {
-		if e.Unreadable() != nil {
+		if e.Corrupt() != nil {
 			corrupt = appendCorrupt(corrupt, e)
 			if a.CorruptObjects.Enough(len(corrupt)) {
 				return errStopWalk
@@ -109,7 +109,7 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 		return err
 	}
 	sel := selectionOf(c, o)
-	sel.Readable = false
+	sel.ExcludeCorrupt = false
 	matches := sel.Matching()
 	chunk := int64(firstChunkObjects)
 	for {
@@ -122,20 +122,20 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 		if err != nil {
 			return c.ref().Translate(err)
 		}
-		read, wanted := 0, 0
+		read, desired := 0, 0
 		for i, kv := range res.Items {
 			read += len(kv.Value)
 			e := c.Store.Entry(kv)
 			if !matches(e) {
 				continue
 			}
-			wanted++
+			desired++
 			if err := visit(e, res.Count-int64(i)-1); err != nil {
-				c.Store.ListedFromStore(len(res.Items), wanted)
+				c.Store.ListedFromStore(len(res.Items), desired)
 				return err
 			}
 		}
-		c.Store.ListedFromStore(len(res.Items), wanted)
+		c.Store.ListedFromStore(len(res.Items), desired)
 		if !res.HasMore || len(res.Items) == 0 {
 			return nil
 		}

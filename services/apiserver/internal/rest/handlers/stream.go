@@ -112,7 +112,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 		if len(got) > 0 && !s.send(ctx, got) {
 			return false
 		}
-		if waited, ok := w.Waited(); ok {
+		if waited, ok := w.OldestChangeAge(); ok {
 			s.metrics.delivered(waited)
 		}
 	}
@@ -176,7 +176,7 @@ func (s *stream) end(ctx context.Context, err error) {
 	var expired *watchcache.ExpiredError
 	switch {
 	case errors.As(err, &expired):
-		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
+		s.fail(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
 	case ctx.Err() != nil, errors.Is(err, watchcache.ErrStopped), errors.Is(err, watchcache.ErrClosed):
 	default:
 		s.fail(err)
@@ -286,8 +286,8 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 		if e.Type != watchcache.Bookmark {
 			entries = append(entries, e.Entry)
 		}
-		if e.Before != nil {
-			entries = append(entries, e.Before)
+		if e.Previous != nil {
+			entries = append(entries, e.Previous)
 		}
 	}
 	matches, err := s.form.Matching(ctx, entries, s.fields)
@@ -298,13 +298,13 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 	for _, e := range events {
 		selected := e.Type == watchcache.Bookmark || matches[e.Entry]
 		if e.Type == watchcache.Modified {
-			before := matches[e.Before]
+			before := matches[e.Previous]
 			if selected && !before {
 				e.Type = watchcache.Added
 			}
 			if before && !selected {
 				e.Type = watchcache.Deleted
-				e.Entry = e.Before
+				e.Entry = e.Previous
 				selected = true
 			}
 		}

@@ -22,8 +22,8 @@ import (
 func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{
-		Source: watchcachetest.NewSource(store, "/registry/"),
-		Newest: store,
+		Source:          watchcachetest.NewSource(store, "/registry/"),
+		CurrentRevision: store,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
 			Attributes: func(string, []byte) (attributes.Attributes, error) { return attributes.Attributes{}, nil },
@@ -67,8 +67,8 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{
-		Source: watchcachetest.NewSource(store, "/registry/"),
-		Newest: store,
+		Source:          watchcachetest.NewSource(store, "/registry/"),
+		CurrentRevision: store,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
 			Attributes: func(string, []byte) (attributes.Attributes, error) { return attributes.Attributes{}, nil },

@@ -57,7 +57,7 @@ func (a *API) watch(c *Call) error {
 	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
 	s := a.newStream(c, f, o)
 	s.initial = opts.Initial == watchcache.InitialState
-	opts.Lost = s.cut
+	opts.OnLost = s.cut
 	if s.initial {
 		s.scan = a.ScanLimiter(ctx)
 		opts.Pause = s.scan.Pause
@@ -96,7 +96,7 @@ func (s *stream) serve(ctx *streaming.Lifetime, start func() (*watchcache.Watche
 	var expired *watchcache.ExpiredError
 	if errors.As(err, &expired) {
 		s.open()
-		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
+		s.fail(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
 		return nil
 	}
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache
 
 // watchOptions converts the parameters to the start of a watcher.
 func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
-	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), After: o.revision}
+	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), AfterRevision: o.revision}
 	initial := o.revision <= 0
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
@@ -152,7 +152,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {
-		opts.After = c.Store.Revision()
+		opts.AfterRevision = c.Store.Revision()
 	} else if err := a.checkHistory(c, o.revision); err != nil {
 		return opts, err
 	}
@@ -175,7 +175,7 @@ func (a *API) checkHistory(c *Call, revision int64) error {
 		return consistentReadError(ctx, err)
 	}
 	if newest < revision {
-		return &watchcache.ExpiredError{Revision: revision, Oldest: newest}
+		return &watchcache.ExpiredError{Revision: revision, OldestRevision: newest}
 	}
 	return nil
 }
@@ -210,14 +210,14 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		defer w.Close()
 		defer s.stopBookmarks()
 		s.begin(ctx)
-		gone := make(chan struct{})
+		removed := make(chan struct{})
 		go func() { // the client sends nothing; the read ends when it disconnects
-			defer close(gone)
+			defer close(removed)
 			_, _ = io.Copy(io.Discard, conn)
 			cancel()
 		}()
 		s.run(ctx, w)
 		_ = conn.Close()
-		<-gone
+		<-removed
 	}).ServeHTTP(s.call.W, s.call.R)
 }

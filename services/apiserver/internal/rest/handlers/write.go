@@ -36,11 +36,11 @@ const eventRecorded = "Recorded the audit event"
 
 // create serves POST of an object.
 func (a *API) create(c *Call) error {
-	if why := c.Create.DisabledReason; why != "" {
+	if reason := c.Create.DisabledReason; reason != "" {
 		if err := c.waitForCurrent(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}
-		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, reason, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
 	}
 	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
@@ -208,13 +208,13 @@ func (a *API) decode(c *Call, body []byte, media, validation string) (registry.O
 
 // decodeAs decodes an object of a type. Unknown and duplicate fields are rejected, reported as
 // warnings, or ignored (specification: "Field validation").
-func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
+func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
 	if len(body) < request.LargeBody { // larger bodies have been limited on arrival
-		weight := request.PerValue * a.Codec.Checks.Values(media, body, want)
+		weight := request.PerValue * a.Codec.Checks.Values(media, body, expected)
 		if weight > 0 { // it may contain JSON
 			weight = max(weight, request.PerValue*request.Values(body))
 		}
-		if want == c.GVK() {
+		if expected == c.GVK() {
 			weight = cmp.Or(c.DocumentCost(body, media == api.MediaCBOR), weight)
 		}
 		if err := request.Estimate(c.Context(), weight); err != nil {
@@ -224,42 +224,42 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	strict := fieldvalidation.Detects(validation)
 	var d codec.Decoded
 	var err error
-	if want != c.GVK() || c.Coder == nil {
-		d, err = a.Codec.Decode(media, body, want, nil, strict)
+	if expected != c.GVK() || c.Coder == nil {
+		d, err = a.Codec.Decode(media, body, expected, nil, strict)
 	} else {
 		d, err = c.Coder.DecodeBody(media, body, strict)
 	}
 	if invalid := new(doccheck.ValueError); errors.As(err, &invalid) {
-		return nil, status.InvalidValue(want.GroupKind(), "", invalid.Path, invalid.Reason)
+		return nil, status.InvalidValue(expected.GroupKind(), "", invalid.Path, invalid.Reason)
 	}
 	if err != nil {
-		return nil, undecodableError(err, d.GVK, want.Kind, body)
+		return nil, undecodableError(err, d.GVK, expected.Kind, body)
 	}
-	if !d.AnyType && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
+	if !d.AnyType && (d.GVK.Kind != expected.Kind || d.GVK.Group != expected.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
-			d.GVK.Kind, d.GVK.Version, want.Kind, codec.UnknownConversion(d.GVK, want)))
+			d.GVK.Kind, d.GVK.Version, expected.Kind, codec.UnknownConversion(d.GVK, expected)))
 	}
 	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
 			d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
 	})
-	if err == nil && d.GVK.GroupVersion() != want.GroupVersion() {
+	if err == nil && d.GVK.GroupVersion() != expected.GroupVersion() {
 		err = apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
-			d.GVK.GroupVersion(), want.GroupVersion()))
+			d.GVK.GroupVersion(), expected.GroupVersion()))
 	}
 	if err == nil {
-		a.recordObject(c, want, d.Object)
+		a.recordObject(c, expected, d.Object)
 	}
 	return d.Object, err
 }
 
 // undecodableError returns the 400 error for a body that cannot be decoded as the kind.
-func undecodableError(err error, seen schema.GroupVersionKind, want string, body []byte) error {
+func undecodableError(err error, seen schema.GroupVersionKind, expected string, body []byte) error {
 	if seen.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, want, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, expected, err))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
-		want, err, summary(body)))
+		expected, err, summary(body)))
 }
 
 // summary returns the beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.

@@ -102,14 +102,14 @@ func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) e
 }
 
 // Patch sends a JSON merge patch. It returns a conflict if a precondition does not hold.
-func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Precondition) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: patch, Patch: types.MergePatchType, Preconditions: while}, nil)
+func (c *Client) Patch(ctx context.Context, ref Ref, patch any, preconditions ...storage.Precondition) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: patch, Patch: types.MergePatchType, Preconditions: preconditions}, nil)
 }
 
 // Apply applies the desired state of the client's field manager, and takes over fields of other
 // managers.
-func (c *Client) Apply(ctx context.Context, ref Ref, wanted any) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: wanted, Patch: types.ApplyPatchType, Force: true}, nil)
+func (c *Client) Apply(ctx context.Context, ref Ref, desired any) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: desired, Patch: types.ApplyPatchType, Force: true}, nil)
 }
 
 // Ensure creates an object if it does not exist.

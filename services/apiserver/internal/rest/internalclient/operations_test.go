@@ -129,9 +129,9 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	s.value = w.value
 	coder := w.codec.ForKind(w.kind)
 	cache, err := watchcache.New(watchcache.Config{
-		Source:       s,
-		Newest:       s,
-		ConfirmEvery: time.Hour,
+		Source:          s,
+		CurrentRevision: s,
+		ConfirmEvery:    time.Hour,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {

@@ -37,9 +37,9 @@ func FromEntry(e *objects.Entry) Encodable {
 
 // open returns the object with its value. The value is valid until the returned Borrowed is
 // released.
-func (s Encodable) open() (codec.Item, objects.Borrowed) {
+func (s Encodable) open() (codec.Item, objects.PooledValue) {
 	if s.Stored != nil || s.Entry == nil {
-		return s.Item, objects.Borrowed{}
+		return s.Item, objects.PooledValue{}
 	}
 	l := s.Entry.Borrow()
 	s.Stored = l.Value
@@ -307,7 +307,7 @@ func (f *Form) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) (
 
 // mayKeep reports whether the encoding of an object may be kept for later requests, because memory is
 // available.
-func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.Spare() }
+func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.HasSpareMemory() }
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.

@@ -63,9 +63,9 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 	websocket.Server{
 		Handshake: chooseProtocol,
 		Handler: func(conn *websocket.Conn) {
-			gone := make(chan struct{})
+			removed := make(chan struct{})
 			go func() { // the client's data is discarded; the read ends when it disconnects
-				defer close(gone)
+				defer close(removed)
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
 				_ = from.Close()
@@ -75,7 +75,7 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 				_, _ = io.Copy(m, from) // the response has begun: an error can only end it
 			}
 			_ = conn.Close()
-			<-gone
+			<-removed
 		},
 	}.ServeHTTP(w, r)
 }

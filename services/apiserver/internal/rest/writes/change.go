@@ -120,8 +120,8 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Obje
 }
 
 // errOtherUID returns the error of a write that names the uid of another object.
-func errOtherUID(wanted, is types.UID) error {
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
+func errOtherUID(desired, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", desired, is) //nolint:staticcheck // the wording is the API's
 }
 
 // checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.

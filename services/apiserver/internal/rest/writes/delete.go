@@ -155,9 +155,9 @@ func (r *Request) Preconditions(obj registry.Object) error {
 // preconditionsOfSteps is Preconditions with the messages that Kubernetes has for kinds with
 // Delete.MarkDeletion or Delete.TwoPhase.
 func (r *Request) preconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
-	failed := func(what string, want, is any) error {
+	failed := func(subject string, expected, is any) error {
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
-			what, want, what, is)) //nolint:staticcheck // the wording is the API's
+			subject, expected, subject, is)) //nolint:staticcheck // the wording is the API's
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return failed("UID", *p.UID, obj.GetUID())
@@ -292,7 +292,7 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 	}
 	for range maxAttempts {
 		_, err := w.read(ctx, r, true)
-		var unreadable *storage.UnreadableError
+		var unreadable *storage.CorruptObjectError
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			return notUnreadable(r)
 		}

@@ -228,7 +228,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		}
 		resource(k, coder)
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.store, Resources: resources, ConfirmEvery: time.Hour})
+	cache, err := watchcache.New(watchcache.Config{Source: w.source, CurrentRevision: w.store, Resources: resources, ConfirmEvery: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,16 +12,16 @@ import (
 // or removed as the propagation policy requires. It keeps the order if none is added or removed.
 func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
 	had := obj.GetFinalizers()
-	wanted := r.collectorFinalizer(obj, o)
+	desired := r.collectorFinalizer(obj, o)
 	if r.Resource.Delete.TwoPhase && obj.GetDeletionTimestamp() == nil {
-		wanted = firstStepFinalizers(had, o)
+		desired = firstStepFinalizers(had, o)
 	}
-	unwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(wanted, f) }
+	unwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(desired, f) }
 	missing := func(f string) bool { return !slices.Contains(had, f) }
-	if !slices.ContainsFunc(had, unwanted) && !slices.ContainsFunc(wanted, missing) {
+	if !slices.ContainsFunc(had, unwanted) && !slices.ContainsFunc(desired, missing) {
 		return had
 	}
-	return append(slices.DeleteFunc(slices.Clone(had), isCollectorFinalizer), wanted...)
+	return append(slices.DeleteFunc(slices.Clone(had), isCollectorFinalizer), desired...)
 }
 
 // isCollectorFinalizer reports whether the garbage collector removes a finalizer after it has orphaned
@@ -58,7 +58,7 @@ func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOption
 // firstStepFinalizers is collectorFinalizer for the first step of a deletion in two steps. As in
 // Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object may
 // have both finalizers.
-func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (wanted []string) {
+func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []string) {
 	orphan, foreground, set := propagation(o)
 	if !set {
 		orphan = slices.Contains(had, metav1.FinalizerOrphanDependents)
@@ -68,12 +68,12 @@ func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (wanted []string
 		foreground = !orphan
 	}
 	if orphan {
-		wanted = append(wanted, metav1.FinalizerOrphanDependents)
+		desired = append(desired, metav1.FinalizerOrphanDependents)
 	}
 	if foreground {
-		wanted = append(wanted, metav1.FinalizerDeleteDependents)
+		desired = append(desired, metav1.FinalizerDeleteDependents)
 	}
-	return wanted
+	return desired
 }
 
 // propagation returns the propagation policy of the options. set reports whether they have one.

@@ -116,7 +116,7 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 func (w *Writer) writeScale(
 	ctx context.Context,
 	r *Request,
-	want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
+	expected func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
@@ -127,7 +127,7 @@ func (w *Writer) writeScale(
 		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
 			return outcome{}, err
 		}
-		sc, err := want(now)
+		sc, err := expected(now)
 		if err == nil {
 			err = r.checkIdentity(sc)
 		}

@@ -56,7 +56,7 @@ const maxAttempts = 100
 // from the store if confirmed is set or the cache has no readable entry.
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
 	e, ok := r.Resource.Store.Get(r.key())
-	if ok && e.Unreadable() == nil {
+	if ok && e.Corrupt() == nil {
 		// A request that waits for other large work does not hold a copy of the value meanwhile.
 		if err := request.Estimate(ctx, e.Size()); err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Resource.Store.Entry(kv).Unreadable(); err != nil {
+	if err := r.Resource.Store.Entry(kv).Corrupt(); err != nil {
 		return nil, err
 	}
 	l := &live{kv: kv, confirmed: true}
@@ -79,7 +79,7 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 
 // decode decodes the value. It waits until work on the object may start.
 func (l *live) decode(ctx context.Context, r *Request) (err error) {
-	if err := l.kv.Unreadable(); err != nil {
+	if err := l.kv.Corrupt(); err != nil {
 		return err
 	}
 	if err := l.estimate(ctx, r); err != nil {
@@ -88,7 +88,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	defer audit.FromContext(ctx).Track(audit.Decoding).Stop()
 	l.obj, l.text, err = r.Resource.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
-		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+		return &storage.CorruptObjectError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
@@ -344,7 +344,7 @@ func (w *Writer) reportStored(ctx context.Context, r *Request, l *live, out outc
 
 // translate converts an error of the store to an API error. op is the operation of the write.
 func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
-	var unreadable *storage.UnreadableError
+	var unreadable *storage.CorruptObjectError
 	uid := r.expectedUID()
 	switch {
 	case uid != "" && errors.Is(err, storage.ErrNotFound):
@@ -366,8 +366,8 @@ func (o *outcome) drop(ctx context.Context) {
 
 // options returns the TTL of the written value and the preconditions of the write: those of the
 // request and those of while.
-func (w *Writer) options(r *Request, while []storage.Precondition) storage.WriteOptions {
-	o := storage.WriteOptions{Preconditions: slices.Concat(r.ExtraPreconditions, while)}
+func (w *Writer) options(r *Request, preconditions []storage.Precondition) storage.WriteOptions {
+	o := storage.WriteOptions{Preconditions: slices.Concat(r.ExtraPreconditions, preconditions)}
 	if r.Resource.Stored.HasTTL {
 		o.TTL = w.EventTTL
 	}
@@ -386,13 +386,13 @@ func (r *Request) expectedUID() types.UID {
 // uidConflict returns the error of an update whose uid differs from that of the stored object. have
 // is empty if there is no object. The text has the form of Kubernetes' storage errors, in which dry
 // runs leave out the root of the key.
-func (r *Request) uidConflict(want, have types.UID) error {
+func (r *Request) uidConflict(expected, have types.UID) error {
 	key := r.key()
 	if at := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && at > 0 {
 		key = key[at:]
 	}
 	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf(
-		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", key, want, have))
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", key, expected, have))
 }
 
 // checkVersion rejects a resourceVersion that is not an unsigned integer.

@@ -56,7 +56,7 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 			rev := w.put(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
 			kv := w.store.values[key]
-			kv.Seal = &storage.Seal{Err: &storage.UnreadableError{Key: key, Revision: rev, Err: c.err}}
+			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: c.err}}
 			w.store.values[key] = kv
 			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
 			if !c.is(err) {

@@ -27,17 +27,17 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if err := r.checkName(r.Object); err != nil {
 		return Result{}, err
 	}
-	wanted := func() registry.Object {
+	desired := func() registry.Object {
 		obj := r.Object.DeepCopyObject().(registry.Object)
 		obj.SetNamespace(r.namespace())
 		return obj
 	}
 	compute := func(l *live) (outcome, error) {
-		return w.change(ctx, r, l, wanted(), false)
+		return w.change(ctx, r, l, desired(), false)
 	}
 	var create func() (Result, error)
 	if r.Resource.Update.AllowCreateOnUpdate && r.Sub == nil {
-		create = func() (Result, error) { return w.createUpdated(ctx, r, wanted()) }
+		create = func() (Result, error) { return w.createUpdated(ctx, r, desired()) }
 	}
 	return w.modifyOrCreate(ctx, r, compute, create)
 }

@@ -105,11 +105,11 @@ func (r *Request) checkType(obj registry.Object) error {
 		return nil
 	}
 	var errs field.ErrorList
-	if want := r.Resource.Kind.Kind; u.GetKind() != want {
-		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+want))
+	if expected := r.Resource.Kind.Kind; u.GetKind() != expected {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+expected))
 	}
-	if want := r.Resource.GroupVersion().String(); u.GetAPIVersion() != want {
-		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+want))
+	if expected := r.Resource.GroupVersion().String(); u.GetAPIVersion() != expected {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+expected))
 	}
 	if len(errs) == 0 {
 		return nil

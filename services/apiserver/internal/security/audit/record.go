@@ -170,9 +170,9 @@ func (r *Record) SetRequestText(encode func() ([]byte, error)) {
 	if err != nil {
 		return
 	}
-	r.storeObject(text, func(state *recordState, kept []byte) {
+	r.storeObject(text, func(state *recordState, retained []byte) {
 		if state.event.RequestObject == nil {
-			state.event.RequestObject = kept
+			state.event.RequestObject = retained
 		}
 	})
 }
@@ -216,7 +216,7 @@ func (r *Record) SetResponseObject(text []byte) {
 	if !r.Enabled(RequestResponse) {
 		return
 	}
-	r.storeObject(text, func(state *recordState, kept []byte) { state.event.ResponseObject = kept })
+	r.storeObject(text, func(state *recordState, retained []byte) { state.event.ResponseObject = retained })
 }
 
 // storeObject compacts the text of an object and passes it to set. If the object exceeds the limits,

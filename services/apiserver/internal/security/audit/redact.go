@@ -103,18 +103,18 @@ func nested(outer, name string) bool {
 // metadata omits managedFields with one comma: the preceding one, or for a first field the
 // following one.
 func (s *stripper) metadata(ref tape.Ref) {
-	kept := 0 // the end of the last member that is kept; 0 if none is
+	retained := 0 // the end of the last member that is kept; 0 if none is
 	for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {
 		from, _ := s.Span(k)
 		_, to := s.Span(k + 1)
 		if s.String(k) != "managedFields" {
-			kept = to
+			retained = to
 			continue
 		}
 		next := s.Next(k + 1)
 		switch {
-		case kept > 0:
-			from, kept = kept, to
+		case retained > 0:
+			from, retained = retained, to
 		case next < end:
 			to, _ = s.Span(next)
 		}

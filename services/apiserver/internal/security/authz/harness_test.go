@@ -186,7 +186,7 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 			return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}

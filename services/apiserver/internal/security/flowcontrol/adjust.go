@@ -75,17 +75,17 @@ func (c *Controller) Adjust() {
 		l.mu.Lock()
 		l.stats.update(&l.demand, now)
 		available += l.nominal
-		kept := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
+		retained := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
 		removable := l.quiescing && l.idle()
 		switch {
 		case removable:
 		case l.spec.kind == kindExempt:
-			l.limit = kept
-			available -= kept
-			l.metrics.recordAdjustment(l, float64(kept))
+			l.limit = retained
+			available -= retained
+			l.metrics.recordAdjustment(l, float64(retained))
 		default:
 			limited = append(limited, l)
-			claims = append(claims, claim{float64(kept), float64(l.upper), max(float64(kept), l.stats.smoothed, minTarget)})
+			claims = append(claims, claim{float64(retained), float64(l.upper), max(float64(retained), l.stats.smoothed, minTarget)})
 		}
 		l.mu.Unlock()
 		if removable {
@@ -111,17 +111,17 @@ func (c *Controller) Adjust() {
 // each level gets. If the seats do not suffice for what the levels keep, each gets at least its lower
 // limit, and the fraction is 0.
 func divideSeats(available float64, levels []*level, claims []claim) (limits []float64, fraction float64) {
-	lowest, kept := 0.0, 0.0
+	lowest, retained := 0.0, 0.0
 	for i, l := range levels {
 		lowest += float64(l.lower)
-		kept += claims[i].lower
+		retained += claims[i].lower
 	}
-	if available > kept {
+	if available > retained {
 		return shareSeats(available, claims)
 	}
 	share := 0.0
 	if available > lowest {
-		share = (available - lowest) / (kept - lowest)
+		share = (available - lowest) / (retained - lowest)
 	}
 	limits = make([]float64, len(levels))
 	for i, l := range levels {

@@ -99,10 +99,10 @@ func (c *Controller) setConfig(config *Config, loaded bool) {
 
 // configureLevels applies level specs. A removed level stays until its requests have ended. Until
 // then, its shares still count when the seats of the server are divided. The caller holds mu.
-func (c *Controller) configureLevels(wanted map[string]*levelSpec) map[string]*level {
+func (c *Controller) configureLevels(desired map[string]*levelSpec) map[string]*level {
 	now := c.Now()
-	specs := maps.Clone(wanted)
-	for name := range wanted {
+	specs := maps.Clone(desired)
+	for name := range desired {
 		if c.levels[name] == nil {
 			c.levels[name] = &level{name: name, metrics: c.Metrics.level(name, c.Now)}
 		}
@@ -122,8 +122,8 @@ func (c *Controller) configureLevels(wanted map[string]*levelSpec) map[string]*l
 		}
 	}
 	limits := seatLimits(specs, c.Seats)
-	out := make(map[string]*level, len(wanted))
-	for name, spec := range wanted {
+	out := make(map[string]*level, len(desired))
+	for name, spec := range desired {
 		out[name] = c.levels[name]
 		out[name].configure(spec, limits[name], now)
 	}

@@ -56,8 +56,8 @@ func (l *level) chooseQueue(hash uint64) int {
 // caller holds mu.
 func (l *level) advance(now time.Time) {
 	if l.activeQueues > 0 {
-		wanted := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
-		l.virtual += now.Sub(l.virtualAt).Seconds() * wanted / float64(l.activeQueues)
+		desired := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
+		l.virtual += now.Sub(l.virtualAt).Seconds() * desired / float64(l.activeQueues)
 	}
 	l.virtualAt = now
 }

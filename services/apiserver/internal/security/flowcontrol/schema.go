@@ -298,23 +298,23 @@ func (x index) find(user *request.User, info *requestinfo.Info, levels map[strin
 	if namespace, ok := serviceAccountNamespace(user.Name); ok {
 		f.search(x, subject{namespaceSubject, namespace})
 	}
-	return f.found
+	return f.matched
 }
 
 // finder searches subject by subject. The schema found so far limits the next search.
 type finder struct {
-	op     *requestinfo.Info
-	levels map[string]*levelSpec
-	found  *compiledSchema
+	op      *requestinfo.Info
+	levels  map[string]*levelSpec
+	matched *compiledSchema
 }
 
 func (f *finder) search(x index, s subject) {
 	x.tree.Ascend(indexEntry{hash: x.hash(s), subject: s}, func(entry indexEntry) bool {
-		if entry.subject != s || f.found != nil && entry.compare(f.found) >= 0 {
+		if entry.subject != s || f.matched != nil && entry.compare(f.matched) >= 0 {
 			return false
 		}
 		if entry.matchesAny(entry.ruleIndexes, f.op) && f.levels[entry.level] != nil {
-			f.found = entry.compiledSchema
+			f.matched = entry.compiledSchema
 			return false
 		}
 		return true

@@ -53,13 +53,13 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
-		work := workOf(ctx)
+		work := workFrom(ctx)
 		cost := urlCost(op, r)
 		// These verbs read stored objects, which may be large.
 		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
 		received := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{budget: levels.of(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
+			reserved := &reservedBody{budget: levels.of(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientFrom(ctx)}
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with

@@ -20,7 +20,7 @@ type client struct {
 	principal string
 }
 
-func clientOf(ctx context.Context) client {
+func clientFrom(ctx context.Context) client {
 	return client{request.UserFrom(ctx), request.Principal(ctx)}
 }
 

@@ -94,6 +94,6 @@ func AdmitHeaders(ctx context.Context, size int) (release func(), ok bool) {
 	if size < LargeURL {
 		return func() {}, true
 	}
-	w := workOf(ctx)
+	w := workFrom(ctx)
 	return w.release, w.Estimate(ctx, largeBody)
 }

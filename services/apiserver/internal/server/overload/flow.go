@@ -56,7 +56,7 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 			TooManyRequests(w, rejection.RetryAfter)
 			return
 		}
-		seats := &seatHolder{flow: f.options.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
+		seats := &seatHolder{flow: f.options.Flow, stalled: stalled, ctx: ctx, user: clientFrom(ctx), request: admitted}
 		defer exchange.AtEnd(w, func(any) { seats.end() })
 		if streamReset(r) {
 			w.WriteHeader(status.ClosedRequest)
@@ -68,7 +68,7 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		if long || op.Delegate != nil {
 			started = seats.end
 		}
-		workOf(ctx).begin(seats, started)
+		workFrom(ctx).begin(seats, started)
 		if !long {
 			g := f.telemetry.Metrics.InFlight(op)
 			g.Inc()

@@ -36,7 +36,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		if op.IsWrite() {
 			pool = writes
 		}
-		claim, held, ok := clientOf(r.Context()).tryAcquire(pool, 1)
+		claim, held, ok := clientFrom(r.Context()).tryAcquire(pool, 1)
 		if !ok {
 			TooManyRequests(w, 1)
 			return
@@ -49,7 +49,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		if !long {
 			release = nil
 		}
-		workOf(r.Context()).begin(nil, release)
+		workFrom(r.Context()).begin(nil, release)
 		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, begin)
 		if !long {
 			g := f.telemetry.Metrics.InFlight(op)

@@ -48,13 +48,13 @@ func (h *seatHolder) pause() bool {
 // release releases the seats for one wait. begun reports whether the response has begun: the limit
 // for such requests is higher. Each call that returns true is followed by one of resume, unless
 // the request ends.
-func (h *seatHolder) release(begun bool) bool {
+func (h *seatHolder) release(started bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
 		return true
 	}
-	if h.waits == 0 && !h.released && !h.releaseSeats(begun) {
+	if h.waits == 0 && !h.released && !h.releaseSeats(started) {
 		return false
 	}
 	h.waits++
@@ -63,9 +63,9 @@ func (h *seatHolder) release(begun bool) bool {
 
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
 // of the limit is for requests whose response has begun. The caller holds mu.
-func (h *seatHolder) releaseSeats(begun bool) bool {
+func (h *seatHolder) releaseSeats(started bool) bool {
 	c := h.user.claim(h.stalled, 1)
-	if !begun {
+	if !started {
 		c.MinFree += h.stalled.Size() / 2
 	}
 	h.countsAsStalled = h.stalled.TryAcquire(c)

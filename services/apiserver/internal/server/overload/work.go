@@ -66,8 +66,8 @@ type work struct {
 	ended     bool // the response has ended; work that continues holds nothing
 }
 
-// workOf returns the work of a request. Without one it returns work that has no limit.
-func workOf(ctx context.Context) *work {
+// workFrom returns the work of a request. Without one it returns work that has no limit.
+func workFrom(ctx context.Context) *work {
 	if w, ok := request.WorkFrom(ctx).(*work); ok {
 		return w
 	}
@@ -100,7 +100,7 @@ func (w *work) Estimate(ctx context.Context, size int) bool {
 
 // reserve waits for bytes, unless the request holds some. The caller holds estimating.
 func (w *work) reserve(ctx context.Context, size int) bool {
-	c := clientOf(ctx).claim(w.limits.bytes, size)
+	c := clientFrom(ctx).claim(w.limits.bytes, size)
 	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2)) // what one principal may hold
 	w.mu.Lock()
 	done := w.hasBytes || w.ended
@@ -222,7 +222,7 @@ func (w *work) park(ctx context.Context) {
 	if !w.hasBytes || w.parked || w.suspended == 0 {
 		return
 	}
-	c := clientOf(ctx).claim(w.limits.suspended, w.bytes.Cost)
+	c := clientFrom(ctx).claim(w.limits.suspended, w.bytes.Cost)
 	if !w.limits.suspended.TryAcquire(c) {
 		return
 	}
@@ -243,14 +243,14 @@ func (w *work) Started() {
 }
 
 // ReleaseSeats implements request.Work.
-func (w *work) ReleaseSeats(begun bool) (resume func() error, ok bool) {
+func (w *work) ReleaseSeats(started bool) (resume func() error, ok bool) {
 	w.mu.Lock()
 	seats := w.seats
 	w.mu.Unlock()
 	if seats == nil {
 		return func() error { return nil }, true
 	}
-	return seats.resume, seats.release(begun)
+	return seats.resume, seats.release(started)
 }
 
 // end releases the permit and the bytes for good.
@@ -315,12 +315,12 @@ type SlowPermits struct{ Permits }
 // Acquire implements responsewriters.SlowLimiter. A request that waits works without
 // seats from then on, as a large request does. It is rejected if too many requests have
 // released their seats, unless its response has begun.
-func (p SlowPermits) Acquire(r *http.Request, begun bool) error {
+func (p SlowPermits) Acquire(r *http.Request, started bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
 		return nil
 	}
-	if _, ok := request.WorkFrom(ctx).ReleaseSeats(begun); !ok && !begun {
+	if _, ok := request.WorkFrom(ctx).ReleaseSeats(started); !ok && !started {
 		return status.ManyWait()
 	}
 	return p.Permits.Acquire(ctx)

@@ -133,7 +133,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(2)
 				ctx := carry(t.Context(), &requestinfo.Info{}, workLimits{permits: permits})
-				w := workOf(ctx)
+				w := workFrom(ctx)
 				for range 2 {
 					if !w.Estimate(ctx, largeBody) {
 						t.Fatal("a free permit was refused")
@@ -173,7 +173,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 		limits := workLimits{bytes: newShared(4 * largeBody), permits: newPermits(1)}
 		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
 		started := false
-		workOf(ctx).begin(nil, func() { started = true })
+		workFrom(ctx).begin(nil, func() { started = true })
 		if request.Estimate(ctx, largeBody) != nil {
 			t.Fatal("the work was not admitted")
 		}
@@ -187,7 +187,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 			t.Errorf("got %d bytes in use, started = %t, want 0 and true", n, started)
 		}
 		resume()
-		workOf(ctx).end()
+		workFrom(ctx).end()
 	})
 }
 
@@ -204,7 +204,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 				t.Fatal("the work was not admitted")
 			}
 			resume := request.Suspend(ctx)
-			ends = append(ends, func() { resume(); workOf(ctx).end() })
+			ends = append(ends, func() { resume(); workFrom(ctx).end() })
 			time.Sleep(suspendedBytesTime)
 			synctest.Wait()
 		}
@@ -303,7 +303,7 @@ func TestParallelEstimatesCountOnce(t *testing.T) {
 		if n := limits.bytes.InUse(); n != largeBody {
 			t.Errorf("%d bytes are in use, want %d", n, largeBody)
 		}
-		workOf(ctx).end()
+		workFrom(ctx).end()
 	}
 	if n := limits.bytes.InUse(); n != 0 {
 		t.Errorf("%d bytes are in use after the end, want 0", n)

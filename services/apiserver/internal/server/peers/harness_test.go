@@ -113,9 +113,9 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	w.trusted = w.pool()
 	w.source = &versionSource{all, make(chan storage.KeyValue)}
 	cache, err := watchcache.New(watchcache.Config{
-		Source: w.source,
-		Newest: w.source,
-		Logger: slog.New(slog.DiscardHandler),
+		Source:          w.source,
+		CurrentRevision: w.source,
+		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name: "storageversions", Prefix: prefix,
 			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {

@@ -25,7 +25,7 @@
 //
 // # Unreadable values
 //
-// An unreadable value is reported as *storage.UnreadableError, alone or beside its key. It does not
+// An unreadable value is reported as *storage.CorruptObjectError, alone or beside its key. It does not
 // affect other values: the watch cache keeps its key.
 //
 // # States of Live, which holds the current Set

@@ -208,7 +208,7 @@ func TestPluginGone(t *testing.T) {
 			}
 			for _, ctx := range []context.Context{t.Context(), kms.FailFast(t.Context())} {
 				_, _, err := store.Get(ctx, "/registry/secrets/default/unseen", 0)
-				var why *storage.UnreadableError
+				var why *storage.CorruptObjectError
 				if !errors.As(err, &why) || !why.Passing {
 					t.Errorf("value of an unknown key: got %v, want a temporary error", err)
 				}
@@ -290,7 +290,7 @@ func TestLostKey(t *testing.T) {
 	} { // a permanent and a temporary error
 		p.RejectCalls(c.refuse)
 		_, _, err := get(t, store, secretKey)
-		var why *storage.UnreadableError
+		var why *storage.CorruptObjectError
 		if !errors.As(err, &why) || why.Passing != c.refuse ||
 			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
 			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, c.refuse, c.code)

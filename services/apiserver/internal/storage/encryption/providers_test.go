@@ -356,7 +356,7 @@ func TestProviders(t *testing.T) {
 					if p.safe && err == nil {
 						t.Fatalf("damaged value was decrypted to %.40q", got)
 					}
-					var why *storage.UnreadableError
+					var why *storage.CorruptObjectError
 					if err != nil && (!errors.As(err, &why) || why.Key != secretKey || why.Revision != 1) {
 						t.Fatalf("got %v, want UnreadableError", err)
 					}

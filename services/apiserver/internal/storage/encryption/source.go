@@ -122,10 +122,10 @@ func (s *Source) note(seal *storage.Seal) {
 		return
 	}
 	s.damaged.Add(1)
-	var asked *kms.KeyError
+	var requested *kms.KeyError
 	name := ""
-	if errors.As(seal.Err.Err, &asked) {
-		name = asked.Key
+	if errors.As(seal.Err.Err, &requested) {
+		name = requested.Key
 	} else if !seal.Err.Passing {
 		return
 	}

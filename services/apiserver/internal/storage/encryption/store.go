@@ -33,7 +33,7 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.Ke
 		return kv, at, err
 	}
 	s.values.openKey(ctx, &kv)
-	return kv, at, kv.Unreadable()
+	return kv, at, kv.Corrupt()
 }
 
 // List implements storage.Interface.
@@ -77,8 +77,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
-	revision, err := s.inner.Delete(ctx, key, expected, while...)
+func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
+	revision, err := s.inner.Delete(ctx, key, expected, preconditions...)
 	return revision, s.openConflict(ctx, err)
 }
 
@@ -203,7 +203,7 @@ func (v *values) open(ctx context.Context, key string, revision int64, stored []
 	value, converted, err := v.converter.Convert(gr, value)
 	switch {
 	case err != nil:
-		return nil, &storage.Seal{Stored: stored, Err: &storage.UnreadableError{Key: key, Revision: revision, Undecodable: true, Err: err}}
+		return nil, &storage.Seal{Stored: stored, Err: &storage.CorruptObjectError{Key: key, Revision: revision, Undecodable: true, Err: err}}
 	case converted:
 		return value, &storage.Seal{Stored: stored, Stale: true}
 	}
@@ -232,7 +232,7 @@ func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key strin
 }
 
 func unreadable(key string, revision int64, stored []byte, err error) *storage.Seal {
-	return &storage.Seal{Stored: stored, Err: &storage.UnreadableError{
+	return &storage.Seal{Stored: stored, Err: &storage.CorruptObjectError{
 		Key:      key,
 		Revision: revision,
 		Err:      err,

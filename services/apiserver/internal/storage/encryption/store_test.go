@@ -57,9 +57,9 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	w := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
-		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
-		Newest: raw,
-		Older:  w.store,
+		Source:          encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
+		CurrentRevision: raw,
+		Older:           w.store,
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",
@@ -99,7 +99,7 @@ func (w *fixture) shows(t *testing.T, key string) (string, error) {
 	if !ok {
 		return "", storage.ErrNotFound
 	}
-	return string(e.Stored()), e.Unreadable()
+	return string(e.Stored()), e.Corrupt()
 }
 
 // TestCacheOfEncryptedValues checks that the cache has decrypted values, resumes by the stored
@@ -115,7 +115,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 		t.Fatalf("got stored value %.40q, %v, want it encrypted", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
-	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{Readable: true}, After: w.cache.Revision()})
+	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{ExcludeCorrupt: true}, AfterRevision: w.cache.Revision()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +161,8 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 	}
 	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	watch, err := w.secrets.Watch(watchcache.WatchOptions{
-		Selection: objects.Selection{Readable: true, Namespace: "default"},
-		After:     w.cache.Revision(),
+		Selection:     objects.Selection{ExcludeCorrupt: true, Namespace: "default"},
+		AfterRevision: w.cache.Revision(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	}
 	var watchers []*watchcache.Watcher
 	for _, name := range []string{"", "s"} {
-		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{Readable: true, Name: name}, After: revision})
+		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{ExcludeCorrupt: true, Name: name}, AfterRevision: revision})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func TestCompactorsShareRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var gone *storage.CompactedError
-	if _, _, err := store.Get(ctx, "/registry/pods/a", first-1); !errors.As(err, &gone) || gone.Oldest == 0 {
+	if _, _, err := store.Get(ctx, "/registry/pods/a", first-1); !errors.As(err, &gone) || gone.OldestRevision == 0 {
 		t.Fatalf("read of compacted history: got %v, want CompactedError", err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", 0); err != nil {

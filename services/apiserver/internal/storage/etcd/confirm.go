@@ -106,13 +106,13 @@ const (
 	trustRetry = 30 * time.Second
 )
 
-// trust is whether a member's progress notifications are reliable. Before 3.4.31 and 3.5.13 etcd
+// progressTrust is whether a member's progress notifications are reliable. Before 3.4.31 and 3.5.13 etcd
 // reported progress beyond events that it had not sent yet, so a reader that relies on it loses
 // them.
-type trust int
+type progressTrust int
 
 const (
-	unknown trust = iota
+	unknown progressTrust = iota
 	trusted
 	distrusted
 )
@@ -146,7 +146,7 @@ type member struct {
 // rateMember reads the version of every endpoint. A watch is rated by the member that serves it. If
 // that member is not among the responses, because of a proxy, it is rated by all endpoints
 // together, if all responded. reason explains the result.
-func (s *Store) rateMember(ctx context.Context, serving uint64) (rating trust, reason string) {
+func (s *Store) rateMember(ctx context.Context, serving uint64) (rating progressTrust, reason string) {
 	if s.newest != nil { // in this process, so it has the version of the build
 		return trusted, ""
 	}

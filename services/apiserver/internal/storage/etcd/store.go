@@ -173,11 +173,11 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			if res.Revision == 0 {
 				res.Revision = resp.Header.Revision
 			}
-			want := resp.Count
+			expected := resp.Count
 			if opts.Limit > 0 {
-				want = min(want, opts.Limit)
+				expected = min(expected, opts.Limit)
 			}
-			res.Items = make([]storage.KeyValue, 0, want)
+			res.Items = make([]storage.KeyValue, 0, expected)
 		}
 		for _, kv := range resp.Kvs {
 			size += len(kv.Key) + len(kv.Value)

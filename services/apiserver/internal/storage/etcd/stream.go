@@ -35,10 +35,10 @@ type stream struct {
 	// newest revision is read too.
 	serving         uint64
 	created         bool
-	trust           trust
+	progressTrust   progressTrust
 	ratingAttempted bool // a rating was attempted; it may have no result
 	resolvingTrust  bool
-	trustResolved   chan trust
+	trustResolved   chan progressTrust
 	// undelivered is a newest revision that was read but not delivered. If its events do not arrive
 	// within a while, there are none, and a marker is written.
 	undelivered   int64
@@ -62,7 +62,7 @@ func (w *watch) stream() error {
 		grpc:          client,
 		from:          w.position.Revision + 1,
 		probed:        make(chan probe, 1),
-		trustResolved: make(chan trust, 1),
+		trustResolved: make(chan progressTrust, 1),
 		markerWritten: make(chan struct{}, 1),
 		retry:         time.NewTicker(progressRetry),
 	}
@@ -96,7 +96,7 @@ func (w *watch) stream() error {
 			err = s.requestProgress(&helpers)
 		case p := <-s.probed:
 			err = s.handleProbe(p, &helpers)
-		case s.trust = <-s.trustResolved:
+		case s.progressTrust = <-s.trustResolved:
 			s.ratingAttempted = true
 			if s.awaitingProgress {
 				err = s.requestProgress(&helpers)
@@ -140,7 +140,7 @@ func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = true
 	s.retry.Reset(progressRetry)
 	s.startResolvingTrust(helpers)
-	if s.reachedFrom && s.trust == trusted {
+	if s.reachedFrom && s.progressTrust == trusted {
 		return s.grpc.Send(progressRequest())
 	}
 	if s.undelivered > s.position.Revision && s.ratingAttempted {
@@ -170,7 +170,7 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 // startResolvingTrust starts to check whether the serving member is trustworthy, once the member is
 // known and the result matters.
 func (s *stream) startResolvingTrust(helpers *sync.WaitGroup) {
-	if s.trust == unknown && s.created && !s.resolvingTrust {
+	if s.progressTrust == unknown && s.created && !s.resolvingTrust {
 		s.resolvingTrust = true
 		helpers.Go(s.resolveTrust)
 	}
@@ -179,7 +179,7 @@ func (s *stream) startResolvingTrust(helpers *sync.WaitGroup) {
 // answersRequest reports whether a handled response answers a request for progress. A response of
 // an untrusted member does if everything up to behind has arrived.
 func (s *stream) answersRequest(resp *pb.WatchResponse) bool {
-	if s.trust == trusted {
+	if s.progressTrust == trusted {
 		return resp.WatchId == clientv3.InvalidWatchID
 	}
 	if !s.awaitingProgress || s.undelivered == 0 || s.position.Revision < s.undelivered {
@@ -216,7 +216,7 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 		return p.replaced
 	case newest == 0 || !s.awaitingProgress:
 		return nil
-	case s.reachedFrom && s.trust == trusted:
+	case s.reachedFrom && s.progressTrust == trusted:
 		return s.requestProgress(helpers)
 	case newest > s.position.Revision:
 		s.undelivered = newest
@@ -255,7 +255,7 @@ func (s *stream) applyResponse(resp *pb.WatchResponse) error {
 		return errLastCompacted
 	case resp.CompactRevision != 0:
 		s.store.noteCompacted(resp.CompactRevision)
-		return &storage.CompactedError{Oldest: resp.CompactRevision}
+		return &storage.CompactedError{OldestRevision: resp.CompactRevision}
 	case resp.Canceled:
 		return fmt.Errorf("watch canceled by etcd: %s", resp.CancelReason)
 	case resp.Created:
@@ -266,7 +266,7 @@ func (s *stream) applyResponse(resp *pb.WatchResponse) error {
 	if len(resp.Events) > 0 {
 		return s.handleEvents(toBatch(resp.Events))
 	}
-	if resp.Header.Revision >= s.position.Revision && s.trust == trusted {
+	if resp.Header.Revision >= s.position.Revision && s.progressTrust == trusted {
 		if s.rechecking { // All existing events were delivered.
 			_, err := s.position.Recheck(s.from, nil)
 			return err

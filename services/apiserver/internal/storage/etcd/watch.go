@@ -75,7 +75,7 @@ func (s *Store) follow(ctx context.Context, prefix string, from storage.Position
 		return nil, err
 	}
 	if from.Revision < 0 {
-		return nil, &storage.CompactedError{Oldest: s.compacted.Load()}
+		return nil, &storage.CompactedError{OldestRevision: s.compacted.Load()}
 	}
 	s.metrics.watched(prefix)
 	ctx, cancel := context.WithCancel(ctx)
@@ -223,7 +223,7 @@ func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, 
 	}
 	if after+1 < compacted {
 		s.noteCompacted(compacted)
-		return storage.Batch{}, true, &storage.CompactedError{Oldest: compacted}
+		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: compacted}
 	}
 	return storage.Batch{Events: events, Revision: reached}, true, nil
 }

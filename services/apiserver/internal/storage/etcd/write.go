@@ -164,7 +164,7 @@ func (s *Store) readError(ctx context.Context, err error) error {
 func (s *Store) wrap(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return &storage.CompactedError{Oldest: s.compacted.Load()}
+		return &storage.CompactedError{OldestRevision: s.compacted.Load()}
 	case tooLarge(err):
 		return fmt.Errorf("%w: %w", storage.ErrTooLarge, err)
 	case ctx.Err() != nil:

@@ -202,7 +202,7 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 	res := storage.ListResult{Revision: s.revision}
 	if o.Revision != 0 {
 		if o.Revision < s.compacted {
-			return res, &storage.CompactedError{Oldest: s.compacted}
+			return res, &storage.CompactedError{OldestRevision: s.compacted}
 		}
 		res.Revision = o.Revision
 	}
@@ -310,7 +310,7 @@ func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, e
 		return b, false, s.changed, nil
 	}
 	if w.after < s.compacted {
-		return b, false, nil, &storage.CompactedError{Oldest: s.compacted}
+		return b, false, nil, &storage.CompactedError{OldestRevision: s.compacted}
 	}
 	i := s.indexLocked(w.after)
 	if i == len(s.history) {

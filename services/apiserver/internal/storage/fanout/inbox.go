@@ -286,7 +286,7 @@ func (in *inbox) next(at storage.Position) (f frame, gap reason, ok bool) {
 // join reports whether a replica at a position can continue with the stream: the stream is alive,
 // and either a waiting message continues there or, if none waits, the replica has reached the
 // wanted revision.
-func (in *inbox) join(at storage.Position, wanted int64, silence time.Duration) bool {
+func (in *inbox) join(at storage.Position, desired int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	contradicted := false
@@ -305,7 +305,7 @@ func (in *inbox) join(at storage.Position, wanted int64, silence time.Duration) 
 		if f.withheld || f.previous > at.Revision || !f.continues(at) {
 			return false
 		}
-	} else if in.revision < wanted {
+	} else if in.revision < desired {
 		return false
 	}
 	// Later answers come from checks of the store before this one.

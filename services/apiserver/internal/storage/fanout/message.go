@@ -343,9 +343,9 @@ func (r *reader) events(m *message, count int) error {
 	return nil
 }
 
-func (r *reader) fail(what string) {
+func (r *reader) fail(subject string) {
 	if r.err == nil {
-		r.err = errors.New(what)
+		r.err = errors.New(subject)
 	}
 	r.rest = nil
 }

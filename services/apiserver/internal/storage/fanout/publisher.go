@@ -260,13 +260,13 @@ func (p *publisher) sendEvents(b storage.Batch) {
 	if payload >= minPartPayload {
 		maximum = maxMessageBytes - messageSize(p.f.cluster)
 	}
-	wanted := min(limit, wantedBytes)
+	desired := min(limit, wantedBytes)
 	events := b.Events
 	for len(events) > 0 {
 		n, size := 0, 0
 		for n < len(events) {
 			m, more := revisionOf(events[n:])
-			if n > 0 && (size+more > wanted || n+m > maxEvents) {
+			if n > 0 && (size+more > desired || n+m > maxEvents) {
 				break
 			}
 			n = n + m

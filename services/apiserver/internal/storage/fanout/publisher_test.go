@@ -18,7 +18,7 @@ func (h historian) Changes(_ context.Context, _ string, after, until int64, _ in
 		}
 	}
 	if after+1 < h.compacted {
-		return storage.Batch{}, true, &storage.CompactedError{Oldest: h.compacted}
+		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: h.compacted}
 	}
 	return b, true, nil
 }

@@ -20,7 +20,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 		return &storage.FutureError{Current: newest}
 	}
 	if revision <= s.oldest() {
-		return &storage.CompactedError{Oldest: s.oldest()}
+		return &storage.CompactedError{OldestRevision: s.oldest()}
 	}
 	dropped := int(revision - s.oldest())
 	for _, c := range s.history[1 : dropped+1] {
@@ -76,7 +76,7 @@ func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, 
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if after+1 < s.oldest() {
-		return storage.Batch{}, true, &storage.CompactedError{Oldest: s.oldest()}
+		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: s.oldest()}
 	}
 	until = min(until, s.newest().revision)
 	b := storage.Batch{Revision: after}

@@ -83,7 +83,7 @@ func (s *Store) readable(revision int64) (int64, error) {
 	case revision > newest:
 		return 0, &storage.FutureError{Current: newest}
 	case revision < s.oldest():
-		return 0, &storage.CompactedError{Oldest: s.oldest()}
+		return 0, &storage.CompactedError{OldestRevision: s.oldest()}
 	}
 	return revision, nil
 }

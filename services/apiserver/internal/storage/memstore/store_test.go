@@ -87,7 +87,7 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 			}
 		}
 		var compacted *storage.CompactedError
-		if _, _, err := s.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.Oldest != second {
+		if _, _, err := s.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.OldestRevision != second {
 			t.Errorf("read at %d, two intervals later: got %v, want CompactedError", first, err)
 		}
 		time.Sleep(time.Minute) // nothing changed, so there is nothing to compact

@@ -72,7 +72,7 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 	}
 	first := s.oldest()
 	if failed == nil && after+1 < first {
-		failed = &storage.CompactedError{Oldest: first}
+		failed = &storage.CompactedError{OldestRevision: first}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{

@@ -46,13 +46,13 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.swappable(key, expected, while); err != nil {
+	if _, err := s.swappable(key, expected, preconditions); err != nil {
 		return 0, err
 	}
 	return s.remove(key), nil
@@ -60,22 +60,22 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 
 // swappable returns the value of a key if it has the expected revision and the preconditions
 // hold.
-func (s *Store) swappable(key string, expected int64, while []storage.Precondition) (*version, error) {
+func (s *Store) swappable(key string, expected int64, preconditions []storage.Precondition) (*version, error) {
 	current, _ := s.keys.Get(key)
 	switch {
 	case !current.live():
 		return nil, storage.ErrNotFound
 	case current.Revision != expected:
 		return nil, &storage.ConflictError{Live: current.keyValue()}
-	case !s.hold(while):
+	case !s.hold(preconditions):
 		return nil, &storage.PreconditionError{Key: key}
 	}
 	return current, nil
 }
 
 // hold reports whether all preconditions are true now.
-func (s *Store) hold(while []storage.Precondition) bool {
-	for _, p := range while {
+func (s *Store) hold(preconditions []storage.Precondition) bool {
+	for _, p := range preconditions {
 		var found bool
 		holds := true
 		s.keys.Ascend(p.Key, func(key string, v *version) bool {

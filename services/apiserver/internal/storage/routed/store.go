@@ -39,13 +39,13 @@ func (s *Store) of(key string) storage.Interface {
 
 // checkable returns the preconditions that the store of a key can check: no transaction spans
 // several stores.
-func (s *Store) checkable(key string, while []storage.Precondition) []storage.Precondition {
+func (s *Store) checkable(key string, preconditions []storage.Precondition) []storage.Precondition {
 	target := s.of(key)
 	isElsewhere := func(p storage.Precondition) bool { return s.of(p.Key) != target }
-	if !slices.ContainsFunc(while, isElsewhere) {
-		return while
+	if !slices.ContainsFunc(preconditions, isElsewhere) {
+		return preconditions
 	}
-	return slices.DeleteFunc(slices.Clone(while), isElsewhere)
+	return slices.DeleteFunc(slices.Clone(preconditions), isElsewhere)
 }
 
 // Get implements storage.Interface.
@@ -71,8 +71,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
-	return s.of(key).Delete(ctx, key, expected, s.checkable(key, while)...)
+func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
+	return s.of(key).Delete(ctx, key, expected, s.checkable(key, preconditions)...)
 }
 
 // Watch implements storage.Interface.

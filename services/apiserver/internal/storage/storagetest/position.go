@@ -113,8 +113,8 @@ var positionTests = []test{
 		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
 			s.Fatal(err)
 		}
-		var gone *storage.CompactedError
-		if err := s.resume(at).ended(); !errors.As(err, &gone) {
+		var removed *storage.CompactedError
+		if err := s.resume(at).ended(); !errors.As(err, &removed) {
 			s.Errorf("from compacted history: got %v, want CompactedError", err)
 		}
 	}},

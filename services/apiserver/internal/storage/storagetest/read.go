@@ -233,10 +233,10 @@ var listTests = []test{
 // listPages checks that the pages of a list, read as clients do, equal the list, regardless of
 // writes in between.
 func listPages(s *suite) {
-	var want []string
+	var expected []string
 	for i := range 10 {
 		s.create(key(i), "v")
-		want = append(want, key(i))
+		expected = append(expected, key(i))
 	}
 	var got storage.ListResult
 	opts := storage.ListOptions{Limit: 3}
@@ -253,7 +253,7 @@ func listPages(s *suite) {
 		opts.Revision = res.Revision
 		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 	}
-	s.wantKeys(got, want...)
+	s.wantKeys(got, expected...)
 }
 
 // listOneRevision checks that a list that is too long for one request to the store still shows one

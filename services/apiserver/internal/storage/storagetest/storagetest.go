@@ -113,14 +113,14 @@ func (s *suite) list(prefix string, opts storage.ListOptions) storage.ListResult
 	return res
 }
 
-func (s *suite) wantKeys(res storage.ListResult, want ...string) {
+func (s *suite) wantKeys(res storage.ListResult, expected ...string) {
 	s.Helper()
 	got := []string{}
 	for _, kv := range res.Items {
 		got = append(got, kv.Key)
 	}
-	if !reflect.DeepEqual(got, append([]string{}, want...)) {
-		s.Fatalf("keys %v, want %v", got, want)
+	if !reflect.DeepEqual(got, append([]string{}, expected...)) {
+		s.Fatalf("keys %v, want %v", got, expected)
 	}
 }
 
@@ -162,8 +162,8 @@ func (s *suite) wantFuture(err error, current int64) {
 
 func (s *suite) wantCompacted(err error) {
 	s.Helper()
-	var gone *storage.CompactedError
-	if !errors.As(err, &gone) {
+	var removed *storage.CompactedError
+	if !errors.As(err, &removed) {
 		s.Fatalf("error %v, want a compacted revision", err)
 	}
 }

@@ -18,17 +18,17 @@ var watchTests = []test{
 		a2 := s.update("/registry/pods/a", "v2", a)
 		d := s.delete("/registry/pods/a", a2)
 		again := s.create("/registry/pods/a", "v3")
-		want := []storage.Event{
+		expected := []storage.Event{
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: a, CreateRevision: a, Value: []byte("v1")},
 			{Type: storage.Updated, Key: "/registry/pods/a", Revision: a2, CreateRevision: a, Value: []byte("v2")},
 			{Type: storage.Deleted, Key: "/registry/pods/a", Revision: d},
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: again, CreateRevision: again, Value: []byte("v3")},
 		}
-		if got := w.events(4); !reflect.DeepEqual(got, want) {
-			s.Fatalf("new events: got %+v, want %+v", got, want)
+		if got := w.events(4); !reflect.DeepEqual(got, expected) {
+			s.Fatalf("new events: got %+v, want %+v", got, expected)
 		}
-		if got := s.watch("/registry/pods/", start).events(4); !reflect.DeepEqual(got, want) {
-			s.Fatalf("from history: got %+v, want %+v", got, want)
+		if got := s.watch("/registry/pods/", start).events(4); !reflect.DeepEqual(got, expected) {
+			s.Fatalf("from history: got %+v, want %+v", got, expected)
 		}
 	}},
 	{"StartsAfterRevision", func(s *suite) {
@@ -165,10 +165,10 @@ var watchTests = []test{
 	{"StopDoesNotAffectOtherWatches", func(s *suite) {
 		start := s.revision()
 		stopped := s.watch("/registry/pods/", start)
-		kept := s.watch("/registry/pods/", start)
+		retained := s.watch("/registry/pods/", start)
 		stopped.Stop()
 		s.create("/registry/pods/a", "v")
-		kept.events(1)
+		retained.events(1)
 	}},
 }
 
@@ -302,9 +302,9 @@ var compactTests = []test{
 		}
 		err := s.watch("/registry/pods/", rev-3).ended()
 		s.wantCompacted(err)
-		var gone *storage.CompactedError
-		if errors.As(err, &gone) && gone.Oldest != rev {
-			s.Fatalf("error reports oldest revision %d, want %d", gone.Oldest, rev)
+		var removed *storage.CompactedError
+		if errors.As(err, &removed) && removed.OldestRevision != rev {
+			s.Fatalf("error reports oldest revision %d, want %d", removed.OldestRevision, rev)
 		}
 	}},
 	{"WatchFromKept", func(s *suite) {

@@ -124,10 +124,10 @@ func writesWithPreconditions(s *suite) {
 		"some below a prefix":            {[]storage.Precondition{exists, {Key: "/registry/definitions/", Prefix: true}}, false},
 		"a key that begins like another": {[]storage.Precondition{{Key: "/registry/definitions/thing"}}, true},
 	} {
-		wantPreconditionError := func(what string, err error) {
+		wantPreconditionError := func(subject string, err error) {
 			s.Helper()
 			if precondition := new(storage.PreconditionError); !errors.As(err, &precondition) {
-				s.Errorf("%s, %s: got %v, want PreconditionError", name, what, err)
+				s.Errorf("%s, %s: got %v, want PreconditionError", name, subject, err)
 			}
 		}
 		o := storage.WriteOptions{Preconditions: c.while}
@@ -152,14 +152,14 @@ func writesWithPreconditions(s *suite) {
 			}
 			continue
 		}
-		made, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
+		created, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
 		if err != nil {
 			s.Fatalf("%s: create: %v", name, err)
 		}
-		if made, err = s.store.Update(s.ctx, key+"b", []byte("c"), made, o); err != nil {
+		if created, err = s.store.Update(s.ctx, key+"b", []byte("c"), created, o); err != nil {
 			s.Fatalf("%s: update: %v", name, err)
 		}
-		if _, err = s.store.Delete(s.ctx, key+"b", made, c.while...); err != nil {
+		if _, err = s.store.Delete(s.ctx, key+"b", created, c.while...); err != nil {
 			s.Errorf("%s: delete: %v", name, err)
 		}
 	}
@@ -246,7 +246,7 @@ func expiryDeletes(s *suite) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	kept := s.create("/registry/events/kept", "v")
+	retained := s.create("/registry/events/kept", "v")
 	seen := map[string]bool{}
 	for len(seen) < 3 {
 		for _, e := range w.next().Events {
@@ -262,7 +262,7 @@ func expiryDeletes(s *suite) {
 	if !seen["/registry/events/e0"] || !seen["/registry/events/e1"] || !seen["/registry/events/e2"] {
 		s.Fatalf("got expired keys %v", seen)
 	}
-	s.wantNewest("/registry/events/kept", "v", kept)
+	s.wantNewest("/registry/events/kept", "v", retained)
 	s.wantNewest("/registry/events/long", "v", long)
 	s.wantNewest("/registry/events/updated", "v2", updated)
 }

@@ -131,9 +131,9 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
 	inner, op := s.start(ctx, "Delete etcd3", key)
-	revision, err := s.Interface.Delete(inner, key, expected, while...)
+	revision, err := s.Interface.Delete(inner, key, expected, preconditions...)
 	op.end(err)
 	if err == nil && s.Wrote != nil {
 		s.Wrote(ctx, key, revision, time.Now())

@@ -43,7 +43,7 @@ func (s *Timed) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Timed) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
+func (s *Timed) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
 	defer s.since(ctx, time.Now())
-	return s.Interface.Delete(ctx, key, expected, while...)
+	return s.Interface.Delete(ctx, key, expected, preconditions...)
 }

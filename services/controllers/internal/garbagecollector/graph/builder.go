@@ -161,24 +161,24 @@ func (b *Builder) awaitLists(ctx context.Context) {
 // sync starts the monitors of new resources, and stops those of resources that are not served any
 // more. Nodes of such resources stay: their deletion was not observed.
 func (b *Builder) sync(ctx context.Context, t *resources.Table) {
-	wanted := map[*resources.Resource]bool{}
+	desired := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
 		for _, r := range list {
 			if r.Can("delete", "list", "watch") && !ignored(r) {
-				wanted[r] = true
+				desired[r] = true
 			}
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for r, m := range b.monitors {
-		if !wanted[r] {
+		if !desired[r] {
 			b.Log.Info("resource is not served any more", "resource", r.GroupVersionResource.String())
 			m.cancel()
 			delete(b.monitors, r)
 		}
 	}
-	for r := range wanted {
+	for r := range desired {
 		if b.monitors[r] != nil {
 			continue
 		}

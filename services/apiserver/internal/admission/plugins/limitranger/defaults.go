@@ -84,9 +84,9 @@ func setDefaults(pod *corev1.Pod, d *defaults) {
 	}{{"container", pod.Spec.Containers}, {"init container", pod.Spec.InitContainers}} {
 		for i := range group.containers {
 			c := &group.containers[i]
-			addNames := func(set []string, what string) {
+			addNames := func(set []string, subject string) {
 				if len(set) > 0 {
-					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.kind, c.Name))
+					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), subject, group.kind, c.Name))
 				}
 			}
 			addNames(addMissing(&c.Resources.Requests, d.requests), "request")

@@ -28,13 +28,13 @@ func (b *bound) values() (request, limit, enforced int64) {
 }
 
 // usage returns the error of a request or limit outside the bound.
-func (b *bound) usage(which, what string, q *resource.Quantity) error {
-	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), what, q.String())
+func (b *bound) usage(which, subject string, q *resource.Quantity) error {
+	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), subject, q.String())
 }
 
 // missing returns the error of a missing request or limit.
-func (b *bound) missing(which, what string) error {
-	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), what)
+func (b *bound) missing(which, subject string) error {
+	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), subject)
 }
 
 // minimum returns an error if a request or limit is below the minimum.
@@ -80,8 +80,8 @@ func (b *bound) maximumRequest() error {
 // ratio returns an error if the ratio of limit to request exceeds the maximum.
 func (b *bound) ratio() error {
 	request, limit, _ := b.values()
-	exceeded := func(why string) error {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but %s", b.name, b.per, b.enforced.String(), why)
+	exceeded := func(reason string) error {
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but %s", b.name, b.per, b.enforced.String(), reason)
 	}
 	switch {
 	case !b.hasRequest || request == 0:

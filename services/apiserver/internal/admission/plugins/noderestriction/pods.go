@@ -73,8 +73,8 @@ func (p *Plugin) checkMirrorPod(ctx context.Context, a *nodeRequest) error {
 	if err := p.checkOwner(ctx, a, pod); err != nil {
 		return err
 	}
-	if what := node.ForbiddenMirrorPodReference(pod); what != "" {
-		return a.forbid("node %q can not create pods that reference %s", a.node, what)
+	if subject := node.ForbiddenMirrorPodReference(pod); subject != "" {
+		return a.forbid("node %q can not create pods that reference %s", a.node, subject)
 	}
 	return nil
 }

@@ -76,13 +76,13 @@ func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *m
 	if err != nil {
 		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
 	}
-	want := &authz.Attributes{
+	expected := &authz.Attributes{
 		User: r.User, Verb: "update", Resource: true, Group: kind.Group, Version: kind.Version, ResourceName: kind.Resource, Subresource: "finalizers", Name: ref.Name,
 	}
 	if kind.Namespaced { // an owner is in the namespace of its dependents
-		want.Namespace = r.Namespace
+		expected.Namespace = r.Namespace
 	}
-	if d, reason, err := p.Authorizer.Authorize(ctx, want); d != authz.Allow {
+	if d, reason, err := p.Authorizer.Authorize(ctx, expected); d != authz.Allow {
 		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err) //nolint:errorlint // the wording is the API's
 	}
 	return nil

@@ -63,7 +63,7 @@ func (p *storedPod) PodForEvaluation() (*corev1.Pod, error) { return p.read(p.li
 
 // read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {
-	if err := p.entry.Unreadable(); err != nil {
+	if err := p.entry.Corrupt(); err != nil {
 		return nil, err
 	}
 	l := p.entry.Borrow()

@@ -127,8 +127,8 @@ func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rul
 
 // allowed reports whether the authorizer allows an action. It returns false if the authorizer fails,
 // because the caller's error names the missing permissions.
-func (p *Plugin) allowed(ctx context.Context, want *authz.Attributes) bool {
-	d, _, _ := p.Authorizer.Authorize(ctx, want)
+func (p *Plugin) allowed(ctx context.Context, expected *authz.Attributes) bool {
+	d, _, _ := p.Authorizer.Authorize(ctx, expected)
 	return d == authz.Allow
 }
 

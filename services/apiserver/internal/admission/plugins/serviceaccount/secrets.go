@@ -81,17 +81,17 @@ func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 }
 
 // limitEnv rejects environment variables from Secrets that the service account does not list.
-func limitEnv(a *corev1.ServiceAccount, listed map[string]bool, what, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
+func limitEnv(a *corev1.ServiceAccount, listed map[string]bool, subject, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
 			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				what, container, e.Name, e.ValueFrom.SecretKeyRef.Name, a.Name)
+				subject, container, e.Name, e.ValueFrom.SecretKeyRef.Name, a.Name)
 		}
 	}
 	for _, f := range from {
 		if f.SecretRef != nil && !listed[f.SecretRef.Name] {
 			return fmt.Errorf("%s %s with envFrom referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				what, container, f.SecretRef.Name, a.Name)
+				subject, container, f.SecretRef.Name, a.Name)
 		}
 	}
 	return nil

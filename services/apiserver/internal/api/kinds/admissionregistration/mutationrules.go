@@ -61,13 +61,13 @@ func mutationRules(fldPath validate.Path, m *alphav1.Mutation, sees expressions.
 		patch = m.JSONPatch.Expression
 	}
 	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
-	form := func(name string, given bool, expression string, want *cel.Type, other string, otherGiven bool) {
-		if !given {
+	form := func(name string, specified bool, expression string, expected *cel.Type, other string, otherGiven bool) {
+		if !specified {
 			fldPath.Required(name, must+string(m.PatchType))
 		} else if within := fldPath.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
-			invalidExpression(within, "expression", expression, policy.Check(sees, expression, want))
+			invalidExpression(within, "expression", expression, policy.Check(sees, expression, expected))
 		}
 		if otherGiven {
 			fldPath.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))

@@ -30,9 +30,9 @@ func (r *schemaRules) extensions(fldPath validate.Path, s *v1.JSONSchemaProps) {
 	}
 }
 
-func typeMustBe(fldPath validate.Path, s *v1.JSONSchemaProps, want, detail string) {
+func typeMustBe(fldPath validate.Path, s *v1.JSONSchemaProps, expected, detail string) {
 	switch s.Type {
-	case want:
+	case expected:
 	case "":
 		fldPath.Required("type", detail)
 	default:

@@ -44,15 +44,15 @@ func (r *schemaRules) check(fldPath validate.Path, v, whole *v1.CustomResourceVa
 		s = structural.Reduced(s)
 	}
 	unsupported := structural.Unsupported(s)
-	shaped := r.structural && unsupported == nil
-	if shaped {
+	normalized := r.structural && unsupported == nil
+	if normalized {
 		errs := r.shape(path, s)
 		fldPath.Add(errs...)
-		shaped = len(errs) == 0
+		normalized = len(errs) == 0
 	}
 	keywords := validate.CheckAt(path, func(fldPath validate.Path) { r.keywords(fldPath, s, place{root: true}) })
 	fldPath.Add(keywords...)
-	if shaped {
+	if normalized {
 		fldPath.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
 	}
 	if r.structural && unsupported != nil && fldPath.ErrorCount() == before {

@@ -46,15 +46,15 @@ func nameRules(o registry.Object, name string, _ bool) []string {
 		return msgs
 	}
 	spec := &o.(*v1.APIService).Spec
-	if want := spec.Version + "." + spec.Group; name != want {
-		return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)}
+	if expected := spec.Version + "." + spec.Group; name != expected {
+		return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", expected)}
 	}
 	return nil
 }
 
-func priorityRules(spec validate.Path, name string, n, most int32) {
-	if n <= 0 || n > most {
-		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", most))
+func priorityRules(spec validate.Path, name string, n, maximum int32) {
+	if n <= 0 || n > maximum {
+		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", maximum))
 	}
 }
 

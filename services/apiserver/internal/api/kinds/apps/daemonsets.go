@@ -117,9 +117,9 @@ func daemonSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.Daemo
 	switch strategy := &s.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
-		place := fldPath.Child("updateStrategy")
-		place.Present("rollingUpdate", strategy.RollingUpdate != nil)
-		validate.Optional(place, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
+		path := fldPath.Child("updateStrategy")
+		path.Present("rollingUpdate", strategy.RollingUpdate != nil)
+		validate.Optional(path, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
 	default:
 		fldPath.Add(field.NotSupported(fldPath.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))

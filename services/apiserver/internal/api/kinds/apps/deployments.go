@@ -166,6 +166,6 @@ func deploymentColumns() []registry.Column {
 
 const readyDesc = "Number of the pod with ready state"
 
-func readyText(ready int32, wanted *int32) string {
-	return fmt.Sprintf("%d/%d", ready, declare.ReplicasOrDefault(wanted))
+func readyText(ready int32, desired *int32) string {
+	return fmt.Sprintf("%d/%d", ready, declare.ReplicasOrDefault(desired))
 }

@@ -20,13 +20,13 @@ import (
 )
 
 func cronJobs(rules *podspec.Rules) *registry.Kind {
-	made := podspec.PodsOf[*batchv1.CronJob]{
+	created := podspec.PodsOf[*batchv1.CronJob]{
 		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,
 		Around: func(c *batchv1.CronJob) []string {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
 	}
-	return podspec.Templated(rules, made, &registry.Kind{
+	return podspec.Templated(rules, created, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
 			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,

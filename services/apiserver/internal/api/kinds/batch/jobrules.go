@@ -120,7 +120,7 @@ func indexed(s *batchv1.JobSpec) bool {
 
 // indexRules limits indexed jobs, and rejects their fields in other jobs.
 func indexRules(fldPath validate.Path, s *batchv1.JobSpec) {
-	exceeds := func(n *int32, most int32) bool { return n != nil && *n > most }
+	exceeds := func(n *int32, maximum int32) bool { return n != nil && *n > maximum }
 	if !indexed(s) {
 		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
 			return

@@ -64,13 +64,13 @@ func (c *RuntimeConfig) Set(text string) error {
 func (c *RuntimeConfig) Type() string { return "mapStringString" }
 
 // on returns the value of a key.
-func (c RuntimeConfig) on(key string) (on, given bool) {
-	value, given := c[key]
+func (c RuntimeConfig) on(key string) (on, specified bool) {
+	value, specified := c[key]
 	if value == "" {
-		return true, given
+		return true, specified
 	}
 	on, _ = strconv.ParseBool(value)
-	return on, given
+	return on, specified
 }
 
 // Validate checks the group version of every key. As in Kubernetes, versions that exist
@@ -79,7 +79,7 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--runtime-config: "+format, args...))
 	}
-	if on, given := c.on(allVersions); given && !on && len(c) == 1 {
+	if on, specified := c.on(allVersions); specified && !on && len(c) == 1 {
 		bad("invalid key with only %s=false", allVersions)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c)) {
@@ -152,11 +152,11 @@ func groupKey(key string) string {
 // Serves reports whether a resource is enabled.
 func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 	on := !offByDefault(k.GroupVersion())
-	if v, given := c.on(allVersions); given {
+	if v, specified := c.on(allVersions); specified {
 		on = v
 	}
 	for key, level := range levels {
-		if v, given := c.on(key); given && level.MatchString(k.Version) {
+		if v, specified := c.on(key); specified && level.MatchString(k.Version) {
 			on = v
 		}
 	}

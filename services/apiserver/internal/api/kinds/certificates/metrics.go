@@ -67,8 +67,8 @@ func (d *Durations) Observe(old, obj registry.Object) {
 	}
 	counters := d.signers.WithLabels(signerLabel(is.Spec.SignerName))
 	counters.requested.Inc()
-	want := time.Duration(*is.Spec.ExpirationSeconds) * time.Second
-	if got := issued.NotAfter.Sub(issued.NotBefore); (want - got).Abs() < durationTolerance+want/20 {
+	expected := time.Duration(*is.Spec.ExpirationSeconds) * time.Second
+	if got := issued.NotAfter.Sub(issued.NotBefore); (expected - got).Abs() < durationTolerance+expected/20 {
 		counters.honored.Inc()
 	}
 }

@@ -105,30 +105,30 @@ func parseCertificates(data []byte) error {
 // denial.
 func conditionRules(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
-	kept := struct{ noType, status, both, twice bool }{}
+	retained := struct{ noType, status, both, twice bool }{}
 	if old != nil {
 		found := validate.Check(func(fldPath validate.Path) { conditionRules(fldPath.Child("status"), old, nil) })
 		for _, e := range found {
-			kept.noType = kept.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
-			kept.status = kept.status || strings.HasSuffix(e.Field, "status")
-			kept.both = kept.both || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueInvalid"
-			kept.twice = kept.twice || e.Type == "FieldValueDuplicate"
+			retained.noType = retained.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
+			retained.status = retained.status || strings.HasSuffix(e.Field, "status")
+			retained.both = retained.both || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueInvalid"
+			retained.twice = retained.twice || e.Type == "FieldValueDuplicate"
 		}
 	}
 	seen := validate.Set[certificatesv1.RequestConditionType]{}
 	validate.Each(fldPath, "conditions", r.Status.Conditions, func(fldPath validate.Path, c *certificatesv1.CertificateSigningRequestCondition) {
-		fldPath.Present("type", c.Type != "" || kept.noType)
+		fldPath.Present("type", c.Type != "" || retained.noType)
 		switch {
-		case kept.status:
+		case retained.status:
 		case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
 			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionTrue)
 		default:
 			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 		}
-		if !kept.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
+		if !retained.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
 			fldPath.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
 		}
-		if !seen.Add(c.Type) && !kept.twice {
+		if !seen.Add(c.Type) && !retained.twice {
 			fldPath.Duplicate("type", c.Type)
 		}
 	})

@@ -123,10 +123,10 @@ func claimStatusRules(fldPath validate.Path, c, _ *corev1.PersistentVolumeClaim)
 
 // claimResource requires a resource that claims can request: storage, or one that is not native to
 // Kubernetes.
-func claimResource(fldPath validate.Path, place string, name corev1.ResourceName) {
+func claimResource(fldPath validate.Path, path string, name corev1.ResourceName) {
 	before := fldPath.ErrorCount()
-	fldPath.Text(place, string(name), validate.QualifiedName)
+	fldPath.Text(path, string(name), validate.QualifiedName)
 	if fldPath.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {
-		fldPath.Add(field.NotSupported(fldPath.Child(place).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
+		fldPath.Add(field.NotSupported(fldPath.Child(path).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 }

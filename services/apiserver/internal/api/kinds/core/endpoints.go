@@ -102,7 +102,7 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 // endpointsText returns the first addresses and the number of others. A subset without ports counts
 // each address once, other subsets count each address with each port.
 func endpointsText(e *corev1.Endpoints) string {
-	const most = 3
+	const maximum = 3
 	if len(e.Subsets) == 0 {
 		return columns.None
 	}
@@ -111,7 +111,7 @@ func endpointsText(e *corev1.Endpoints) string {
 	add := func(addresses []corev1.EndpointAddress, text func(ip string) string) {
 		count += len(addresses)
 		for i := range addresses {
-			if len(shown) == most {
+			if len(shown) == maximum {
 				return
 			}
 			shown = append(shown, text(addresses[i].IP))

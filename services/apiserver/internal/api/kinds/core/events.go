@@ -178,9 +178,9 @@ func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 			errs = append(errs, field.Required(field.NewPath(name), ""))
 		}
 	}
-	limit := func(name, value string, most int) {
-		if len(value) > most {
-			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
+	limit := func(name, value string, maximum int) {
+		if len(value) > maximum {
+			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", maximum)))
 		}
 	}
 	require(reporter, e.ReportingController)

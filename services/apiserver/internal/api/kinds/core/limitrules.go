@@ -60,8 +60,8 @@ func limitItemRules(fldPath validate.Path, item *corev1.LimitRangeItem) {
 	}
 	if item.Type == corev1.LimitTypePersistentVolumeClaim {
 		_, least := item.Min[corev1.ResourceStorage]
-		_, most := item.Max[corev1.ResourceStorage]
-		if !least && !most {
+		_, maximum := item.Max[corev1.ResourceStorage]
+		if !least && !maximum {
 			fldPath.Required("limits", "either minimum or maximum storage value is required, but neither was provided")
 		}
 	}
@@ -74,7 +74,7 @@ func limitItemRules(fldPath validate.Path, item *corev1.LimitRangeItem) {
 // limitOrderRules requires minimum, default and maximum of a resource to be in ascending order.
 func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name corev1.ResourceName) {
 	least, hasLeast := item.Min[name]
-	most, hasMost := item.Max[name]
+	maximum, hasMost := item.Max[name]
 	limit, hasLimit := item.Default[name]
 	request, hasRequest := item.DefaultRequest[name]
 	if item.Type == corev1.LimitTypePod {
@@ -86,13 +86,13 @@ func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name co
 		}
 	}
 	if hasLeast && hasMost {
-		above("min", least, least, most, "min value %s is greater than max value %s")
+		above("min", least, least, maximum, "min value %s is greater than max value %s")
 	}
 	if hasRequest && hasLeast {
 		above("defaultRequest", request, least, request, "min value %s is greater than default request value %s")
 	}
 	if hasRequest && hasMost {
-		above("defaultRequest", request, request, most, "default request value %s is greater than max value %s")
+		above("defaultRequest", request, request, maximum, "default request value %s is greater than max value %s")
 	}
 	if hasRequest && hasLimit {
 		above("defaultRequest", request, request, limit, "default request value %s is greater than default limit value %s")
@@ -101,16 +101,16 @@ func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name co
 		above("default", least, least, limit, "min value %s is greater than default value %s")
 	}
 	if hasLimit && hasMost {
-		above("default", most, limit, most, "default value %s is greater than max value %s")
+		above("default", maximum, limit, maximum, "default value %s is greater than max value %s")
 	}
 	if ratio, ok := item.MaxLimitRequestRatio[name]; ok {
-		place := fldPath.Key("maxLimitRequestRatio", string(name))
+		path := fldPath.Key("maxLimitRequestRatio", string(name))
 		if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
-			place.Invalid("", ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
+			path.Invalid("", ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
 		}
 		if hasLeast && hasMost {
-			if bound := quotient(most, least); ratio.AsApproximateFloat64() > bound {
-				place.Invalid("", ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound))
+			if bound := quotient(maximum, least); ratio.AsApproximateFloat64() > bound {
+				path.Invalid("", ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound))
 			}
 		}
 	}

@@ -112,12 +112,12 @@ func validateNamespaceFinalizers(n *corev1.Namespace, fldPath func(list *field.P
 
 // validateNamespacePhase requires a phase that matches the deletion timestamp.
 func validateNamespacePhase(n *corev1.Namespace) field.ErrorList {
-	want := corev1.NamespaceActive
+	expected := corev1.NamespaceActive
 	msg := "may only be 'Active' if `deletionTimestamp` is empty"
 	if !n.DeletionTimestamp.IsZero() {
-		want, msg = corev1.NamespaceTerminating, "may only be 'Terminating' if `deletionTimestamp` is not empty"
+		expected, msg = corev1.NamespaceTerminating, "may only be 'Terminating' if `deletionTimestamp` is not empty"
 	}
-	if n.Status.Phase == want {
+	if n.Status.Phase == expected {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase, msg)}

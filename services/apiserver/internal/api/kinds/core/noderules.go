@@ -26,13 +26,13 @@ func nodeRules(fldPath validate.Path, n *corev1.Node) {
 }
 
 func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {
-	place := fldPath.Child("metadata", "annotations")
+	path := fldPath.Child("metadata", "annotations")
 	if text := n.Annotations[taintsAnnotation]; text != "" {
 		var taints []corev1.Taint
 		if err := json.Unmarshal([]byte(text), &taints); err != nil {
-			place.Invalid("", taintsAnnotation, err.Error())
+			path.Invalid("", taintsAnnotation, err.Error())
 		}
-		taintRules(place, taintsAnnotation, taints)
+		taintRules(path, taintsAnnotation, taints)
 	}
 	text := n.Annotations[corev1.PreferAvoidPodsAnnotationKey]
 	if text == "" {
@@ -40,10 +40,10 @@ func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {
 	}
 	var avoid corev1.AvoidPods
 	if err := json.Unmarshal([]byte(text), &avoid); err != nil {
-		place.Invalid("AvoidPods", corev1.PreferAvoidPodsAnnotationKey, err.Error())
+		path.Invalid("AvoidPods", corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		return
 	}
-	validate.Each(place, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fldPath validate.Path, e *corev1.PreferAvoidPodsEntry) {
+	validate.Each(path, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fldPath validate.Path, e *corev1.PreferAvoidPodsEntry) {
 		owner := e.PodSignature.PodController
 		if owner == nil {
 			fldPath.Required("PodSignature", "")

@@ -76,8 +76,8 @@ func reusePod(p *corev1.Pod) {
 
 // emptied returns an empty list that keeps the memory of s unless it is large.
 func emptied[T any](s []T) []T {
-	const most = 32
-	if cap(s) > most {
+	const maximum = 32
+	if cap(s) > maximum {
 		return nil
 	}
 	return s[:0]

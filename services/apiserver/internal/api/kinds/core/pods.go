@@ -120,15 +120,15 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 
 // podGracePeriod returns 0 for a pod that is not running, and otherwise the period of the client or
 // the pod.
-func podGracePeriod(o registry.Object, asked *int64) int64 {
+func podGracePeriod(o registry.Object, requested *int64) int64 {
 	p := o.(*corev1.Pod)
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return 0
 	}
 	period := int64(defaultGracePeriod)
 	switch {
-	case asked != nil:
-		period = *asked
+	case requested != nil:
+		period = *requested
 	case p.Spec.TerminationGracePeriodSeconds != nil:
 		period = *p.Spec.TerminationGracePeriodSeconds
 	}
@@ -199,10 +199,10 @@ func raiseGeneration(p, old *corev1.Pod) {
 // prepareEphemeralContainers allows changes of the ephemeral containers and a part of the metadata
 // only.
 func prepareEphemeralContainers(p, old *corev1.Pod) {
-	wanted := p.Spec.EphemeralContainers
+	desired := p.Spec.EphemeralContainers
 	p.Spec = old.Spec
 	p.Status = old.Status
-	p.Spec.EphemeralContainers = wanted
+	p.Spec.EphemeralContainers = desired
 	metav1.ResetObjectMetaForStatus(p, old)
 	raiseGeneration(p, old)
 }
@@ -237,14 +237,14 @@ func sameContainers(a, b []corev1.Container) bool {
 }
 
 // takeResources returns old with the resources of wanted. Both have the same names.
-func takeResources(wanted, old []corev1.Container) []corev1.Container {
+func takeResources(desired, old []corev1.Container) []corev1.Container {
 	if len(old) == 0 {
 		return old
 	}
 	out := append([]corev1.Container(nil), old...)
 	for i := range out {
-		out[i].Resources = wanted[i].Resources
-		out[i].ResizePolicy = wanted[i].ResizePolicy
+		out[i].Resources = desired[i].Resources
+		out[i].ResizePolicy = desired[i].ResizePolicy
 	}
 	return out
 }

@@ -83,7 +83,7 @@ func addressRules(fldPath validate.Path, addresses []string, kind discoveryv1.Ad
 	if len(addresses) > mostAddresses {
 		return
 	}
-	ip := func(place validate.Path, address string, rule func(name, value string), is func(string) bool, detail string) {
+	ip := func(path validate.Path, address string, rule func(name, value string), is func(string) bool, detail string) {
 		before := fldPath.ErrorCount()
 		rule("", address)
 		if fldPath.ErrorCount() > before {
@@ -92,17 +92,17 @@ func addressRules(fldPath validate.Path, addresses []string, kind discoveryv1.Ad
 		if !is(address) {
 			fldPath.Invalid("addresses", address, detail)
 		}
-		place.NonSpecialIP("", address)
+		path.NonSpecialIP("", address)
 	}
-	validate.Each(fldPath, "addresses", addresses, func(place validate.Path, address *string) {
+	validate.Each(fldPath, "addresses", addresses, func(path validate.Path, address *string) {
 		switch kind {
 		case discoveryv1.AddressTypeIPv4:
-			legacy := func(name, value string) { place.IP(name, value) }
-			ip(place, *address, legacy, netutils.IsIPv4String, "must be an IPv4 address")
+			legacy := func(name, value string) { path.IP(name, value) }
+			ip(path, *address, legacy, netutils.IsIPv4String, "must be an IPv4 address")
 		case discoveryv1.AddressTypeIPv6:
-			ip(place, *address, place.CanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
+			ip(path, *address, path.CanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
 		case discoveryv1.AddressTypeFQDN:
-			place.Add(validation.IsFullyQualifiedDomainName(place.FieldPath(), *address)...)
+			path.Add(validation.IsFullyQualifiedDomainName(path.FieldPath(), *address)...)
 		}
 	})
 }

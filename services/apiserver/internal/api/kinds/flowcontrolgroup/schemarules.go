@@ -49,12 +49,12 @@ func conditionRules[C any](status validate.Path, conditions []C, typeOf func(*C)
 }
 
 func precedenceRules(spec validate.Path, name string, precedence int32) {
-	const most = flowcontrolv1.FlowSchemaMaxMatchingPrecedence
+	const maximum = flowcontrolv1.FlowSchemaMaxMatchingPrecedence
 	switch {
 	case precedence <= 0:
 		spec.Invalid("matchingPrecedence", precedence, "must be a positive value")
-	case precedence > most:
-		spec.Invalid("matchingPrecedence", precedence, fmt.Sprintf("must not be greater than %d", most))
+	case precedence > maximum:
+		spec.Invalid("matchingPrecedence", precedence, fmt.Sprintf("must not be greater than %d", maximum))
 	case precedence == exemptPrecedence && name != flowcontrolv1.FlowSchemaNameExempt:
 		spec.Invalid("matchingPrecedence", precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
 	}

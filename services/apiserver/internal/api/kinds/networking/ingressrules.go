@@ -19,15 +19,15 @@ const notAddress = "must be a DNS name, not an IP address"
 // before a rule existed may stay.
 func ingressRules(fldPath validate.Path, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, fldPath.Child("spec")
-	kept := keptOf(old)
+	retained := keptOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
 		fldPath.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
-	validate.Each(spec, "rules", s.Rules, func(fldPath validate.Path, r *networkingv1.IngressRule) { hostRules(fldPath, r, kept.wildcard) })
+	validate.Each(spec, "rules", s.Rules, func(fldPath validate.Path, r *networkingv1.IngressRule) { hostRules(fldPath, r, retained.wildcard) })
 	validate.Each(spec, "tls", s.TLS, func(fldPath validate.Path, t *networkingv1.IngressTLS) {
 		validate.Each(fldPath, "hosts", t.Hosts, func(fldPath validate.Path, host *string) { fldPath.Text("", *host, hostFormat(*host)) })
-		if !kept.secret {
+		if !retained.secret {
 			fldPath.OptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
 	})

@@ -109,9 +109,9 @@ func (c *check) profilesAgree(fldPath validate.Path, annotations map[string]stri
 	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+ctr.Name]
 		if profile := appArmorOf(s, ctr); ok && profile != nil {
-			place := fldPath.Index(list, i).Child("securityContext", "appArmorProfile")
+			path := fldPath.Index(list, i).Child("securityContext", "appArmorProfile")
 			name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
-			agree(place, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
+			agree(path, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
 				string(corev1.AppArmorProfileTypeUnconfined):     value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
 				string(corev1.AppArmorProfileTypeRuntimeDefault): value == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
 				string(corev1.AppArmorProfileTypeLocalhost):      local,
@@ -142,13 +142,13 @@ func seccompAgrees(fldPath validate.Path, value string, p *corev1.SeccompProfile
 
 // agree compares the type of a profile, and the name of a local one, with an annotation. fits
 // holds, for each type, whether the annotation has it.
-func agree(fldPath validate.Path, what, typ string, profile *string, fits map[string]bool, name string) {
+func agree(fldPath validate.Path, description, typ string, profile *string, fits map[string]bool, name string) {
 	switch same, known := fits[typ]; {
 	case !known:
 	case !same:
-		fldPath.Forbidden("type", what+" type in annotation and field must match")
+		fldPath.Forbidden("type", description+" type in annotation and field must match")
 	case typ == string(corev1.SeccompProfileTypeLocalhost) && (profile == nil || *profile != name):
-		fldPath.Forbidden("localhostProfile", what+" profile in annotation and field must match")
+		fldPath.Forbidden("localhostProfile", description+" profile in annotation and field must match")
 	}
 }
 

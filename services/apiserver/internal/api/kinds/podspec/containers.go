@@ -36,11 +36,11 @@ func (c *check) initContainerRules(fldPath validate.Path) {
 	s := c.whole
 	names := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
-		ctr, place := &s.InitContainers[i], fldPath.Index("initContainers", i)
-		c.anyContainerRules(place, ctr)
-		validate.OptionalOneOf(place, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
+		ctr, path := &s.InitContainers[i], fldPath.Index("initContainers", i)
+		c.anyContainerRules(path, ctr)
+		validate.OptionalOneOf(path, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
 		if names.Has(ctr.Name) {
-			place.Duplicate("name", ctr.Name)
+			path.Duplicate("name", ctr.Name)
 		} else if ctr.Name != "" {
 			names.Add(ctr.Name)
 		}
@@ -48,15 +48,15 @@ func (c *check) initContainerRules(fldPath validate.Path) {
 		// index in the path is that of a list of one.
 		uniqueHostPorts(fldPath, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
-			c.lifecycleRules(place, ctr)
+			c.lifecycleRules(path, ctr)
 		} else {
-			place.Absent("lifecycle", ctr.Lifecycle != nil, notForInit)
-			place.Absent("livenessProbe", ctr.LivenessProbe != nil, notForInit)
-			place.Absent("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
-			place.Absent("startupProbe", ctr.StartupProbe != nil, notForInit)
+			path.Absent("lifecycle", ctr.Lifecycle != nil, notForInit)
+			path.Absent("livenessProbe", ctr.LivenessProbe != nil, notForInit)
+			path.Absent("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
+			path.Absent("startupProbe", ctr.StartupProbe != nil, notForInit)
 		}
 		if !c.inPlaceResize && !c.kept.sidecarResize && len(ctr.ResizePolicy) > 0 {
-			place.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
+			path.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
 		}
 	}
 }
@@ -207,9 +207,9 @@ func (c *check) envRules(fldPath validate.Path, ctr *corev1.Container) {
 			valueFromRules(fldPath, e)
 		}
 	})
-	validate.Each(fldPath, "envFrom", ctr.EnvFrom, func(place validate.Path, e *corev1.EnvFromSource) {
-		place.OptionalText("prefix", e.Prefix, c.envName())
-		u := place.Union("")
+	validate.Each(fldPath, "envFrom", ctr.EnvFrom, func(path validate.Path, e *corev1.EnvFromSource) {
+		path.OptionalText("prefix", e.Prefix, c.envName())
+		u := path.Union("")
 		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fldPath validate.Path, s *corev1.ConfigMapEnvSource) {
 			fldPath.RequiredText("name", s.Name, validate.NamePrefix)
 		})
@@ -281,8 +281,8 @@ func fieldRefRules(fldPath validate.Path, r *corev1.ObjectFieldSelector, fields 
 		fldPath.Required("fieldPath", "")
 		return
 	}
-	unknown := func(why, what string) {
-		fldPath.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+why+": "+what)
+	unknown := func(reason, description string) {
+		fldPath.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+description)
 	}
 	path, key, keyed := subscript(r.FieldPath)
 	if path == "spec.host" && !keyed {
@@ -340,22 +340,22 @@ func divisorRules(fldPath validate.Path, name string, divisor resource.Quantity,
 		return
 	}
 	allowed := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	shown, what := strings.Join(allowed, ", "), ""
+	shown, description := strings.Join(allowed, ", "), ""
 	switch _, of, _ := strings.Cut(name, "."); {
 	case huge:
-		what = "hugepages"
+		description = "hugepages"
 	case of == "cpu":
 		allowed = []string{"1m", "1"}
 		shown = "1m and 1"
-		what = "cpu"
+		description = "cpu"
 	case of == "memory":
-		what = "memory"
+		description = "memory"
 	case of == "ephemeral-storage":
-		what = "local ephemeral storage"
+		description = "local ephemeral storage"
 	default:
 		return
 	}
 	if !slices.Contains(allowed, divisor.String()) {
-		fldPath.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, what))
+		fldPath.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, description))
 	}
 }

@@ -143,8 +143,8 @@ func (c *check) projectedRules(fldPath validate.Path, p *corev1.ProjectedVolumeS
 			fldPath.Invalid("", shown, "conflicting duplicate paths")
 		}
 	}
-	validate.Each(fldPath, "sources", p.Sources, func(place validate.Path, s *corev1.VolumeProjection) {
-		u := place.Union("")
+	validate.Each(fldPath, "sources", p.Sources, func(path validate.Path, s *corev1.VolumeProjection) {
+		u := path.Union("")
 		items := func(fldPath validate.Path, name string, items []corev1.KeyToPath) {
 			fldPath.Present("name", name != "")
 			validate.Each(fldPath, "items", items, func(fldPath validate.Path, k *corev1.KeyToPath) {
@@ -160,8 +160,8 @@ func (c *check) projectedRules(fldPath validate.Path, p *corev1.ProjectedVolumeS
 				unique(d.Items[i].Path, d.Items[i].Path)
 			}
 		})
-		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(place validate.Path, t *corev1.ServiceAccountTokenProjection) {
-			tokenLifetimeRules(place, t.ExpirationSeconds)
+		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(path validate.Path, t *corev1.ServiceAccountTokenProjection) {
+			tokenLifetimeRules(path, t.ExpirationSeconds)
 			// The error path is that of the volume.
 			if t.Path == "" {
 				fldPath.Required("path", "")
@@ -174,7 +174,7 @@ func (c *check) projectedRules(fldPath validate.Path, p *corev1.ProjectedVolumeS
 			trustBundleRules(fldPath, b)
 			unique(b.Path, b.Path)
 		})
-		place.Absent("", u.Count() > 1, "may not specify more than 1 volume type per source")
+		path.Absent("", u.Count() > 1, "may not specify more than 1 volume type per source")
 	})
 }
 

@@ -116,12 +116,12 @@ func (c *check) resourceRules(fldPath validate.Path, r *corev1.ResourceRequireme
 			fldPath.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
-	validate.EachKey(fldPath, "limits", r.Limits, func(place validate.Path, name corev1.ResourceName, q resource.Quantity) {
-		each(place, name, q)
-		pages(place, name, q)
+	validate.EachKey(fldPath, "limits", r.Limits, func(path validate.Path, name corev1.ResourceName, q resource.Quantity) {
+		each(path, name, q)
+		pages(path, name, q)
 	})
-	validate.EachKey(fldPath, "requests", r.Requests, func(place validate.Path, name corev1.ResourceName, q resource.Quantity) {
-		each(place, name, q)
+	validate.EachKey(fldPath, "requests", r.Requests, func(path validate.Path, name corev1.ResourceName, q resource.Quantity) {
+		each(path, name, q)
 		switch limit, limited := r.Limits[name]; {
 		case !limited && !Overcommits(name):
 			fldPath.Required("limits", "Limit must be set for non overcommitable resources")
@@ -131,7 +131,7 @@ func (c *check) resourceRules(fldPath validate.Path, r *corev1.ResourceRequireme
 		case q.Cmp(limit) > 0:
 			fldPath.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
-		pages(place, name, q)
+		pages(path, name, q)
 	})
 	fldPath.Absent("", huge && !compute, "HugePages require cpu or memory")
 	c.claimNameRules(fldPath, r.Claims)
@@ -198,16 +198,16 @@ func (c *check) podResourceRules(fldPath validate.Path) {
 	if r == nil {
 		return
 	}
-	place := fldPath.Child("resources")
-	place.Absent("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
-	c.resourceRules(place, r, podResourceName)
+	path := fldPath.Child("resources")
+	path.Absent("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
+	c.resourceRules(path, r, podResourceName)
 	sum := aggregateRequests(c.whole)
-	validate.EachKey(place, "requests", sum, func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(path, "requests", sum, func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
 		if whole := r.Requests[name]; q.Cmp(whole) > 0 {
 			fldPath.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
 		}
 	})
-	validate.Each(place, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
+	validate.Each(path, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			limit := ctr.Resources.Limits[name]
 			if whole, limited := r.Limits[name]; limited && limit.Cmp(whole) > 0 {
@@ -222,7 +222,7 @@ func (c *check) podResourceRules(fldPath validate.Path) {
 func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	sidecars := corev1.ResourceList{}
-	most := corev1.ResourceList{}
+	maximum := corev1.ResourceList{}
 	for i := range s.Containers {
 		addTo(sum, s.Containers[i].Resources.Requests)
 	}
@@ -234,9 +234,9 @@ func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 			addTo(sum, ctr.Resources.Requests)
 			sidecars = now
 		}
-		raise(most, now)
+		raise(maximum, now)
 	}
-	raise(sum, most)
+	raise(sum, maximum)
 	return sum
 }
 

@@ -202,7 +202,7 @@ func (c *check) spec(fldPath validate.Path, m *metav1.ObjectMeta) {
 	if s.Overhead != nil {
 		c.resourceRules(fldPath.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
 	}
-	validate.Optional(fldPath, "os", s.OS, func(place validate.Path, os *corev1.PodOS) { c.osRules(fldPath, place, os) })
+	validate.Optional(fldPath, "os", s.OS, func(path validate.Path, os *corev1.PodOS) { c.osRules(fldPath, path, os) })
 }
 
 // hostPortRules validates pods in the host's network. A template may omit host ports; its pods get

@@ -45,14 +45,14 @@ func TaintEffect(fldPath validate.Path, e corev1.TaintEffect) {
 }
 
 func (c *check) spreadRules(fldPath validate.Path) {
-	type place struct {
+	type path struct {
 		key  string
 		when corev1.UnsatisfiableConstraintAction
 	}
 	all := c.whole.TopologySpreadConstraints
-	last := make(map[place]int, len(all))
+	last := make(map[path]int, len(all))
 	for i := range all {
-		last[place{all[i].TopologyKey, all[i].WhenUnsatisfiable}] = i
+		last[path{all[i].TopologyKey, all[i].WhenUnsatisfiable}] = i
 	}
 	for i := range all {
 		s, fldPath := &all[i], fldPath.Index("topologySpreadConstraints", i)
@@ -63,7 +63,7 @@ func (c *check) spreadRules(fldPath validate.Path) {
 			fldPath.Required("topologyKey", "can not be empty")
 		}
 		validate.OneOf(fldPath, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
-		if last[place{s.TopologyKey, s.WhenUnsatisfiable}] > i {
+		if last[path{s.TopologyKey, s.WhenUnsatisfiable}] > i {
 			fldPath.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
 		}
 		if n := s.MinDomains; n != nil {

@@ -16,18 +16,18 @@ func (r *Rules) Status(fldPath validate.Path, p, old *corev1.Pod) {
 	conditionRules(fldPath, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
-	place := fldPath.Child("status")
-	place.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
+	path := fldPath.Child("status")
+	path.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
 	if s.NominatedNodeName != was.NominatedNodeName {
-		place.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
+		path.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
 	}
-	place.Immutable("qosClass", s.QOSClass, was.QOSClass)
-	restartRules(place, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
-	restartRules(place, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
+	path.Immutable("qosClass", s.QOSClass, was.QOSClass)
+	restartRules(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
+	restartRules(path, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
 	// Ephemeral containers never restart.
-	restartRules(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
-	claimStatusRules(place, p)
-	addressRules(place, s)
+	restartRules(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
+	claimStatusRules(path, p)
+	addressRules(path, s)
 	for _, list := range []struct {
 		name     string
 		statuses []corev1.ContainerStatus
@@ -36,11 +36,11 @@ func (r *Rules) Status(fldPath validate.Path, p, old *corev1.Pod) {
 		{"initContainerStatuses", s.InitContainerStatuses},
 		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
 	} {
-		validate.Each(place, list.name, list.statuses, func(fldPath validate.Path, s *corev1.ContainerStatus) { userRules(fldPath, s, p.Spec.OS) })
+		validate.Each(path, list.name, list.statuses, func(fldPath validate.Path, s *corev1.ContainerStatus) { userRules(fldPath, s, p.Spec.OS) })
 	}
-	validate.Each(place, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
-	validate.Each(place, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
-	validate.Each(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fldPath validate.Path, s *corev1.ContainerStatus) {
+	validate.Each(path, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
+	validate.Each(path, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
+	validate.Each(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fldPath validate.Path, s *corev1.ContainerStatus) {
 		fldPath.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
 	})
 }

@@ -48,7 +48,7 @@ func (c *check) wholePod(fldPath validate.Path, p *corev1.Pod) {
 
 // annotationChanges rejects changes of annotations that define the nature of a pod.
 func (c *check) annotationChanges(fldPath validate.Path, p, old *corev1.Pod) {
-	place := fldPath.Child("metadata", "annotations")
+	path := fldPath.Child("metadata", "annotations")
 	fixed := func(key string) string {
 		switch {
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
@@ -59,18 +59,18 @@ func (c *check) annotationChanges(fldPath validate.Path, p, old *corev1.Pod) {
 		return ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
-		if what := fixed(key); what != "" {
+		if description := fixed(key); description != "" {
 			value, ok := p.Annotations[key]
-			place.Key("", key).Absent("", !ok || value != old.Annotations[key], "may not remove or update "+what)
+			path.Key("", key).Absent("", !ok || value != old.Annotations[key], "may not remove or update "+description)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
-		if what := fixed(key); what != "" {
+		if description := fixed(key); description != "" {
 			_, had := old.Annotations[key]
-			place.Key("", key).Absent("", !had, "may not add "+what)
+			path.Key("", key).Absent("", !had, "may not add "+description)
 		}
 	}
-	c.annotations(place, p.Annotations)
+	c.annotations(path, p.Annotations)
 }
 
 func (r *Rules) updateCheck(p, old *corev1.Pod) *check {

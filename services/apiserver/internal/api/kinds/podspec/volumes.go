@@ -22,10 +22,10 @@ func (c *check) volumeRules(fldPath validate.Path, m *metav1.ObjectMeta) {
 	if c.pod {
 		pod = m.Name
 	}
-	made := validate.Set[string]{}
+	created := validate.Set[string]{}
 	for i := range c.whole.Volumes {
 		if v := &c.whole.Volumes[i]; pod != "" && v.Ephemeral != nil {
-			made.Add(pod + "-" + v.Name)
+			created.Add(pod + "-" + v.Name)
 		}
 	}
 	c.volumes = make(map[string]*corev1.VolumeSource, len(c.whole.Volumes))
@@ -41,7 +41,7 @@ func (c *check) volumeRules(fldPath validate.Path, m *metav1.ObjectMeta) {
 			names.Add(v.Name)
 			c.volumes[v.Name] = &v.VolumeSource
 		}
-		if claim := v.PersistentVolumeClaim; claim != nil && made.Has(claim.ClaimName) {
+		if claim := v.PersistentVolumeClaim; claim != nil && created.Has(claim.ClaimName) {
 			fldPath.Child("persistentVolumeClaim").Invalid("claimName", claim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
@@ -136,11 +136,11 @@ func (c *check) volumeSource(fldPath validate.Path, v *corev1.Volume, pod string
 			}
 		}
 	})
-	validate.Member(u, "ephemeral", v.Ephemeral, func(place validate.Path, s *corev1.EphemeralVolumeSource) {
+	validate.Member(u, "ephemeral", v.Ephemeral, func(path validate.Path, s *corev1.EphemeralVolumeSource) {
 		if s.VolumeClaimTemplate == nil {
-			place.Required("volumeClaimTemplate", "")
+			path.Required("volumeClaimTemplate", "")
 		} else {
-			claimTemplateRules(place.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
+			claimTemplateRules(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
 		}
 		if pod == "" || v.Name == "" {
 			return
@@ -159,8 +159,8 @@ func (c *check) volumeSource(fldPath validate.Path, v *corev1.Volume, pod string
 
 // memberAt is validate.Member for a field whose name in errors differs if it is the only one that
 // is set.
-func memberAt[T any](u *validate.Union, fldPath validate.Path, name, place string, value *T, rules func(validate.Path, *T)) {
-	validate.Member(u, name, value, func(_ validate.Path, value *T) { rules(fldPath.Child(place), value) })
+func memberAt[T any](u *validate.Union, fldPath validate.Path, name, path string, value *T, rules func(validate.Path, *T)) {
+	validate.Member(u, name, value, func(_ validate.Path, value *T) { rules(fldPath.Child(path), value) })
 }
 
 func secretNameRules(fldPath validate.Path, ref *corev1.LocalObjectReference) {

@@ -32,9 +32,9 @@ func Kinds() []*registry.Kind {
 
 // bindingColumns returns the columns of both kinds of bindings. what is the kind in the
 // descriptions.
-func bindingColumns[T registry.Object](what, refDesc string, binding func(T) (rbacv1.RoleRef, []rbacv1.Subject)) []registry.Column {
+func bindingColumns[T registry.Object](description, refDesc string, binding func(T) (rbacv1.RoleRef, []rbacv1.Subject)) []registry.Column {
 	subjects := func(name, kind string, text func(rbacv1.Subject) string) registry.Column {
-		return columns.WideText(name, name+" in the "+what, func(o T) string {
+		return columns.WideText(name, name+" in the "+description, func(o T) string {
 			_, all := binding(o)
 			return subjectsText(all, kind, text)
 		})

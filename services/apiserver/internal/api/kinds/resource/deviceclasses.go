@@ -68,21 +68,21 @@ func configRules(fldPath validate.Path, c *resourcev1beta2.DeviceConfiguration, 
 	}
 	opaque := fldPath.Child("opaque")
 	podspec.CSIDriverName(opaque, "driver", c.Opaque.Driver)
-	most := resourcev1beta2.OpaqueParametersMaxLength
+	maximum := resourcev1beta2.OpaqueParametersMaxLength
 	if stored {
-		most = len(c.Opaque.Parameters.Raw)
+		maximum = len(c.Opaque.Parameters.Raw)
 	}
-	jsonRules(opaque, "parameters", c.Opaque.Parameters, most)
+	jsonRules(opaque, "parameters", c.Opaque.Parameters, maximum)
 }
 
 // jsonRules requires a JSON object.
-func jsonRules(fldPath validate.Path, name string, raw runtime.RawExtension, most int) {
+func jsonRules(fldPath validate.Path, name string, raw runtime.RawExtension, maximum int) {
 	if len(raw.Raw) == 0 {
 		fldPath.Required(name, "")
 		return
 	}
-	if len(raw.Raw) > most {
-		fldPath.TooLong(name, most)
+	if len(raw.Raw) > maximum {
+		fldPath.TooLong(name, maximum)
 		return
 	}
 	var value any

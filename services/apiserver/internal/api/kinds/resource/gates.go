@@ -210,18 +210,18 @@ func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 
 // freed returns the devices that are no longer allocated.
 func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
-	gone := validate.KeySet(was, of)
+	removed := validate.KeySet(was, of)
 	for i := range now {
-		delete(gone, of(&now[i]))
+		delete(removed, of(&now[i]))
 	}
-	return gone
+	return removed
 }
 
 // keepReported returns the device statuses without those of freed devices, or nil unless any is
 // set.
-func keepReported[D any](any bool, devices []D, gone validate.Set[deviceID], of func(*D) deviceID) []D {
+func keepReported[D any](any bool, devices []D, removed validate.Set[deviceID], of func(*D) deviceID) []D {
 	if any {
-		devices = slices.DeleteFunc(devices, func(d D) bool { return gone.Has(of(&d)) })
+		devices = slices.DeleteFunc(devices, func(d D) bool { return removed.Has(of(&d)) })
 	}
 	if !any || len(devices) == 0 {
 		return nil

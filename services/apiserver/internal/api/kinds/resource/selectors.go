@@ -112,13 +112,13 @@ func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 		}
 		return nil
 	}
-	most := func(size uint64) *checker.SizeEstimate { return &checker.SizeEstimate{Max: size} }
+	maximum := func(size uint64) *checker.SizeEstimate { return &checker.SizeEstimate{Max: size} }
 	const entries = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	var sizes []uint64 // of maps, and of the values below them
 	switch path[1] {
 	case "driver":
 		if len(path) == 2 {
-			return most(resourcev1beta2.DriverNameMaxLength)
+			return maximum(resourcev1beta2.DriverNameMaxLength)
 		}
 		return nil
 	case "attributes":
@@ -133,7 +133,7 @@ func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 	for i, step := range path[2:] {
 		switch {
 		case step == "@keys" && depth < len(names) && i == len(path)-3:
-			return most(names[depth])
+			return maximum(names[depth])
 		case (step == "@items" || step == "@values") && depth < 2:
 			depth++
 		case depth == 1 && path[1] == "attributes": // an attribute by name
@@ -142,5 +142,5 @@ func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 			return nil
 		}
 	}
-	return most(sizes[depth])
+	return maximum(sizes[depth])
 }

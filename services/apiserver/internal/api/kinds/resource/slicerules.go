@@ -84,9 +84,9 @@ func sliceDeviceRules(fldPath validate.Path, d *resourcev1beta2.Device) {
 	validate.EachKey(fldPath, "capacity", d.Capacity, func(fldPath validate.Path, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
 		qualifiedRules(fldPath, string(name))
 	})
-	const most = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	if n := len(d.Attributes) + len(d.Capacity); n > most {
-		fldPath.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
+	const maximum = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
+	if n := len(d.Attributes) + len(d.Capacity); n > maximum {
+		fldPath.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))
 	}
 	validate.Each(fldPath, "taints", d.Taints, taintRules)
 	validate.MaxItems(fldPath, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)

@@ -90,18 +90,18 @@ const maxReported = 2000
 func topologyRules(fldPath validate.Path, terms []corev1.TopologySelectorTerm) {
 	seen, left := map[string]int{"": len(terms)}, maxReported
 	validate.Each(fldPath, "allowedTopologies", terms, func(fldPath validate.Path, t *corev1.TopologySelectorTerm) {
-		place := map[string][]string{}
+		path := map[string][]string{}
 		validate.Each(fldPath, "matchLabelExpressions", t.MatchLabelExpressions, func(fldPath validate.Path, r *corev1.TopologySelectorLabelRequirement) {
 			fldPath.Present("values", len(r.Values) > 0)
 			values := validate.Set[string]{}
 			validate.Each(fldPath, "values", r.Values, func(fldPath validate.Path, value *string) { validate.Unique(fldPath, "", *value, values) })
 			fldPath.LabelKey("key", r.Key)
-			if _, twice := place[r.Key]; twice {
+			if _, twice := path[r.Key]; twice {
 				fldPath.Duplicate("key", r.Key)
 			}
-			place[r.Key] = slices.Sorted(maps.Keys(values))
+			path[r.Key] = slices.Sorted(maps.Keys(values))
 		})
-		key := placeKey(place)
+		key := placeKey(path)
 		again := min(seen[key], left)
 		for left -= again; again > 0; again-- {
 			fldPath.Duplicate("matchLabelExpressions", "")
@@ -111,10 +111,10 @@ func topologyRules(fldPath validate.Path, terms []corev1.TopologySelectorTerm) {
 }
 
 // placeKey returns equal keys for equal topologies.
-func placeKey(place map[string][]string) string {
+func placeKey(path map[string][]string) string {
 	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(place)) {
-		fmt.Fprintf(&b, "%q%q", key, place[key])
+	for _, key := range slices.Sorted(maps.Keys(path)) {
+		fmt.Fprintf(&b, "%q%q", key, path[key])
 	}
 	return b.String()
 }

@@ -80,18 +80,18 @@ func progressRules(fldPath validate.Path, m, old *storagemigrationv1alpha1.Stora
 	if before != "" && now != before {
 		status.Invalid("resourceVersion", now, "resourceVersion cannot be updated")
 	}
-	is := func(m *storagemigrationv1alpha1.StorageVersionMigration, what storagemigrationv1alpha1.MigrationConditionType) bool {
+	is := func(m *storagemigrationv1alpha1.StorageVersionMigration, description storagemigrationv1alpha1.MigrationConditionType) bool {
 		for i := range m.Status.Conditions {
-			if c := &m.Status.Conditions[i]; c.Type == what {
+			if c := &m.Status.Conditions[i]; c.Type == description {
 				return c.Status == corev1.ConditionTrue
 			}
 		}
 		return false
 	}
 	const running, succeeded, failed = storagemigrationv1alpha1.MigrationRunning, storagemigrationv1alpha1.MigrationSucceeded, storagemigrationv1alpha1.MigrationFailed
-	refuse := func(wrong bool, why string) {
+	refuse := func(wrong bool, reason string) {
 		if wrong {
-			status.Invalid("conditions", m.Status.Conditions, why)
+			status.Invalid("conditions", m.Status.Conditions, reason)
 		}
 	}
 	refuse(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")

@@ -60,8 +60,8 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		}
 		switch p.Type {
 		case client.PacketType_DIAL_REQ:
-			asked := p.GetDialRequest()
-			answer := &client.DialResponse{Random: asked.Random, ConnectID: id}
+			requested := p.GetDialRequest()
+			answer := &client.DialResponse{Random: requested.Random, ConnectID: id}
 			if s.proxy.Deaf {
 				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil {
 					return err
@@ -69,7 +69,7 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 				<-stream.Context().Done()
 				return nil
 			}
-			if server, err = s.proxy.dial(asked.Address); err != nil {
+			if server, err = s.proxy.dial(requested.Address); err != nil {
 				answer.Error = err.Error()
 			}
 			if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil || server == nil {

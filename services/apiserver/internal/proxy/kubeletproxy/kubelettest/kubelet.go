@@ -74,14 +74,14 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	want := 1 // the stream for the result
+	expected := 1 // the stream for the result
 	for _, name := range []string{corev1.ExecStdinParam, corev1.ExecStdoutParam, corev1.ExecStderrParam, corev1.ExecTTYParam} {
 		if q.Get(name) == "1" {
-			want++
+			expected++
 		}
 	}
 	streams := Streams{}
-	for len(streams) < want {
+	for len(streams) < expected {
 		select {
 		case s := <-opened:
 			streams[s.Headers().Get(corev1.StreamType)] = s

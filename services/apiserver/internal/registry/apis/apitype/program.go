@@ -55,11 +55,11 @@ func (f form) wire() int {
 	}
 }
 
-// shape is the multiplicity of a field.
-type shape uint8
+// multiplicity is the multiplicity of a field.
+type multiplicity uint8
 
 const (
-	shapeOne shape = iota
+	shapeOne multiplicity = iota
 	shapePointer
 	shapeSlice
 	shapeMap
@@ -76,7 +76,7 @@ type element struct {
 type step struct {
 	index int // of the field in the struct
 	num   int // of the field on the wire
-	shape shape
+	shape multiplicity
 	elem  element
 }
 
@@ -158,7 +158,7 @@ func fieldNumber(tag string) (int, error) {
 	return n, nil
 }
 
-// field sets the shape and the element of a step from the type of its field.
+// field sets the multiplicity and the element of a step from the type of its field.
 func (c compiler) field(s *step, t reflect.Type) (err error) {
 	switch {
 	case t.Kind() == reflect.Pointer:

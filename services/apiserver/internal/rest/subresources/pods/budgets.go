@@ -77,7 +77,7 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 // readBudget decodes a stored budget. An undecodable one is an error, because it may select the
 // pod.
 func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *objects.Entry) (*policyv1.PodDisruptionBudget, error) {
-	if err := e.Unreadable(); err != nil {
+	if err := e.Corrupt(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}
 	loan := e.Borrow()

@@ -92,7 +92,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 		put("ns", string(rune('a'+i)), s)
 	}
 	put("other", "a", "x")
-	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: store, CurrentRevision: store, Resources: []watchcache.ResourceConfig{{
 		Name: k.GroupResource().String(), Prefix: prefix,
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")

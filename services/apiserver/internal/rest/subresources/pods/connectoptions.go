@@ -27,8 +27,8 @@ func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.quer
 
 // number returns a number, or nil if it is absent or invalid.
 func (o *optionReader) number(name string) *int64 {
-	text, given := o.query[name]
-	if !given || len(text) == 0 || text[0] == "" {
+	text, specified := o.query[name]
+	if !specified || len(text) == 0 || text[0] == "" {
 		return nil
 	}
 	n, err := strconv.ParseInt(text[0], 10, 64)

@@ -200,7 +200,7 @@ type lossCounter struct {
 }
 
 // lost counts events that a plugin lost because of why.
-func (l *lossCounter) lost(plugin string, events int, why error) {
+func (l *lossCounter) lost(plugin string, events int, reason error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()
 	l.count += events
@@ -211,5 +211,5 @@ func (l *lossCounter) lost(plugin string, events int, why error) {
 	}
 	l.last, l.count = time.Now(), 0
 	l.mu.Unlock()
-	l.log.Error("audit events lost", "plugin", plugin, "events", count, "error", why)
+	l.log.Error("audit events lost", "plugin", plugin, "events", count, "error", reason)
 }

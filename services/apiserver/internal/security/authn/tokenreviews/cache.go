@@ -163,7 +163,7 @@ type flightKey struct{}
 // joinFlight joins the flight of a token, or starts one. The caller must call
 // leaveFlight.
 func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *flight {
-	hint := hintOf(token)
+	claims := hintOf(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.flights[k]; f != nil {
@@ -173,7 +173,7 @@ func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences [
 	if entry := c.cached(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
 		return completedFlight(entry)
 	}
-	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
+	f := &flight{objects: claims.Objects, waiting: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for
 	// the network of the first one.
 	principal := request.Principal(ctx)
@@ -182,7 +182,7 @@ func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences [
 	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)
-	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
+	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, claims)
 	return f
 }
 
@@ -208,7 +208,7 @@ func completedFlight(entry *result) *flight {
 }
 
 // review reviews a token and caches the result.
-func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.UnverifiedClaims) {
+func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, claims satoken.UnverifiedClaims) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -219,8 +219,8 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	}
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.recordReview(undecided, err)
-	entry := c.resultOf(response, ok, err, hint)
-	legacy := c.legacy(response, ok, undecided, hint, token)
+	entry := c.resultOf(response, ok, err, claims)
+	legacy := c.legacy(response, ok, undecided, claims, token)
 	if legacy != nil && ok {
 		entry.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
 	}
@@ -244,11 +244,11 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 
 // legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
 // unverified token, so the user of an accepted token must match it.
-func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, hint satoken.UnverifiedClaims, token string) *LegacyToken {
-	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != response.User.Name {
+func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, claims satoken.UnverifiedClaims, token string) *LegacyToken {
+	if c.cfg.Legacy == nil || claims.Legacy == nil || undecided || ok && claims.User != response.User.Name {
 		return nil
 	}
-	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
+	return &LegacyToken{Token: token, Accepted: ok, User: claims.User, Namespace: claims.Legacy.Namespace, Secret: claims.Legacy.Name}
 }
 
 // authenticate calls the reviewer. Several libraries process tokens: a panic in one of them means
@@ -266,9 +266,9 @@ func (c *Cache) authenticate(ctx context.Context, token string, audiences []stri
 }
 
 // resultOf returns the result of a review in the form in which it is cached.
-func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, hint satoken.UnverifiedClaims) *result {
+func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, claims satoken.UnverifiedClaims) *result {
 	now := c.cfg.Now()
-	entry := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	entry := &result{objects: claims.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
 			entry.review.Error = err.Error()
@@ -279,7 +279,7 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, h
 	user := request.User(response.User)
 	entry.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: response.Audiences, AuditAnnotations: response.AuditAnnotations}
 	entry.until = now.Add(c.cfg.SuccessTTL)
-	for _, end := range []time.Time{hint.Expires, response.Expires} {
+	for _, end := range []time.Time{claims.Expires, response.Expires} {
 		if !end.IsZero() && end.Before(entry.until) {
 			entry.until = end
 		}

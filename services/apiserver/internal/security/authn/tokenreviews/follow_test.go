@@ -26,7 +26,7 @@ func (f *fixture) forgotten(token string) {
 // during it.
 func TestMissedEvents(t *testing.T) {
 	for name, lost := range map[string]error{
-		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
+		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, true, nil)

@@ -173,7 +173,7 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 			return attributes.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
-	wc, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})
+	wc, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}

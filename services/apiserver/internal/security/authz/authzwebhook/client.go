@@ -131,8 +131,8 @@ func (c *client) send(ctx context.Context, body []byte) (response serviceRespons
 	if err := c.Decode(data, &review); err != nil {
 		return serviceResponse{}, false, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
-	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
-		return serviceResponse{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
+	if expected := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != expected {
+		return serviceResponse{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, expected)
 	}
 	response = serviceResponse{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {

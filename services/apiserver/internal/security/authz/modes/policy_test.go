@@ -53,7 +53,7 @@ func (source) Confirm(context.Context, storage.Position) (int64, error) { return
 // following returns a policy that follows the roles of a store.
 func following(t *testing.T, s source) *authz.LocalPolicy {
 	t.Helper()
-	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: s, CurrentRevision: s, Resources: []watchcache.ResourceConfig{{
 		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			ns, name, _ := strings.Cut(strings.TrimPrefix(key, "/registry/roles/"), "/")
 			return attributes.Attributes{Namespace: ns, Name: name}, nil

@@ -22,22 +22,22 @@ const (
 
 // Estimate returns the width of a request, with at most most seats. Only requests that read many objects or
 // notify many watchers are wider than one seat.
-func Estimate(info *requestinfo.Info, most int) flowcontrol.Width {
+func Estimate(info *requestinfo.Info, maximum int) flowcontrol.Width {
 	width := flowcontrol.Width{Seats: 1}
 	if info.Target == nil || info.Target.Store == nil || info.Sub != nil && info.Sub.Connect {
 		return width
 	}
 	switch info.Verb {
 	case "list", "deletecollection":
-		width.Seats = seatsFor(examinedObjects(info, info.Query, most*objectsPerSeat), objectsPerSeat, most)
+		width.Seats = seatsFor(examinedObjects(info, info.Query, maximum*objectsPerSeat), objectsPerSeat, maximum)
 	case "watch":
 		if sendsInitialObjects(info.Query) {
-			width.Seats = seatsFor(examinedObjects(info, info.Query, most*objectsPerSeat), objectsPerSeat, most)
+			width.Seats = seatsFor(examinedObjects(info, info.Query, maximum*objectsPerSeat), objectsPerSeat, maximum)
 		}
 	case "create", "update", "patch", "delete":
-		if woken := info.Target.Store.Woken(info.Namespace, info.Name); woken > 0 {
+		if woken := info.Target.Store.WakeCount(info.Namespace, info.Name); woken > 0 {
 			finalSeats := seatsFor(woken, watchersPerSeat, woken)
-			width.Final = min(finalSeats, most)
+			width.Final = min(finalSeats, maximum)
 			// Fewer seats for longer are the same work.
 			width.AdditionalLatency = time.Duration(float64(deliverySeatTime) * float64(finalSeats) / float64(width.Final))
 		}
@@ -56,8 +56,8 @@ func sendsInitialObjects(q url.Values) bool {
 
 // examinedObjects returns how many objects a list examines, at most most. A page without selectors
 // ends at its limit.
-func examinedObjects(info *requestinfo.Info, q url.Values, most int) int {
-	sel := objects.Selection{Namespace: info.Namespace, Name: info.Name, Readable: true}
+func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
+	sel := objects.Selection{Namespace: info.Namespace, Name: info.Name, ExcludeCorrupt: true}
 	if info.FieldSelector != "" && !info.TooManySelectorTerms() {
 		if s, err := info.OwnSelectors().Fields(); err == nil {
 			sel.Fields = s
@@ -68,11 +68,11 @@ func examinedObjects(info *requestinfo.Info, q url.Values, most int) int {
 			sel.Labels = s
 		}
 	}
-	n := info.Target.Store.Snapshot().Walked(sel, most)
+	n := info.Target.Store.Snapshot().VisitCount(sel, maximum)
 	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && info.FieldSelector == "" && info.LabelSelector == "" {
 		n = min(n, limit)
 	}
 	return n
 }
 
-func seatsFor(n, each, most int) int { return min(max((n+each-1)/each, 1), max(most, 1)) }
+func seatsFor(n, each, maximum int) int { return min(max((n+each-1)/each, 1), max(maximum, 1)) }

@@ -43,7 +43,7 @@ func (source) Confirm(context.Context, storage.Position) (int64, error) { return
 // store returns the cache of these objects. One in ten is on node m and has the label a=b, the
 // others are on node n.
 func store(t *testing.T) *watchcache.Store {
-	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: source{}, CurrentRevision: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			name := strings.TrimPrefix(key, prefix+"n/")
@@ -72,12 +72,12 @@ func store(t *testing.T) *watchcache.Store {
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
-	sel := objects.Selection{Readable: true}
+	sel := objects.Selection{ExcludeCorrupt: true}
 	var err error
 	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; s.Snapshot().Walked(sel, 1000) == 250; i++ { // until there is an index
+	for i := 0; s.Snapshot().VisitCount(sel, 1000) == 250; i++ { // until there is an index
 		s.Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 		if i > 100 {
 			t.Fatal("no index of labels was built")

@@ -128,11 +128,11 @@ func (e *sectionError) Unwrap() error { return e.err }
 func (h *health) check(ctx context.Context, pace Intervals, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := pace.HealthyTTL
+	retained := pace.HealthyTTL
 	if h.err != nil {
-		kept = pace.UnhealthyTTL
+		retained = pace.UnhealthyTTL
 	}
-	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < kept {
+	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < retained {
 		return h.err
 	}
 	return h.probe(ctx, readStatus)

@@ -327,7 +327,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 			return nil, r.err
 		}
 	}
-	var made singleflight.Result
+	var created singleflight.Result
 	result := p.flights.DoChan(string(id[:]), func() (any, error) {
 		o, err := p.decrypt(ctx, id, e)
 		if err != nil {
@@ -340,16 +340,16 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	})
 	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
-		made = <-result
+		created = <-result
 		close(done)
 	}()
 	if err := p.await(ctx, done); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: KMS provider %s: %w", p.Name, err)
 	}
-	if made.Err != nil {
-		return nil, made.Err
+	if created.Err != nil {
+		return nil, created.Err
 	}
-	return made.Val.(*opened), nil
+	return created.Val.(*opened), nil
 }
 
 func (p *v2) keep(id sum, c ciphers.Cipher) *opened {

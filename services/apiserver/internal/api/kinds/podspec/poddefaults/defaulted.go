@@ -83,8 +83,8 @@ func hostPortsDefaulted(f [4][]byte) bool {
 	}
 	port := func(p []byte) bool {
 		host, ok := transcode.Number(p, hostPortNumber)
-		wanted, ok2 := transcode.Number(p, portNumber)
-		return ok && ok2 && (int32(host) != 0 || int32(wanted) == 0)
+		desired, ok2 := transcode.Number(p, portNumber)
+		return ok && ok2 && (int32(host) != 0 || int32(desired) == 0)
 	}
 	container := func(c []byte) bool { return transcode.Each(c, portsNumber, port) }
 	return transcode.Each(f[1], containersNumber, container) && transcode.Each(f[2], initNumber, container)
