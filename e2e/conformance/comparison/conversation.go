@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Conversation is a list of requests to both servers. The steps of a conversation run in their
@@ -37,6 +38,8 @@ type Step struct {
 	Setup bool
 	// Until repeats the request until it accepts the response, for a limited time; nil accepts all.
 	Until func(status int, body any) bool
+	// RetryFor limits the repetition; 0 means three minutes.
+	RetryFor time.Duration
 	// Settles repeats the request until the servers agree, because their controllers change what it
 	// reads.
 	Settles bool

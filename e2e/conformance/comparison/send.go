@@ -1,6 +1,7 @@
 package comparison
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -19,7 +20,7 @@ type Answer struct {
 	Err     string
 }
 
-// retryTimeout limits the repetition of a step.
+// retryTimeout limits the repetition of a step without a limit of its own.
 const retryTimeout = 3 * time.Minute
 
 // Session is the state of a conversation on one server.
@@ -83,7 +84,7 @@ func (s *Session) perform(st Step) Answer {
 			return Answer{Err: strings.ReplaceAll(err.Error(), s.url, "")}
 		}
 		body := decode(resp.Header.Get("Content-Type"), text)
-		if st.Until != nil && !st.Until(resp.StatusCode, body) && time.Since(began) < retryTimeout {
+		if st.Until != nil && !st.Until(resp.StatusCode, body) && time.Since(began) < cmp.Or(st.RetryFor, retryTimeout) {
 			continue
 		}
 		if _, list := body.([]any); !list && isEvent(body) {

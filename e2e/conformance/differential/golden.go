@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -43,6 +44,9 @@ type goldenAnswer struct {
 	Status int `json:"status"`
 }
 
+// goldenRetry limits the repetition of a step. It is short, because a conversation may run alone.
+const goldenRetry = 5 * time.Second
+
 // loadGolden reads the golden conversations of a folder.
 func loadGolden(dir string) ([]goldenCase, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
@@ -77,7 +81,7 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		s := comparison.Step{Label: g.Name, Header: map[string]string{}, Text: g.Body, Save: g.Save, Encoding: comparison.JSONBody}
 		if g.Retry != "" {
 			want := c.want[i].Status
-			s.Until = func(status int, _ any) bool { return status == want }
+			s.Until, s.RetryFor = func(status int, _ any) bool { return status == want }, goldenRetry
 		}
 		s.Method, s.Path, _ = strings.Cut(g.Request, " ")
 		if g.JSON != nil {
