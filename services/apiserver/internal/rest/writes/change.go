@@ -21,10 +21,11 @@ import (
 // wants, l the live state. owned reports whether obj already records its field ownership.
 func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
-	if err := r.checkPreconditions(obj, old); err != nil {
-		return outcome{}, err
+	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
+	// is a precondition.
+	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
+		return outcome{}, r.uidConflict(uid, old.GetUID())
 	}
-	keepServerMetadata(obj, old)
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
@@ -39,10 +40,15 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	attrs := r.admission
 	if attrs == nil {
 		attrs = r.Admission(admission.Update, obj, old)
-		if err := w.mutateUpdate(ctx, r, obj, old, attrs); err != nil {
+		if err := w.mutateUpdate(ctx, r, obj, attrs); err != nil {
 			return outcome{}, err
 		}
 	}
+	// Mutating admission sees the metadata that the client sent.
+	if err := r.checkResourceVersion(obj, old); err != nil {
+		return outcome{}, err
+	}
+	keepServerMetadata(obj, old)
 	recorded := apply.RecordedIn(obj)
 	if err := w.complete(r, obj, old); err != nil {
 		return outcome{}, err
@@ -85,19 +91,15 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	return outcome{value: value, obj: obj, claim: claim}, nil
 }
 
-// mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
-func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, attrs *admission.Request) error {
+// mutateUpdate is mutate for a change.
+func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
 	if err := w.mutate(ctx, r, obj, attrs); err != nil {
 		return err
-	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
 	}
 	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
 	obj.SetNamespace(r.namespace()) // a plugin may leave it out, as clients may
-	keepServerMetadata(obj, old)
 	return nil
 }
 
@@ -106,13 +108,8 @@ func errOtherUID(wanted, is types.UID) error {
 	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
 }
 
-// checkPreconditions checks the uid and resourceVersion that the client sent.
-func (r *Request) checkPreconditions(obj, old registry.Object) error {
-	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
-	// is a precondition.
-	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
-		return r.uidConflict(uid, old.GetUID())
-	}
+// checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.
+func (r *Request) checkResourceVersion(obj, old registry.Object) error {
 	rv := obj.GetResourceVersion()
 	switch {
 	case rv == "" || rv == "0":

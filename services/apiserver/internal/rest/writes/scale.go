@@ -96,29 +96,17 @@ func fieldPath(names []string) (p fieldpath.Path) {
 	return p
 }
 
-// admitScale runs mutating admission on a scale and returns the admission request.
+// admitScale runs mutating admission on the scale that the client wants. It returns the admission
+// request for validating admission, which sees the stored metadata and status.
 func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalingv1.Scale) (*admission.Request, error) {
-	shown := sc.DeepCopy()
-	old := now.DeepCopy()
-	old.ManagedFields = nil
-	shown.ObjectMeta = *old.ObjectMeta.DeepCopy()
-	shown.Status = *old.Status.DeepCopy()
-	attrs := r.Admission(admission.Update, shown, old)
-	if err := w.Admission.Mutate(ctx, attrs); err != nil {
+	if err := w.Admission.Mutate(ctx, r.Admission(admission.Update, sc, now)); err != nil {
 		return nil, err
 	}
-	sc.Spec = shown.Spec
-	// A changed uid or resourceVersion is checked against the stored object. All other metadata and
-	// the status are not stored, so validating admission sees the stored values.
-	if shown.UID != old.UID {
-		sc.UID = shown.UID
-	}
-	if shown.ResourceVersion != old.ResourceVersion {
-		sc.ResourceVersion = shown.ResourceVersion
-	}
-	shown.ObjectMeta = *old.ObjectMeta.DeepCopy()
-	shown.Status = *old.Status.DeepCopy()
-	return attrs, nil
+	old := now.DeepCopy()
+	old.ManagedFields = nil
+	stored := old.DeepCopy()
+	stored.Spec = sc.Spec
+	return r.Admission(admission.Update, stored, old), nil
 }
 
 // writeScale sets the replicas of an object to those of a scale.

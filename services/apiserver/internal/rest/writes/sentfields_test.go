@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/admission"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -46,5 +48,37 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 		if !slices.ContainsFunc(stored.ManagedFields, owns) {
 			t.Errorf("%s: got managedFields %v, want an entry with the label and the image", sub, stored.ManagedFields)
 		}
+	}
+}
+
+// TestMutatingAdmissionOfUpdateSeesSentMetadata: the server adds its metadata after mutating
+// admission, and validating admission sees it.
+func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
+	w := newBase(t).fixture(t)
+	live := wanted("k=v")
+	live.UID, live.Generation, live.CreationTimestamp = "u", 1, metav1.NewTime(now)
+	w.put(w.kind("configmaps"), live)
+	sees := func(o metav1.Object) bool {
+		return o.GetUID() != "" && o.GetResourceVersion() != "" && !o.GetCreationTimestamp().Time.IsZero()
+	}
+	w.mutate = func(r *admission.Request) error {
+		if o := r.Object.(metav1.Object); o.GetUID() != "" || o.GetResourceVersion() != "" || !o.GetCreationTimestamp().Time.IsZero() {
+			t.Errorf("mutating admission: got metadata of the server in %v, want none", o)
+		}
+		if o := r.OldObject.(metav1.Object); !sees(o) {
+			t.Errorf("mutating admission: got old object %v, want one with metadata of the server", o)
+		}
+		return nil
+	}
+	r := w.requestFor("c")
+	r.Object, r.Options = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, &metav1.UpdateOptions{}
+	if _, err := w.writer.Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.requests) != 1 {
+		t.Fatalf("got %d requests of validating admission, want 1", len(w.requests))
+	}
+	if o := w.requests[0].Object.(metav1.Object); !sees(o) {
+		t.Errorf("validating admission: got %v, want an object with metadata of the server", o)
 	}
 }
