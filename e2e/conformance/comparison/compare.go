@@ -247,7 +247,11 @@ func causes(status map[string]any) []string {
 	list, _ := Lookup(status, "details.causes").([]any)
 	var out []string
 	for _, c := range list {
-		out = append(out, fmt.Sprintf("%v %v: %v", Lookup(c, "field"), Lookup(c, "reason"), Lookup(c, "message")))
+		text := fmt.Sprintf("%v %v: %v", Lookup(c, "field"), Lookup(c, "reason"), Lookup(c, "message"))
+		if strings.Contains(text, "nodePort") {
+			text = nodePorts.ReplaceAllString(text, "<node port>")
+		}
+		out = append(out, text)
 	}
 	return out
 }
@@ -281,7 +285,7 @@ func compareTrees(at string, want, got any, out *[]difference) {
 				return
 			}
 			if len(w) != len(g) {
-				*out = append(*out, difference{class: at + ": number of items", want: JSONText(want), got: JSONText(got)})
+				*out = append(*out, difference{class: at + ": number of items", want: itemNames(w), got: itemNames(g)})
 				return
 			}
 			for i := range w {
@@ -297,6 +301,21 @@ func compareTrees(at string, want, got any, out *[]difference) {
 		}
 		*out = append(*out, difference{class: at + ": " + class, want: w, got: g})
 	}
+}
+
+// itemNames names the events, reviews or objects of a list, and returns the list.
+func itemNames(list []any) string {
+	var names []string
+	for _, v := range list {
+		var parts []string
+		for _, path := range []string{"type", "object.metadata.name", "object.metadata.deletionTimestamp", "request.operation", "request.name", "metadata.name"} {
+			if text, ok := Lookup(v, path).(string); ok {
+				parts = append(parts, text)
+			}
+		}
+		names = append(names, strings.Join(parts, " "))
+	}
+	return strings.Join(names, ", ") + "\n" + JSONText(list)
 }
 
 // namesOf returns the strings that one of two lists of strings of different lengths lacks. It returns

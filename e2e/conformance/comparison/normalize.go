@@ -16,11 +16,13 @@ var (
 	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+	cellPorts = regexp.MustCompile(`:3[0-2]\d{3}/`)
 	// documentHashes identify OpenAPI documents, whose text may differ in the order of members.
 	documentHashes = regexp.MustCompile(`hash=[0-9A-F]{64,}`)
 	ages           = regexp.MustCompile(`^(\d+[smh])+$`)
 	tokenVolumes   = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
 	pointers       = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
+	partOfNumber   = regexp.MustCompile(`[-.0-9A-Za-z]`)
 	// goTimes are times of this year in the syntax of Go.
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
@@ -51,6 +53,10 @@ func (s *Session) normalize(resp *http.Response, body any) Answer {
 		case slices.Contains(ignoredHeaders, name):
 		case slices.Contains(presentHeaders, name):
 			a.headers[name] = "<present>"
+		case name == "Vary": // one field or several, in any order
+			names := strings.Split(strings.Join(values, ", "), ", ")
+			slices.Sort(names)
+			a.headers[name] = strings.Join(names, ", ")
 		default:
 			a.headers[name] = scrub(strings.Join(values, "\n"), s.Vars)
 		}
@@ -63,11 +69,6 @@ func (s *Session) normalize(resp *http.Response, body any) Answer {
 func scrub(s string, vars map[string]string) string {
 	s = uuids.ReplaceAllString(s, "<uid>")
 	s = versions.ReplaceAllString(s, "$1$2<rv>")
-	for k, v := range vars {
-		if len(v) > 3 {
-			s = strings.ReplaceAll(s, v, "{"+k+"}")
-		}
-	}
 	s = times.ReplaceAllStringFunc(s, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
 		if err == nil && time.Since(at).Abs() > recent {
@@ -78,13 +79,44 @@ func scrub(s string, vars map[string]string) string {
 		}
 		return "<time>"
 	})
+	for k, v := range vars {
+		if len(v) > 3 {
+			s = replaceVariable(s, v, "{"+k+"}")
+		}
+	}
 	s = pointers.ReplaceAllString(s, "<pointer>")
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
 	s = documentHashes.ReplaceAllString(s, "hash=<hash>")
+	if strings.Contains(s, "nodePort") {
+		s = nodePorts.ReplaceAllString(s, "<node port>")
+	}
 	s = addresses.ReplaceAllString(s, "<cluster-ip>")
 	return s
+}
+
+// replaceVariable replaces the value of a variable. A number must not be a part of a longer one or of a time.
+func replaceVariable(s, value, placeholder string) string {
+	if strings.Trim(value, "0123456789") != "" {
+		return strings.ReplaceAll(s, value, placeholder)
+	}
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, value)
+		if !found {
+			break
+		}
+		b.WriteString(before)
+		if partOfNumber.MatchString(before[max(len(before)-1, 0):]) || partOfNumber.MatchString(after[:min(len(after), 1)]) {
+			b.WriteString(value)
+		} else {
+			b.WriteString(placeholder)
+		}
+		s = after
+	}
+	b.WriteString(s)
+	return b.String()
 }
 
 // follow remembers the version of an object that the session created. Controllers of the servers change
@@ -154,8 +186,8 @@ func (s *Session) normalTree(v any) any {
 		}
 		if cells, ok := t["cells"].([]any); ok {
 			for i, c := range cells {
-				if s, ok := c.(string); ok && ages.MatchString(s) {
-					cells[i] = "<age>"
+				if s, ok := c.(string); ok {
+					cells[i] = ages.ReplaceAllString(cellPorts.ReplaceAllString(s, ":<node port>/"), "<age>")
 				}
 			}
 		}
@@ -164,6 +196,9 @@ func (s *Session) normalTree(v any) any {
 			t[i] = s.normalTree(t[i])
 		}
 	case string:
+		if s.generated != nil {
+			t = s.generated.ReplaceAllString(t, "<generated>")
+		}
 		return scrub(t, s.Vars)
 	}
 	return v

@@ -48,17 +48,35 @@ func (r *Reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": map[string]any{"uid": uid, "allowed": true}})
 }
 
-// take returns the reviews of a session since the last call, first those of the mutating webhook.
+// take returns the reviews of a session since the last call, first those of the mutating webhook. A server
+// repeats a request with the newest object if its cache is stale. Only the last review counts.
 func (r *Reviews) take(s *Session) []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []any
 	for _, kind := range reviewKinds {
 		path := reviewPath(kind, s.Vars["ns"], s.Vars["port"])
-		all = append(all, r.recorded[path]...)
+		last := map[string]int{}
+		for i, review := range r.recorded[path] {
+			last[reviewSubject(review)] = i
+		}
+		for i, review := range r.recorded[path] {
+			if last[reviewSubject(review)] == i {
+				all = append(all, review)
+			}
+		}
 		delete(r.recorded, path)
 	}
 	return all
+}
+
+// reviewSubject names the operation and the object of a review.
+func reviewSubject(review any) string {
+	var names []any
+	for _, name := range []string{"operation", "kind", "subResource", "name"} {
+		names = append(names, Lookup(review, "request."+name))
+	}
+	return JSONText(names)
 }
 
 var reviewKinds = []string{"Mutating", "Validating"}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,8 @@ type Session struct {
 	Vars map[string]string
 	// versions holds the last version of each object that the session created, by its uid.
 	versions map[string]int64
+	// generated matches the name that the server generates for the object of the step; nil matches none.
+	generated *regexp.Regexp
 }
 
 // newSession starts a conversation in a namespace.
@@ -95,11 +98,38 @@ func (s *Session) perform(st Step) Answer {
 				s.Vars[name] = fmt.Sprint(v)
 			}
 		}
+		if events, ok := body.([]any); ok && !strings.Contains(st.Path, "resourceVersion=") {
+			body = lastEvents(events)
+		}
+		s.generated = nil
+		if prefix, ok := Lookup(st.Object, "metadata.generateName").(string); ok && prefix != "" {
+			s.generated = regexp.MustCompile(regexp.QuoteMeta(prefix[:min(len(prefix), longestGenerated)]) + "[bcdfghjklmnpqrstvwxz2456789]{5}")
+		}
 		if resp.StatusCode == http.StatusCreated && s.versions != nil {
 			s.follow(body)
 		}
 		return s.normalize(resp, body)
 	}
+}
+
+// lastEvents returns the last event of each object. A watch without a version starts at the state of a
+// cache, so that the number of events before differs.
+func lastEvents(events []any) any {
+	last := map[any]int{}
+	for i, e := range events {
+		last[Lookup(e, "object.metadata.uid")] = i
+	}
+	var out []any
+	for i, e := range events {
+		uid := Lookup(e, "object.metadata.uid")
+		if uid == nil || last[uid] == i {
+			if event, ok := e.(map[string]any); ok && event["type"] == "MODIFIED" {
+				event["type"] = "ADDED"
+			}
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // Exchange sends a step to both servers at the same time.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +112,13 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		out.Steps = append(out.Steps, s)
 	}
 	return out
+}
+
+// configuresAdmission reports whether a case writes webhooks or policies.
+func (c goldenCase) configuresAdmission() bool {
+	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool {
+		return !strings.HasPrefix(s.Request, "GET") && strings.Contains(s.Request, "/apis/admissionregistration.k8s.io/")
+	})
 }
 
 // goldenShared reports whether a case affects requests of other conversations.

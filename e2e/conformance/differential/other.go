@@ -20,7 +20,7 @@ func oddPaths(r *rand.Rand) *comparison.Conversation {
 				"/healthz/ping", "/livez/bogus", "/readyz?exclude=bogus", "/livez?exclude=ping", "/healthz/", "/openapi", "/openapi/v2/", "/openapi/v3", "/openapi/v3/", "/openapi/v3/bogus", "/openapi/v3/api/v1x", "/.well-known/openid-configuration", "/.well-known/", "/openid/v1/jwks", "/bogus", "/bogus/x",
 				"/api/v1/bogus", "/api/v1/namespaces/{ns}/bogus", "/api/v1/namespaces/{ns}/bogus/x", "/api/v1/namespaces/{ns}/status", "/api/v1/namespaces/{ns}/finalize", "/api/v1/namespaces//pods", "/api/v1//pods", "//api/v1/pods", "/api/v1/namespaces/{ns}/pods/.", "/api/v1/namespaces/{ns}/pods/..", "/api/v1/namespaces/{ns}/pods/%2e%2e",
 				"/api/v1/watch", "/api/v1/watch/namespaces/{ns}/pods?timeoutSeconds=1", "/api/v1/watch/namespaces/{ns}?timeoutSeconds=1", "/api/v1/proxy/nodes/x", "/api/v1/nodes/x/proxy", "/api/v1/namespaces/{ns}/services/x/proxy/", "/api/v1/namespaces/{ns}/pods/x/log", "/logs", "/logs/", "/debug/pprof", "/debug/flags/v", "/statusz", "/flagz", "/metrics/bogus",
-				"/apis/apps/v1/namespaces/{ns}/deployments/x/bogus", "/apis/apps/v1/deployments/x", "/apis/apps/v1/nodes", "/api/v1/namespaces/{ns}/nodes", "/api/v1/nodes/{ns}-x", "/swagger.json", "/swaggerapi", "/ui", "/index.html", "/favicon.ico", "/api/v1/componentstatuses?limit=1", "/apis/apiregistration.k8s.io/v1/bogus", "/apis/apiextensions.k8s.io/v1/bogus", "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps/status",
+				"/apis/apps/v1/namespaces/{ns}/deployments/x/bogus", "/apis/apps/v1/deployments/x", "/apis/apps/v1/nodes", "/api/v1/namespaces/{ns}/nodes", "/api/v1/nodes/{ns}-x", "/swagger.json", "/swaggerapi", "/ui", "/index.html", "/favicon.ico", "/api/v1/componentstatuses/scheduler", "/apis/apiregistration.k8s.io/v1/bogus", "/apis/apiextensions.k8s.io/v1/bogus", "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps/status",
 				"/apis/"+customGroup+"/v1/bogus", "/apis/"+customGroup+"/v9/features", "/apis/"+customGroup, "/apis/"+customGroup+"/v1")}
 		if r.IntN(3) == 0 {
 			s = s.With("Accept", faults.Pick(r, "application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "text/html", "*/*", "", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList", "application/json;charset=utf-8"))
@@ -57,7 +57,7 @@ func mutatedGolden(r *rand.Rand, g goldenCase) *comparison.Conversation {
 		}
 		s.Header = maps.Clone(s.Header)
 		switch choice := r.IntN(5); {
-		case choice < 3 && s.Object != nil:
+		case choice < 3 && s.Object != nil && comparison.Lookup(s.Object, "metadata.generateName") == nil:
 			place := faults.PickSite(r, s.Object, inferred(s.Object))
 			if len(place.Path) == 0 {
 				continue

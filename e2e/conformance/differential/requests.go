@@ -75,15 +75,21 @@ func (k *kindRun) watch() comparison.Step {
 
 func (k *kindRun) odd() comparison.Step {
 	s := comparison.Step{Label: "odd request", Method: faults.Pick(k.r, "HEAD", "OPTIONS", "TRACE", "FOO", "get", "POST", "PUT", "PATCH", "DELETE", "GET", "COPY"), Path: faults.Pick(k.r, k.object(), k.object(), k.collection(), k.object()+"/bogus", k.object()+"/status", k.prefix()+"/"+k.resource, k.prefix()+"/watch/"+k.resource, k.prefix()+"/namespaces/{ns}/"+k.resource, k.collection()+"/", k.prefix()+"/namespaces/{ns}/"+k.resource+"/"+k.name)}
+	if k.custom && strings.Contains(s.Path, "/watch/") { // kube-apiserver watches for any method
+		s.Method = http.MethodGet
+	}
 	if s.Method == http.MethodDelete {
 		s = s.Query("dryRun=All")
+		if !k.namespaced { // the objects of other conversations change
+			s = s.Query("labelSelector=nothing%3Dmatches")
+		}
 	}
 	if s.Method == "GET" || s.Method == "HEAD" {
 		if !k.namespaced || !strings.Contains(s.Path, "{ns}") {
 			s = s.Query("fieldSelector=metadata.name%3D" + k.name)
 		}
 	}
-	if strings.Contains(s.Path, "/watch/") { // for any method: kube-apiserver then watches a custom resource
+	if strings.Contains(s.Path, "/watch/") {
 		s = s.Query("timeoutSeconds=1")
 	}
 	if s.Method == "GET" || s.Method == "HEAD" {
