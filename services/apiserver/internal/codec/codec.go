@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -301,7 +302,19 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 			return Decoded{Object: obj, GVK: gvk}, nil
 		}
 	}
-	return k.codec.Decode(media, body, gvk, nil, strict)
+	d, err := k.codec.Decode(media, body, gvk, nil, strict)
+	if err == nil && d.GVK == gvk {
+		err = k.CheckConvertible(d.Object)
+	}
+	return d, err
+}
+
+// CheckConvertible returns the error of Kind.Convertible.
+func (k *Coder) CheckConvertible(obj runtime.Object) error {
+	if o, ok := obj.(registry.Object); ok && k.Decl.Convertible != nil {
+		return k.Decl.Convertible(o)
+	}
+	return nil
 }
 
 var errUnusual = errors.New("the body is read in the general way")
@@ -318,9 +331,23 @@ func (k *Coder) DecodePatched(doc []byte, strict bool) (Decoded, error) {
 			err = runtime.NewMissingVersionErr(string(doc))
 		}
 	case d.GVK != k.Decl.GVK():
-		err = fmt.Errorf("unable to decode %s into %T", d.GVK, k.Decl.New())
+		err = UnknownConversion(d.GVK, k.Decl.GVK())
 	}
 	return d, err
+}
+
+// UnknownConversion returns the error of an object that has another kind than it must have.
+func UnknownConversion(from, to schema.GroupVersionKind) error {
+	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", from.Version, from.Kind, groupName(to.Group), to.Kind)
+}
+
+// groupName returns the short name of a group in messages.
+func groupName(group string) string {
+	if group == "" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
 }
 
 // decoder returns the decoder of a media type and the body to decode. It returns an error if the

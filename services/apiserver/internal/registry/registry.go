@@ -48,6 +48,9 @@ type Kind struct {
 	// Stored defines the key and the form of stored objects.
 	Stored StorageForm
 
+	// Convertible, if set, returns the error of an object of a client that cannot be converted to the
+	// internal form of Kubernetes. It makes a body undecodable.
+	Convertible func(Object) error
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
 	Default func(Object)
@@ -124,6 +127,8 @@ type Create struct {
 	// Validate validates an object. The metadata is validated for every kind before. Nil means that
 	// no further rules exist.
 	Validate func(Object) field.ErrorList
+	// RulesFirst means that errors of the metadata are reported only if Validate finds none.
+	RulesFirst bool
 	// Warnings returns texts of Warning headers. They are also sent on an update, unless Update has
 	// its own.
 	Warnings func(Object) []string
@@ -216,8 +221,8 @@ type Presentation struct {
 	// Selectable holds the fields that fieldSelector may use, in addition to metadata.name and
 	// metadata.namespace.
 	Selectable []SelectableField
-	// LabelErrorsNameKind makes the error of an unknown field label name the kind.
-	LabelErrorsNameKind bool
+	// UnknownLabel, if set, returns the error of an unknown field label.
+	UnknownLabel func(kind schema.GroupVersionKind, label string) error
 	// Columns are the columns of the Table representation; nil means Name and Created At. ColumnsFromStored
 	// computes their cells from the stored form of an object.
 	Columns           []Column

@@ -58,7 +58,8 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *claim, old *corev1.Se
 			ips = append(ips, "")
 		}
 		wanted, given := parseAddress(ips[i])
-		if given && slices.Contains(oldAddresses, wanted) {
+		// Validation rejects a change of an address.
+		if given && (i < len(oldAddresses) || slices.Contains(oldAddresses, wanted)) {
 			continue
 		}
 		if given {

@@ -57,6 +57,7 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	watches := watch || op.Verb == "deletecollection" && o.Watch // as Kubernetes, which validates options of a watch here
 	o.Watch = watch
 	if n := requestinfo.Requirements(o.FieldSelector, o.LabelSelector); n > requestinfo.MaxRequirements {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d",
@@ -71,7 +72,7 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
-		Watch:                watch,
+		Watch:                watches,
 		ResourceVersion:      o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch,
 		Limit:                o.Limit,
@@ -185,8 +186,8 @@ func kindFields(sel fields.Selector, c *codec.Coder) (fields.Selector, error) {
 // unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
 // the kind, for kinds with field labels, and for all other kinds.
 func unknownFieldLabel(c *codec.Coder, label string) error {
-	if c.Decl.Presentation.LabelErrorsNameKind {
-		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
+	if unknown := c.Decl.Presentation.UnknownLabel; unknown != nil {
+		return unknown(c.Decl.GVK(), label)
 	}
 	if c.Decl.HasFieldLabels() {
 		return fmt.Errorf("field label not supported: %s", label)

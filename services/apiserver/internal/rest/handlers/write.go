@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"os"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -236,8 +235,8 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		return nil, undecodableError(err, d.GVK, want.Kind, body)
 	}
 	if !d.AnyType && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
-			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
+			d.GVK.Kind, d.GVK.Version, want.Kind, codec.UnknownConversion(d.GVK, want)))
 	}
 	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
@@ -251,15 +250,6 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		a.recordObject(c, want, d.Object)
 	}
 	return d.Object, err
-}
-
-// groupName returns the short name of a group in messages.
-func groupName(group string) string {
-	if group == "" {
-		return "core"
-	}
-	name, _, _ := strings.Cut(group, ".")
-	return name
 }
 
 // undecodableError returns the 400 error for a body that cannot be decoded as the kind.

@@ -70,7 +70,11 @@ func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
 	if u, ok := t.Object.(*unstructured.Unstructured); ok {
 		return mergeLabels(u, p.doc, t.Defaulted)
 	}
-	return mergeObject(t.Object, p.doc)
+	obj, ok := mergeObject(t.Object, p.doc)
+	if ok && t.Convertible != nil && t.Convertible(obj) != nil {
+		return nil, false // decoding it reports the error
+	}
+	return obj, ok
 }
 
 // change returns the document after the merge.

@@ -40,13 +40,12 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 			if strict {
 				p.unknown = []error{fmt.Errorf("error converting YAML to JSON: %w", err)}
 			}
-			doc, err = yaml.YAMLToJSON(raw)
+			if doc, err = yaml.YAMLToJSON(raw); err != nil {
+				return nil, invalid(fmt.Errorf("error converting YAML to JSON: %w", err))
+			}
 		}
-		if err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
-		}
-		if err != nil {
-			return nil, invalid(err)
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree); err != nil {
+			return nil, invalid(fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err))
 		}
 	}
 	if p.tree == nil { // empty or null: an object without a kind

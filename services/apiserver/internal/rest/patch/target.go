@@ -44,6 +44,8 @@ type Target struct {
 	// Encode returns the JSON of Object. Decode decodes JSON that a patch has changed.
 	Encode func() ([]byte, error)
 	Decode func(doc []byte, strict bool) (codec.Decoded, error)
+	// Convertible, if set, returns the error that Decode returns for a value.
+	Convertible func(runtime.Object) error
 	// Merge applies the configuration of a server-side apply.
 	Merge func(ctx context.Context, configuration map[string]any) (registry.Object, error)
 	// Defaulted reports whether Object, which has no Go type, has the defaults of its version.
@@ -122,10 +124,11 @@ func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 	if json.Unmarshal(doc, &fields) != nil {
 		return nil, false
 	}
-	var version string
-	err := json.Unmarshal(fields["apiVersion"], &version) // fails for an absent field
-	if err == nil && version != "" {
-		return nil, false
+	if text, has := fields["apiVersion"]; has {
+		var version string
+		if err := json.Unmarshal(text, &version); err != nil || version != "" {
+			return nil, false // another type is an error of decoding
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "kind" && name != "apiVersion" {

@@ -79,8 +79,8 @@ func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List
 	p.slow = true
 	var err error
 	head := f.appendListHead(nil, l.Meta)
-	if l.size() == 0 && f.partial() {
-		head = append(head[:len(head)-1], "null}"...)
+	if l.size() == 0 {
+		head = append(head[:len(head)-1], f.emptyElements()+"}"...)
 	} else {
 		head = append(head, "]}"...)
 	}
@@ -218,16 +218,22 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	return f.endList(p, first)
 }
 
-// endList writes the end of a JSON list. As in Kubernetes, an empty
-// list of metadata has null items.
-func (f *Form) endList(p *chunkWriter, empty bool) error {
-	if empty && f.partial() {
-		p.buf = append(p.buf[:len(p.buf)-1], "null}\n"...)
-		return p.end()
+// emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null in an
+// empty list of metadata, and in a table of a kind without columns of its own.
+func (f *Form) emptyElements() string {
+	switch {
+	case f.partial():
+		return "null"
+	case f.Representation == negotiation.Table:
+		return f.res.Coder.EmptyRows()
 	}
-	if empty && f.Representation == negotiation.Table {
-		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)
-		p.buf = append(p.buf, "}\n"...)
+	return "[]"
+}
+
+// endList writes the end of a JSON list.
+func (f *Form) endList(p *chunkWriter, empty bool) error {
+	if empty {
+		p.buf = append(p.buf[:len(p.buf)-1], f.emptyElements()+"}\n"...)
 		return p.end()
 	}
 	p.buf = append(p.buf, codec.ListTail...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -39,6 +40,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	attrs := r.admission
 	if attrs == nil {
+		showUnsetTime(obj)
 		attrs = r.Admission(admission.Update, obj, old)
 		if err := w.mutateUpdate(ctx, r, obj, attrs); err != nil {
 			return outcome{}, err
@@ -59,18 +61,20 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
 	}
-	text, err := r.Resource.Coder.Text(obj)
-	if err != nil {
-		return outcome{}, fmt.Errorf("encode: %w", err)
-	}
-	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
-	}
-	r.warnOfUpdate(ctx, obj, old)
 	claim, err := w.allocate(ctx, r, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
+	text, err := r.Resource.Coder.Text(obj)
+	if err != nil {
+		claim.Drop(ctx)
+		return outcome{}, fmt.Errorf("encode: %w", err)
+	}
+	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
+		claim.Drop(ctx)
+		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+	}
+	r.warnOfUpdate(ctx, obj, old)
 	claim, err = w.admit(ctx, attrs, claim)
 	if err != nil {
 		return outcome{}, err
@@ -89,6 +93,18 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		return outcome{claim: claim, keep: true}, nil
 	}
 	return outcome{value: value, obj: obj, claim: claim}, nil
+}
+
+// showUnsetTime sets a creationTimestamp that the client left out to null, as the types of built-in kinds do.
+// Mutating admission sees it.
+func showUnsetTime(obj registry.Object) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	if m, ok := u.Object["metadata"].(map[string]any); ok && m["creationTimestamp"] == nil {
+		m["creationTimestamp"] = nil
+	}
 }
 
 // mutateUpdate is mutate for a change.

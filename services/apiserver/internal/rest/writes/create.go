@@ -41,14 +41,14 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, op
 	if err := r.checkCreation(obj); err != nil {
 		return Result{}, err
 	}
+	attrs, err := w.mutateCreation(ctx, r, obj, opts.owned)
+	if err != nil {
+		return Result{}, err
+	}
 	if opts.absent {
 		if err := r.checkVersion(obj); err != nil {
 			return Result{}, err
 		}
-	}
-	attrs, err := w.mutateCreation(ctx, r, obj, opts.owned)
-	if err != nil {
-		return Result{}, err
 	}
 	w.stampCreation(r, obj)
 	requestedName := attrs.Name

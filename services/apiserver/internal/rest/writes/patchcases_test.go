@@ -123,6 +123,7 @@ func patchCases() []writeCase {
 			message:  "metadata.uid: Invalid value: \"other\": field is immutable",
 			want:     "",
 			reads:    1,
+			dropped:  1,
 		},
 		{
 			name:     "apply makes object too large",

@@ -26,6 +26,9 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	if !ok {
 		return Result{}, fmt.Errorf("%T is not a Scale", r.Object)
 	}
+	if err := r.checkNamespace(sc); err != nil {
+		return Result{}, err
+	}
 	if err := r.checkName(sc); err != nil {
 		return Result{}, err
 	}
@@ -126,7 +129,7 @@ func (w *Writer) writeScale(
 		}
 		sc, err := want(now)
 		if err == nil {
-			err = r.checkName(sc)
+			err = r.checkIdentity(sc)
 		}
 		if err != nil {
 			return outcome{}, err

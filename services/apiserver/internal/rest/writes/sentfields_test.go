@@ -7,7 +7,9 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -80,5 +82,54 @@ func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 	}
 	if o := w.requests[0].Object.(metav1.Object); !sees(o) {
 		t.Errorf("validating admission: got %v, want an object with metadata of the server", o)
+	}
+}
+
+// TestMutatingAdmissionOfScaleSeesNamespace sends a scale without its namespace.
+func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
+	w := newBase(t).fixture(t)
+	k := w.kind("replicationcontrollers")
+	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32)}})
+	namespace := ""
+	w.mutate = func(r *admission.Request) error {
+		namespace = r.Object.(metav1.Object).GetNamespace()
+		return nil
+	}
+	r := w.requestFor("c")
+	r.Resource, r.Options = k, &metav1.UpdateOptions{}
+	for i := range k.Subresources {
+		if k.Subresources[i].Scale != nil {
+			r.Sub = &k.Subresources[i]
+		}
+	}
+	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	_, _ = w.writer.Update(t.Context(), r) // the controller itself is incomplete
+	if namespace != "ns" {
+		t.Errorf("mutating admission: got namespace %q, want ns", namespace)
+	}
+	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "other"}}
+	if _, err := w.writer.Update(t.Context(), r); !apierrors.IsBadRequest(err) {
+		t.Errorf("scale of another namespace: got error %v, want a bad request", err)
+	}
+}
+
+// TestUpdateThatRemovesObjectReturnsItsLastVersion removes the last finalizer of an object that is being
+// deleted.
+func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
+	w := newBase(t).fixture(t)
+	live := config()
+	live.DeletionTimestamp, live.Finalizers = &metav1.Time{Time: now}, []string{"example.com/f"}
+	version := w.put(w.kind("configmaps"), live)
+	r := w.requestFor("c")
+	r.Object, r.Options = wanted(), &metav1.UpdateOptions{}
+	result, err := w.writer.Update(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.stored(w.kind("configmaps"), "c") != nil {
+		t.Error("the object still exists")
+	}
+	if result.Item.Revision != version {
+		t.Errorf("got version %d, want %d", result.Item.Revision, version)
 	}
 }

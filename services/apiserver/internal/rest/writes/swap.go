@@ -282,6 +282,9 @@ func (w *Writer) modifyFrom(
 		rev, err := w.compareAndSwap(ctx, r, l, &out)
 		if err == nil {
 			w.reportStored(ctx, r, l, out, rev)
+			if out.remove && op == admission.Update { // as in Kubernetes, the response has the last version
+				rev = l.kv.ModRevision
+			}
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
 		}
 		var conflict *storage.ConflictError

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/admission"
@@ -85,7 +86,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	}
 	compute := func(l *live) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
+		obj, err := r.applyPatch(ctx, w.target(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
 		if err == nil {
 			err = r.checkIdentity(obj)
 		}
@@ -106,9 +107,37 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	return res, err
 }
 
+// applyPatch applies the patch of the request.
+func (r *Request) applyPatch(ctx context.Context, t *patch.Target) (registry.Object, error) {
+	obj, err := r.Patch.Apply(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Resource.Coder.CheckConvertible(obj); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return obj, nil
+}
+
+// checkConfiguration returns the error of a configuration that cannot be converted. Types that do not fit
+// are found later.
+func (r *Request) checkConfiguration(configuration map[string]any) error {
+	if r.Resource.Convertible == nil {
+		return nil
+	}
+	obj := r.Resource.New()
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(configuration, obj) != nil {
+		return nil
+	}
+	if err := r.Resource.Coder.CheckConvertible(obj); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
 // createApplied creates the object of an apply patch that does not exist yet.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := r.Patch.Apply(ctx, w.target(r, r.Resource.New().(registry.Object), nil))
+	obj, err := r.applyPatch(ctx, w.target(r, r.Resource.New().(registry.Object), nil))
 	if err != nil {
 		return Result{}, err
 	}
@@ -148,7 +177,11 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 		Defaulted:       defaulted,
 		Encode:          func() ([]byte, error) { return r.Resource.Coder.EncodeObject(obj) },
 		Decode:          r.Resource.Coder.DecodePatched,
+		Convertible:     r.Resource.Coder.CheckConvertible,
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
+			if err := r.checkConfiguration(configuration); err != nil {
+				return nil, err
+			}
 			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
 		},
 		Cost:     r.patchedCost,

@@ -262,6 +262,7 @@ func updateCases() []writeCase {
 			message:  "metadata.finalizers",
 			want:     "marked a/b",
 			reads:    1,
+			dropped:  1,
 		},
 		{
 			name:     "the last finalizer of an object that is not deleted is removed",

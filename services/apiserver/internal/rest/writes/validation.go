@@ -79,7 +79,11 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 	errs := meta.ValidateCreate(r.Resource.Kind, obj)
 	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
 	if r.Resource.Create.Validate != nil {
-		errs = append(errs, r.Resource.Create.Validate(obj)...)
+		own := r.Resource.Create.Validate(obj)
+		if len(own) > 0 && r.Resource.Create.RulesFirst {
+			errs = nil
+		}
+		errs = append(errs, own...)
 	}
 	return w.addDeclarativeErrors(r.Resource.Kind, obj, errs)
 }

@@ -319,9 +319,8 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 	return nil
 }
 
-// allocate runs Allocator.Allocate, if the kind has an Allocator. As in Kubernetes, it precedes the
-// validation of a create, so that its error comes first and validation sees the allocated values. It
-// follows the validation of an update, which rejects changes of allocated values.
+// allocate runs Allocator.Allocate, if the kind has an Allocator. As in Kubernetes, it precedes
+// validation, so that its error comes first and validation sees the allocated values.
 func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Claim, error) {
 	allocator := w.allocatorOf(r)
 	if allocator == nil || r.Sub != nil {

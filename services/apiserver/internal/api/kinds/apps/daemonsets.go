@@ -34,6 +34,14 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
 		Stored:  registry.StorageForm{Prefix: "daemonsets"},
 		Default: declare.Adapt(defaultDaemonSet),
+		Convertible: declare.AdaptResult(func(d *appsv1.DaemonSet) error {
+			text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
+			if !ok {
+				return nil
+			}
+			_, err := strconv.ParseInt(text, 10, 64)
+			return err
+		}),
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(d *appsv1.DaemonSet) {
 				setTemplateGeneration(d, max(templateGeneration(d), 1))

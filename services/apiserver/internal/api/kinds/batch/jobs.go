@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -52,7 +53,10 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", DefaultValue: "0"}},
-			Columns:    jobColumns(),
+			UnknownLabel: func(_ schema.GroupVersionKind, label string) error {
+				return fmt.Errorf("field label %q not supported for Job", label)
+			},
+			Columns: jobColumns(),
 		},
 		Subresources: []registry.Subresource{declare.ValidatedStatus("Job", jobStatusRules)},
 	})

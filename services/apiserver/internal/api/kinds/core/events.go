@@ -27,7 +27,7 @@ func events() *registry.Kind {
 		New:     declare.New[corev1.Event],
 		NewList: declare.New[corev1.EventList],
 		Stored:  registry.StorageForm{Prefix: "events", HasTTL: true},
-		Create:  registry.Create{Validate: declare.AdaptResult(validateCoreEvent)},
+		Create:  registry.Create{Validate: declare.AdaptResult(validateCoreEvent), RulesFirst: true},
 		Update: registry.Update{
 			Order:               registry.Order{registry.UpdateRules},
 			AllowCreateOnUpdate: true,

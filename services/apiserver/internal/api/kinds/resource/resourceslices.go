@@ -1,8 +1,11 @@
 package resource
 
 import (
+	"fmt"
+
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -26,7 +29,7 @@ func resourceSlices(g gates) *registry.Kind {
 		Stored:       registry.StorageForm{Prefix: "resourceslices"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
-		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
+		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, UnknownLabel: unknownSliceLabel},
 	}
 	k.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
@@ -81,4 +84,9 @@ func describeSlices[T registry.Object](k *registry.Kind, names func(T) sliceName
 		columns.Text("Pool", columns.Doc(resourcev1beta2.ResourcePool{}, "name"), func(s T) string { return names(s).pool }),
 		columns.Age(),
 	}
+}
+
+// unknownSliceLabel returns the error of an unknown field label, which names the kind.
+func unknownSliceLabel(kind schema.GroupVersionKind, label string) error {
+	return fmt.Errorf("field label not supported for %v: %s", kind, label)
 }
