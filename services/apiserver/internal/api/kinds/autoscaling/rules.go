@@ -8,6 +8,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
@@ -111,7 +112,7 @@ func metricRules(fldPath validate.Path, m *autoscalingv2.MetricSpec) {
 		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(fldPath.Child("external"), m.External) }},
 		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(fldPath.Child("pods"), m.Pods) }},
 		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
-			resourceRules(fldPath.Child("resource"), string(m.Resource.Name), &m.Resource.Target)
+			resourceRules(fldPath.Child("resource"), m.Resource)
 		}},
 		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
 			containerRules(fldPath.Child("containerResource"), m.ContainerResource)
@@ -142,7 +143,7 @@ func objectRules(fldPath validate.Path, m *autoscalingv2.ObjectMetricSource) {
 	target := fldPath.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
-		target.Required("averageValue", "must set either a target value or a target averageValue")
+		target.Required("averageValue", "must set either a target value or averageValue")
 	}
 }
 
@@ -166,16 +167,27 @@ func podsRules(fldPath validate.Path, m *autoscalingv2.PodsMetricSource) {
 }
 
 func containerRules(fldPath validate.Path, m *autoscalingv2.ContainerResourceMetricSource) {
+	if m.Name == "" {
+		fldPath.Required("name", "must specify a resource name")
+	} else {
+		podspec.ContainerResourceName(fldPath.Child("name"), m.Name)
+	}
 	if m.Container == "" {
 		fldPath.Required("container", "must specify a container")
+	} else {
+		fldPath.Text("container", m.Container, validate.DNSLabel)
 	}
-	resourceRules(fldPath, string(m.Name), &m.Target)
+	utilizationRules(fldPath, &m.Target)
 }
 
-func resourceRules(fldPath validate.Path, name string, t *autoscalingv2.MetricTarget) {
-	if name == "" {
+func resourceRules(fldPath validate.Path, m *autoscalingv2.ResourceMetricSource) {
+	if m.Name == "" {
 		fldPath.Required("name", "must specify a resource name")
 	}
+	utilizationRules(fldPath, &m.Target)
+}
+
+func utilizationRules(fldPath validate.Path, t *autoscalingv2.MetricTarget) {
 	target := fldPath.Child("target")
 	amountRules(target, t)
 	if t.AverageUtilization == nil && t.AverageValue == nil {

@@ -90,6 +90,9 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	if len(errs) > 0 {
 		t.Fatalf("minimal object: got errors %q", errs)
 	}
+	if k.Default != nil { // clients read the object with its defaults
+		k.Default(created)
+	}
 	got := plain(t, created)
 	delete(got["metadata"].(map[string]any), "uid")
 	if s, ok := got["status"].(map[string]any); ok {

@@ -23,7 +23,9 @@ func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
 	if !g.attributesClasses && (old == nil || old.VolumeAttributesClassName == nil) {
 		s.VolumeAttributesClassName = nil
 	}
-	if s.DataSource != nil && !claimOrSnapshot(s.DataSource) && (old == nil || old.DataSource == nil) {
+	// A client that sends dataSourceRef gets an error for another kind of source.
+	inUse := old != nil && (old.DataSource != nil || old.DataSourceRef != nil)
+	if s.DataSource != nil && !claimOrSnapshot(s.DataSource) && s.DataSourceRef == nil && !inUse {
 		s.DataSource = nil
 	}
 }

@@ -20,12 +20,9 @@ func nodeRules(fldPath validate.Path, n *corev1.Node) {
 	nodeResources(fldPath, n)
 	spec := fldPath.Child("spec")
 	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fldPath validate.Path, r *string) { fldPath.CIDR("", *r) })
-	if len(n.Spec.PodCIDRs) < 2 {
-		return
+	if len(n.Spec.PodCIDRs) > 1 {
+		spec.DualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
 	}
-	spec.DualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
-	seen := validate.Set[string]{}
-	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fldPath validate.Path, r *string) { validate.Unique(fldPath, "", *r, seen) })
 }
 
 func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {

@@ -33,7 +33,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		DefaultedRules: claimDefaultedRules,
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(c *corev1.PersistentVolumeClaim) {
-				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+				c.Status = corev1.PersistentVolumeClaimStatus{} // each reader gets the default phase
 				gates.drop(&c.Spec, nil)
 				pairDataSources(&c.Spec)
 			}),

@@ -24,11 +24,14 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
 			ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:            declare.New[corev1.Pod],
-		NewList:        declare.New[corev1.PodList],
-		Parts:          declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
-		Stored:         registry.StorageForm{Prefix: "pods"},
-		Default:        declare.Adapt(poddefaults.Pod),
+		New:     declare.New[corev1.Pod],
+		NewList: declare.New[corev1.PodList],
+		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
+		Stored:  registry.StorageForm{Prefix: "pods"},
+		Default: declare.Adapt(func(p *corev1.Pod) {
+			poddefaults.Pod(p)
+			rules.Default(&p.Spec)
+		}),
 		DefaultedRules: poddefaults.PodDefaultedRules,
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(p *corev1.Pod) {

@@ -19,7 +19,7 @@ import (
 func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.ReplicationController]{
 		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
-		Path:     field.NewPath("spec", "template"), HostNames: true,
+		Path:     field.NewPath("spec", "template"), HostNames: true, WarnsOfOld: true, // as Kubernetes
 	}
 	return podspec.Templated(rules, pods, &registry.Kind{
 		Names: registry.Names{

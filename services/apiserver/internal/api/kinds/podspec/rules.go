@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
@@ -263,6 +264,8 @@ type PodsOf[T registry.Object] struct {
 	Around func(T) []string
 	// OwnChanges limits warnings on updates to changes of the template itself.
 	OwnChanges bool
+	// WarnsOfOld means that warnings on updates are about the object before the update.
+	WarnsOfOld bool
 }
 
 // warnings returns the warnings of the template and of the fields around it.
@@ -276,13 +279,26 @@ func (p *PodsOf[T]) warnings(o T) (texts []string) {
 	return texts
 }
 
-// Templated completes the declaration of a kind with a pod template. It adds that fields of
-// disabled gates are dropped from the template before the kind's own Prepare, and that warnings
-// about the template precede the kind's own. After an update they are sent only if the spec has
-// changed.
+// Default sets the defaults that depend on feature gates.
+func (r *Rules) Default(s *corev1.PodSpec) {
+	if r.imageVolumes {
+		poddefaults.ImageVolumes(s)
+	}
+}
+
+// Templated completes the declaration of a kind with a pod template. It adds the defaults that depend
+// on feature gates. Fields of disabled gates are dropped from the template before the kind's own Prepare. Warnings
+// about the template precede the kind's own. After an update they are sent only if the spec or
+// the generation has changed.
 func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
-	create, update := k.Create, k.Update
+	create, update, defaults := k.Create, k.Update, k.Default
 	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
+	k.Default = func(o registry.Object) {
+		defaults(o)
+		if now := template(o); now != nil {
+			rules.Default(&now.Spec)
+		}
+	}
 	k.Create.Prepare = func(o registry.Object) {
 		if now := template(o); now != nil {
 			rules.DropTemplate(now, nil)
@@ -310,8 +326,13 @@ func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind
 		return texts
 	}
 	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
-		if k.Parts.SpecChanged(o, old) && !(pods.OwnChanges && validate.SemanticEqual(template(o), template(old))) {
-			texts = pods.warnings(o.(T))
+		changed := k.Parts.SpecChanged(o, old) || o.GetGeneration() != old.GetGeneration()
+		if changed && !(pods.OwnChanges && validate.SemanticEqual(template(o), template(old))) {
+			warned := o
+			if pods.WarnsOfOld {
+				warned = old
+			}
+			texts = pods.warnings(warned.(T))
 		}
 		if update.Warnings != nil {
 			texts = append(texts, update.Warnings(o, old)...)

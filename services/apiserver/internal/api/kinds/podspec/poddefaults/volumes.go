@@ -77,8 +77,6 @@ func fillVolume(v *corev1.Volume) {
 		fillFiles(v.DownwardAPI.Items)
 	case v.Projected != nil:
 		fillProjected(v.Projected)
-	case v.Image != nil:
-		fillPullPolicy(&v.Image.PullPolicy, v.Image.Reference)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
 	case v.ISCSI != nil:
@@ -90,6 +88,15 @@ func fillVolume(v *corev1.Volume) {
 	}
 	HostPath(v.HostPath)
 	AzureDisk(v.AzureDisk)
+}
+
+// ImageVolumes sets the defaults of image volumes, which have none if their feature gate is off.
+func ImageVolumes(s *corev1.PodSpec) {
+	for _, v := range s.Volumes {
+		if v.Image != nil {
+			fillPullPolicy(&v.Image.PullPolicy, v.Image.Reference)
+		}
+	}
 }
 
 func fillProjected(p *corev1.ProjectedVolumeSource) {
