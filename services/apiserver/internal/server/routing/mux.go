@@ -174,7 +174,7 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		m.serveDiscovery(w, r, parts[0], gv)
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
-	case r.URL.Path == "/api/" && !m.API.Media.Supports(r.Header.Get("Accept")):
+	case !m.API.Media.Supports(r.Header.Get("Accept")):
 		m.API.Error(w, r, status.NoRepresentation(m.API.Media.Objects()))
 	default:
 		m.serveDiscovery(w, r, parts[0], gv)
