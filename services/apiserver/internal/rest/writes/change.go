@@ -67,11 +67,11 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	text, err := r.Resource.Coder.Text(obj)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
 	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.warnOfUpdate(ctx, obj, old)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/request"
@@ -121,6 +122,9 @@ func forbidden(r *admission.Request, err error) error {
 // read.
 func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
+	if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
+		return nil, r.Forbiddenf("error looking up service account %s/%s: invalid resource name %q: %v", r.Namespace, name, name, faults)
+	}
 	a, err := p.Accounts.ServiceAccount(ctx, r.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):

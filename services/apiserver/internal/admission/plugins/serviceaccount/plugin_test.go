@@ -167,6 +167,8 @@ func TestRefusals(t *testing.T) {
 			want: `error looking up service account ns/absent: serviceaccount "absent" not found`},
 		"failing lookup": {sub: "", pod: `{"serviceAccountName":"unknowable"}`,
 			want: `error looking up service account ns/unknowable: the cache is not ready`},
+		"invalid account": {sub: "", pod: `{"serviceAccountName":"a/b"}`,
+			want: `error looking up service account ns/a/b: invalid resource name "a/b": [may not contain '/']`},
 
 		"a listed secret": {sub: "",
 			pod: `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s2"}},{"name":"w"}]}`, want: ""},

@@ -225,7 +225,7 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 		entry.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
 	}
 	// A service may quote the token in its error.
-	if token != "" {
+	if token != "" && entry.review.Error != authn.UnknownToken {
 		entry.review.Error = strings.ReplaceAll(entry.review.Error, token, "<token>")
 	}
 	if undecided {
