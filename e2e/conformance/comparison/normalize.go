@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -150,6 +151,12 @@ func (s *Session) normalTree(v any) any {
 	case map[string]any:
 		generated, _ := t["generateName"].(string)
 		uid, _ := t["uid"].(string)
+		for _, k := range slices.Collect(maps.Keys(t)) { // field ownership has uids in its keys
+			if uuids.MatchString(k) {
+				t[uuids.ReplaceAllString(k, "<uid>")] = t[k]
+				delete(t, k)
+			}
+		}
 		for k, x := range t {
 			text, isText := x.(string)
 			switch {

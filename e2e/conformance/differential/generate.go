@@ -341,7 +341,11 @@ func (k *kindRun) subresource() comparison.Step {
 		if k.r.IntN(2) == 0 {
 			body = faults.Set(body, []string{faults.Pick(k.r, "spec", "deleteOptions", "target", "metadata")}, faults.Pick[any](k.r, map[string]any{"name": "n"}, map[string]any{"audiences": []any{"a"}}, map[string]any{"expirationSeconds": json.Number("1")}, nil, "x")).(map[string]any)
 		}
-		return k.form(comparison.Step{Label: "create the subresource", Method: http.MethodPost, Path: path, Object: body, Encoding: k.anyEncoding()}.Query(k.writeQuery()), 10)
+		s := comparison.Step{Label: "create the subresource", Method: http.MethodPost, Path: path, Object: body, Encoding: k.anyEncoding()}.Query(k.writeQuery())
+		if sub.name == "eviction" { // kube-apiserver writes the condition of the pod before it deletes the pod
+			s = s.Query("dryRun=All")
+		}
+		return k.form(s, 10)
 	}
 	base := k.copy()
 	if sub.kind == "Scale" {
