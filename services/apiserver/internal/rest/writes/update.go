@@ -155,15 +155,6 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	return w.create(ctx, r, obj, creation{owned: true, absent: true})
 }
 
-// checkIdentity checks the namespace and the name of a patched object, and sets its namespace.
-func (r *Request) checkIdentity(obj registry.Object) error {
-	if err := r.checkNamespace(obj); err != nil {
-		return err
-	}
-	obj.SetNamespace(r.namespace())
-	return r.checkName(obj)
-}
-
 // target returns an object as the target of the patch. defaulted reports whether a document has the
 // defaults of its version.
 func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {

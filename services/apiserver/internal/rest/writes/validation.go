@@ -58,6 +58,15 @@ func (r *Request) checkName(obj registry.Object) error {
 	return nil
 }
 
+// checkIdentity checks the namespace and the name of a patched object, and sets its namespace.
+func (r *Request) checkIdentity(obj registry.Object) error {
+	if err := r.checkNamespace(obj); err != nil {
+		return err
+	}
+	obj.SetNamespace(r.namespace())
+	return r.checkName(obj)
+}
+
 // admit runs the last steps of admission on a complete object: the validating phase and the quota
 // charge. It drops claim on an error, and otherwise joins it with the charged claim.
 func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Claim) (admission.Claim, error) {
