@@ -182,8 +182,11 @@ func (a *Aggregator) directory() *directory {
 		if r == nil || r.key != obj.key {
 			old := r
 			r = newRemote(a, obj.key, obj.APIService)
-			if old != nil && reflect.DeepEqual(old.spec.Service, r.spec.Service) {
-				r.description.Store(old.description.Load()) // until the server responds again
+			if old != nil {
+				r.delayCheck(old)
+				if reflect.DeepEqual(old.spec.Service, r.spec.Service) {
+					r.description.Store(old.description.Load()) // until the server responds again
+				}
 			}
 		}
 		r.setStored(available(obj.APIService))

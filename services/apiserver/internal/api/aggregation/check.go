@@ -61,6 +61,14 @@ func (r *remote) startCheckIfDue(now time.Time) bool {
 	return true
 }
 
+// delayCheck delays the first check of r, which replaces old, until minCheckInterval after the last one.
+func (r *remote) delayCheck(old *remote) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	r.lastCheckAt = old.lastCheckAt
+	r.nextCheckAt = old.lastCheckAt.Add(minCheckInterval)
+}
+
 // scheduleCheck schedules a check soon.
 func (r *remote) scheduleCheck() {
 	r.mu.Lock()
@@ -80,6 +88,9 @@ func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 // checkAndReport checks the remote once, writes its condition and requests its resources. If the
 // resources are unknown, the next check comes as soon as that of an unavailable remote.
 func (r *remote) checkAndReport(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.workCtx, cancel)() // a replaced remote must not keep a slot
 	condition := r.check(ctx)
 	if ctx.Err() != nil || r.workCtx.Err() != nil {
 		return

@@ -2,6 +2,7 @@ package aggregation
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -30,8 +31,10 @@ type description struct {
 }
 
 const (
-	// maxDocument is the maximum size of a document in bytes.
-	maxDocument = 16 << 20
+	// maxDocument is the maximum size of an OpenAPI v2 document in bytes, maxDiscovery that of others.
+	// All clients receive the discovered resources.
+	maxDocument  = 16 << 20
+	maxDiscovery = 2 << 20
 	// maxValues is the maximum number of values of a document to decode, maxSwagger that of an
 	// OpenAPI v2 document. A value such as "{}," takes three bytes in the document, and hundreds
 	// when decoded.
@@ -69,6 +72,7 @@ type documentRequest struct {
 	accept, etag string
 	user         string
 	groups       []string
+	limit        int64 // in bytes; 0 means maxDiscovery
 }
 
 // get requests a document from the server over the connections for proxied requests. The server may
@@ -103,9 +107,10 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 			return nil, nil, err
 		}
 	}
-	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
-	if err == nil && len(text) > maxDocument {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxDocument)
+	limit := cmp.Or(options.limit, maxDiscovery)
+	text, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s is longer than %d bytes", path, limit)
 	}
 	return resp, text, err
 }

@@ -61,7 +61,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		{what: "stale in the document", mediaType: aggregatedType, code: 200, body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies"},
 		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
 		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
-		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 16<<20+1-len(spies)), want: "stale"},
+		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},
 		{what: "not modified without a previous response", mediaType: aggregatedType, code: 304, want: fromList},
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
 		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},

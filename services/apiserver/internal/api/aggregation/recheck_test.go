@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,4 +69,31 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	if n := requests() - first; n > 2 { // one check may precede the first published result
 		t.Errorf("got %d checks of the unchanged server, want at most 2", n)
 	}
+}
+
+// TestChangedServerIsCheckedOncePerSecond: each check requests several documents, so a client that
+// changes its APIService in a loop must not cause one per change.
+func TestChangedServerIsCheckedOncePerSecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network) {
+		ca := newAuthority(t)
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+		b := n.start(t, nil)
+		b.register(e, ca.pem)
+		time.Sleep(10 * time.Second) // of the bubble
+		before := len(e.requests("/openapi/v3"))
+		for i := range int32(20) {
+			s := b.board.get(name)
+			s.Spec.VersionPriority = 20 + i
+			b.board.put(name, s)
+			b.Versions()
+			synctest.Wait()
+		}
+		if got := len(e.requests("/openapi/v3")) - before; got > 1 {
+			t.Errorf("got %d checks for 20 changes at once, want at most 1", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := len(e.requests("/openapi/v3")) - before; got == 0 || got > 2 {
+			t.Errorf("got %d checks within 2 s, want 1 or 2", got)
+		}
+	})
 }
