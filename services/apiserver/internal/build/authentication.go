@@ -182,6 +182,7 @@ func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticato
 		a.issuer = &tokens.Issuer{
 			Name:           signer.Issuer(),
 			Signer:         signer,
+			Local:          true,
 			Audiences:      o.Audiences,
 			MaxLifetime:    o.ServiceAccountMaxExpiration,
 			ExtendLifetime: o.ServiceAccountExtend,

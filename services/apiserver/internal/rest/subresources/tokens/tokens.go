@@ -40,6 +40,8 @@ type Issuer struct {
 	// Name is the issuer claim of tokens.
 	Name   string
 	Signer Signer
+	// Local reports whether the signer uses the CPU of this process.
+	Local bool
 	// Audiences are the audiences of tokens whose request names none.
 	Audiences []string
 	// MaxLifetime is the maximum lifetime; 0 for no limit.
@@ -217,17 +219,32 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		}
 	}
 	claims := tokenRequest.Claims(i.Name)
-	resume := request.Suspend(ctx) // the signer may be another process
-	token, err := i.Signer.SignClaims(ctx, claims)
-	resume()
+	token, err := i.sign(ctx, claims)
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
+		return err
 	}
 	audit.FromContext(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
 	req.Status = authenticationv1.TokenRequestStatus{
 		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
 	}
 	return nil
+}
+
+// sign signs the claims of a token. A signature with a large RSA key takes milliseconds of CPU, so
+// those of this process wait for the permit of large requests.
+func (i *Issuer) sign(ctx context.Context, claims satoken.Claims) (string, error) {
+	if i.Local {
+		if err := request.Estimate(ctx, request.LargeBody); err != nil {
+			return "", err
+		}
+	} else {
+		defer request.Suspend(ctx)()
+	}
+	token, err := i.Signer.SignClaims(ctx, claims)
+	if err != nil {
+		return "", apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
+	}
+	return token, nil
 }
 
 // hasOnlyOwnAudiences reports whether a token is for the server only.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // objects serves all objects except those named "none". failure, if set, is the error of all
@@ -224,6 +225,48 @@ func TestTokenLifetime(t *testing.T) {
 		}
 		if extended := c.want == year; extended != (got.WarnAfter == 1000+3607) {
 			t.Errorf("%s: got WarnAfter %d, want 4607 only for a token of a year: %t", name, got.WarnAfter, extended)
+		}
+	}
+}
+
+// TestLocalSigningNeedsPermit checks that only a signature of this process waits for the permit of large
+// requests. The request waits for other signers without one.
+func TestLocalSigningNeedsPermit(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := satoken.NewSigner("issuer", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
+	for _, c := range []struct {
+		name                         string
+		local, admitted              bool
+		estimates, suspends, rejects int
+	}{
+		{name: "local", local: true, admitted: true, estimates: 1},
+		{name: "local without a permit", local: true, estimates: 1, rejects: 1},
+		{name: "another process", suspends: 1},
+	} {
+		estimates, suspends, rejects := 0, 0, 0
+		work := &requesttest.Work{
+			OnEstimate: func(int) bool { estimates++; return c.admitted },
+			OnSuspend:  func() func() { suspends++; return func() {} },
+		}
+		seconds := int64(3600)
+		req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}}}
+		i := &Issuer{Signer: signer, Local: c.local, Objects: objects{}}
+		err := i.issue(work.With(t.Context()), account, req, time.Unix(1000, 0))
+		if apierrors.IsTooManyRequests(err) {
+			rejects++
+		} else if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if estimates != c.estimates || suspends != c.suspends || rejects != c.rejects {
+			t.Errorf("%s: got %d estimates, %d suspensions, %d rejections, want %d, %d, %d",
+				c.name, estimates, suspends, rejects, c.estimates, c.suspends, c.rejects)
 		}
 	}
 }
