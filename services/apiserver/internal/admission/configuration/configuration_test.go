@@ -128,7 +128,7 @@ func TestMissingFileOfPluginIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.ForPlugin("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
-		t.Errorf("error %v; want an error, text with \"none.yaml\"", err)
+		t.Errorf("got error %v, want one that names none.yaml", err)
 	}
 }
 

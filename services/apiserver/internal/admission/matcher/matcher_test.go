@@ -244,7 +244,7 @@ func TestSelectors(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
 	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: bad}, "objectSelector: ": {Objects: bad}} {
 		if _, err := matcher.Compile(c); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: got %v; want an error, prefix %q", want, err, want)
+			t.Errorf("%s: got %v; want an error that begins with %q", want, err, want)
 		}
 	}
 }

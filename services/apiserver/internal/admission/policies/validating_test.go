@@ -115,7 +115,7 @@ func TestOperations(t *testing.T) {
 	exec := f.request("pods", &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}})
 	exec.Operation, exec.Subresource, exec.Kind = admission.Connect, "exec", corev1.SchemeGroupVersion.WithKind("PodExecOptions")
 	if got := statusText(f.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
-		t.Errorf("connect: got %s, want suffix \"no shells\"", got)
+		t.Errorf("connect: got %s, want the message: no shells", got)
 	}
 	exec.Subresource = "attach"
 	if err := f.validating.Validate(t.Context(), exec); err != nil {
@@ -136,7 +136,7 @@ func TestMessageExpressionCost(t *testing.T) {
 	}
 	const text = "'said ' + string(" + expensiveExpression + ")"
 	if got := validate("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
-		t.Errorf("after messages of successful validations: got %s, want suffix \"said true\"", got)
+		t.Errorf("after messages of successful validations: got %s, want the message: said true", got)
 	}
 	tooExpensiveAfter := func(n int) string {
 		return strings.Repeat(validation(expensiveExpression, text)+",", n) + validation("false", text)

@@ -267,7 +267,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
 		total += len(w.Warning)
 		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
-			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %v, suffix \"\\n...\"", len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
+			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %d, with an ellipsis", len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {

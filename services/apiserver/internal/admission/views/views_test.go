@@ -101,7 +101,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 		t.Errorf("got tree %v, want apiVersion autoscaling/v2, kind HorizontalPodAutoscaler", tree)
 	}
 	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
-		t.Errorf("version that is not served: got %v; want an error, text with \"unknown conversion\"", err)
+		t.Errorf("version that is not served: got %v; want the error: unknown conversion", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 			}
 			after, err := w.ObjectJSON()
 			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
-				t.Errorf("%s: got unchanged view %s, %v; want no error, other than %v, text without \"bogus\"", name, after, err, string(before))
+				t.Errorf("%s: got view %s, %v, want it changed from %s, without the field bogus", name, after, err, before)
 			}
 			if w.Replace(obj.DeepCopyObject()) {
 				t.Errorf("%s: Replace reported a change for an equal document, want none", name)
@@ -177,7 +177,7 @@ func TestOtherKindsAreRejected(t *testing.T) {
 		`[]`: "",
 	} {
 		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v; want an error, text with %q", doc, obj, err, want)
+			t.Errorf("%s: got %v, %v; want an error that contains %q", doc, obj, err, want)
 		}
 	}
 }

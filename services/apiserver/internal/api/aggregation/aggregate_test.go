@@ -94,7 +94,7 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	}
 	seen := e.requests(thing)[0]
 	if c := seen.TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != "front-proxy-client" {
-		t.Errorf("shown certificates %v", c)
+		t.Errorf("got client certificates %v, want that of front-proxy-client", c)
 	}
 	want := http.Header{
 		"X-Remote-User": {"eve"}, "X-Remote-Uid": {"42"}, "X-Remote-Group": {"system:masters", "system:authenticated"}, "X-Remote-Extra-Some%2fscope": {"x y"},
@@ -215,7 +215,7 @@ func TestUpgrades(t *testing.T) {
 		}
 		for _, name := range ownHeaders {
 			if resp.Header.Get(name) == "mine" {
-				t.Errorf("%s: the other server says %s", path, name)
+				t.Errorf("%s: got header %s of the extension server, want it dropped", path, name)
 			}
 		}
 	}
@@ -372,7 +372,7 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
-		t.Errorf("while unavailable: got %d %q", w.Code, w.Body)
+		t.Errorf("while unavailable: got status %d: %q, want 503 and %q", w.Code, w.Body, "service unavailable\n")
 	}
 }
 
@@ -436,8 +436,11 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	}
 	theirs := gv
 	theirs.Version = "v2"
-	if b.Handler(gv) != nil || b.Handler(theirs) != nil || len(b.Versions()) != 0 {
-		t.Error("a local group version was delegated")
+	if b.Handler(gv) != nil || b.Handler(theirs) != nil {
+		t.Error("local group versions: got a handler that proxies, want none")
+	}
+	if got := b.Versions(); len(got) != 0 {
+		t.Errorf("local group versions: got delegated versions %v, want none", got)
 	}
 	b.mu.Lock()
 	b.local[gv] = false

@@ -53,11 +53,11 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 			plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") || plain == "authorization" ||
 				strings.HasPrefix(plain, "x-remote-") && !map[string]bool{"X-Remote-User": true, "X-Remote-Uid": true, "X-Remote-Group": true, "X-Remote-Extra-Some%2fscope": true}[name] {
-				t.Errorf("%q: the server sees %s: %q", more, name, values)
+				t.Errorf("%q: extension server received header %s: %q, want none of an identity", more, name, values)
 			}
 		}
 		if seen.Header.Get("X-Remote-User") != "eve" || len(seen.Header.Values("X-Remote-Group")) != 2 || len(seen.Trailer) > 0 {
-			t.Errorf("%q: the server sees %v and then %v", more, seen.Header, seen.Trailer)
+			t.Errorf("%q: extension server received headers %v, trailers %v, want user eve with 2 groups, no trailers", more, seen.Header, seen.Trailer)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestLocalAddressesAreRejected(t *testing.T) {
 		b.board.put(name, apiService(443, nil))
 		b.eventually("checked", func() bool { return b.condition(name) != "" })
 		if got := b.condition(name); !strings.HasSuffix(got, want) {
-			t.Errorf("%s: got %s", address, got)
+			t.Errorf("%s: got condition %s, want it to end with %s", address, got, want)
 		}
 		b.stop()
 	}
@@ -140,7 +140,7 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 			want = "proxy unavailable"
 		}
 		if got := b.condition(name); !strings.HasSuffix(got, want) || (dialed.Load() != nil) != allowed {
-			t.Errorf("%s: got %s, dialed %v", address, got, dialed.Load())
+			t.Errorf("%s: got condition %s, dialed %v, want %s, dialed: %t", address, got, dialed.Load(), want, allowed)
 		}
 		b.stop()
 	}
@@ -220,7 +220,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	b.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
 	b.eventually("checked", func() bool { return b.condition(name) != "" })
 	if got := b.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
-		t.Errorf("got a condition of %d bytes: %.300s", len(got), got)
+		t.Errorf("got a condition of %d bytes: %.300s, want at most 5000 bytes that quote the response", len(got), got)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestPagesAndEarlyHints(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
-		t.Errorf("long page: got %v, %d bytes", w.Header(), w.Body.Len())
+		t.Errorf("long page: got headers %v, %d bytes, want text/HTML and all %d", w.Header(), w.Body.Len(), 64*3<<16)
 	}
 	if w := b.send(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
 		t.Errorf("early hints: got %d %v, want 200", w.Code, w.Header())
@@ -306,6 +306,6 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 		t.Errorf("got a document of %d bytes, want none", len(all[0].Text))
 	}
 	if all := b.RemoteGroupVersions(); len(all) != 0 {
-		t.Errorf("got %v", all)
+		t.Errorf("got documents %v, want none", all)
 	}
 }

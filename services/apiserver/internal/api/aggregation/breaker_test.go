@@ -140,7 +140,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	askAs(ctx, &request.User{Name: "ada"}, thing)
 	<-waiting
 	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
-		t.Errorf("third user: got %d %s", w.Code, w.Body)
+		t.Errorf("third user: got status %d: %s, want the request not limited", w.Code, w.Body)
 	}
 	cancel()
 	for range 7 {

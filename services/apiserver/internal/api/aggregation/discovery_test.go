@@ -85,7 +85,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 		if got := e.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
-			t.Errorf("got request for %q, want the prefix %q", got, aggregatedType+",")
+			t.Errorf("got Accept %q, want %s first", got, aggregatedType)
 		}
 		b.stop()
 	}
@@ -208,7 +208,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	b := n.start(t, nil)
 	if got := b.Versions(); len(got) != 0 {
-		t.Errorf("before any server: got %v", got)
+		t.Errorf("before any server: got versions %v, want none", got)
 	}
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	b.register(e, ca.pem)
@@ -267,7 +267,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	b.Poke()
 	b.eventually("there", func() bool { return b.condition(name) == passed })
 	if got := version(); !got.Stale {
-		t.Errorf("invalid document: got %v", got)
+		t.Errorf("invalid document: got %v, want a stale version", got)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestCertificateMetrics(t *testing.T) {
 		b.register(e, ca.pem)
 		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
-			t.Errorf("%s: got %d %s", c.what, w.Code, w.Body)
+			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
 		}
 		unnamed, sha1 := metrics(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), metrics(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {

@@ -328,10 +328,10 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 			b.board.put(name, apiService(e.port, ca.pem))
 			b.eventually("checked", func() bool { return b.condition(name) != "" })
 			if got := b.condition(name); from == 1 && !strings.Contains(got, c.want) || from == 2 && got != passed {
-				t.Errorf("from %d on %q, %v: %s", from, c.host, c.err, got)
+				t.Errorf("from %d on %q, %v: got condition %s, want %q at first, then %q", from, c.host, c.err, got, c.want, passed)
 			}
 			if all := b.Versions(); len(all) != 1 || !all[0].Stale {
-				t.Errorf("from %d on %q, %v: %+v", from, c.host, c.err, all)
+				t.Errorf("from %d on %q, %v: got versions %+v, want one, stale", from, c.host, c.err, all)
 			}
 			b.stop()
 		}
@@ -358,7 +358,7 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	b.board.put(name, apiService(e.port, ca.pem))
 	b.eventually("checked", func() bool { return b.condition(name) != "" })
 	if got := b.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
-		t.Error(got)
+		t.Errorf("got condition %s, want FailedDiscoveryCheck with status 101", got)
 	}
 }
 

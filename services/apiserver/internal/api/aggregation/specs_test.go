@@ -66,10 +66,10 @@ func TestOpenAPIOfServers(t *testing.T) {
 	b.eventually("an index", func() bool { return len(b.RemoteGroupVersions()) == 1 })
 	other := b.RemoteGroupVersions()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
-		t.Errorf("got %+v", other)
+		t.Errorf("got document %+v, want that of %s with HASH1", other, gv)
 	}
 	if w := b.send(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("got status %d: %s, want the document of eve", w.Code, w.Body)
 	}
 	if seen := e.requests("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
 		t.Errorf("got request headers %v, want user system:aggregator", seen)
@@ -77,7 +77,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 
 	first := b.Swaggers(t.Context())
 	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) || !strings.Contains(string(first[0].Text), "listThings") {
-		t.Fatalf("got %+v", first)
+		t.Fatalf("got documents %+v, want that of %s with listThings", first, gv)
 	}
 	b.Swaggers(t.Context())
 	if n := len(e.requests("/openapi/v2")); n != 1 {
@@ -128,7 +128,7 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if got := b.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
-		t.Errorf("got %v, %v", got, ctx.Err())
+		t.Errorf("got %v, %v, want no documents before the deadline", got, ctx.Err())
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
@@ -160,7 +160,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 		b.register(e, ca.pem)
 		b.eventually("requested twice", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= 2 })
 		if got := b.RemoteGroupVersions(); len(got) != 0 {
-			t.Errorf("%s: got %+v", what, got)
+			t.Errorf("%s: got documents %+v, want none", what, got)
 		}
 		b.stop()
 	}
@@ -284,7 +284,7 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 		documents()
 	}
 	if took := time.Since(begin); took > 2*time.Second { // waiting for the server takes 3 s each time
-		t.Errorf("returning a known document took %v", took)
+		t.Errorf("known document: got it after %v, want it without waiting", took)
 	}
 	close(goOn)
 	b.eventually("requested once more", func() bool { times.advance(time.Minute); documents(); return requests() > before })

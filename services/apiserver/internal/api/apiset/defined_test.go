@@ -57,16 +57,16 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 			}
 			for _, k := range kinds {
 				if got := s.StoredKind(gv.WithKind(k)); got != byKind[k] {
-					t.Errorf("%s/%s: got another %s", g, v, k)
+					t.Errorf("%s/%s: got kind %v for %s, want %v", g, v, got, k, byKind[k])
 				}
 			}
 			if s.Serves(gv) != (inVersion > 0) {
-				t.Errorf("%s with %d resources: got served %t", gv, inVersion, s.Serves(gv))
+				t.Errorf("%s with %d resources: got served: %t, want %t", gv, inVersion, s.Serves(gv), inVersion > 0)
 			}
 			inGroup += inVersion
 		}
 		if s.ServesGroup(g) != (inGroup > 0) {
-			t.Errorf("group %s with %d resources: got served %t", g, inGroup, s.ServesGroup(g))
+			t.Errorf("group %s with %d resources: got served: %t, want %t", g, inGroup, s.ServesGroup(g), inGroup > 0)
 		}
 		total += inGroup
 	}
@@ -139,8 +139,14 @@ func TestBuiltInKindsWin(t *testing.T) {
 		t.Errorf("got %d custom kinds, want 2", len(s.Custom()))
 	}
 	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
-	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 0 || !s.Serves(gv) || s.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
-		t.Error("built-in kinds were removed with a definition")
+	if s.Resource(gv.WithResource("apples")) != apples {
+		t.Error("after the definition was removed: got no built-in resource apples, want it kept")
+	}
+	if got := s.Custom(); len(got) != 0 {
+		t.Errorf("after the definition was removed: got custom kinds %v, want none", got)
+	}
+	if got := fmt.Sprint(s.Serves(gv), s.Serves(schema.GroupVersion{Group: "g", Version: "v2"})); got != "true false" {
+		t.Errorf("after the definition was removed: got v1, v2 served: %s, want true false", got)
 	}
 }
 

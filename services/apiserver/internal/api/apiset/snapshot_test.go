@@ -29,11 +29,18 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t, "apples"), 1))
 	taken := live.Current()
 	live.Swap(apiset.Builder{}.Set(catalog(t, "pears"), 2))
-	if taken.Resource(gv.WithResource("apples")) == nil || taken.Resource(gv.WithResource("pears")) != nil {
-		t.Error("a snapshot changed with the next set")
+	if taken.Resource(gv.WithResource("apples")) == nil {
+		t.Error("earlier snapshot: got no apples, want them kept")
 	}
-	if s := live.Current(); s.Resource(gv.WithResource("apples")) != nil || s.Resource(gv.WithResource("pears")) == nil || s.Revision() != 2 {
-		t.Error("the current set is not the one that was swapped in")
+	if taken.Resource(gv.WithResource("pears")) != nil {
+		t.Error("earlier snapshot: got pears of the next set, want none")
+	}
+	s := live.Current()
+	if s.Resource(gv.WithResource("apples")) != nil || s.Resource(gv.WithResource("pears")) == nil {
+		t.Error("current set: got that of before the swap, want pears and no apples")
+	}
+	if s.Revision() != 2 {
+		t.Errorf("current set: got revision %d, want 2", s.Revision())
 	}
 	if !taken.ServesGroup("g") || !taken.Serves(gv) || taken.ServesGroup("") || taken.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
 		t.Error("got other groups and versions than the catalog")
@@ -47,7 +54,7 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 func TestWaitForSet(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t), 1))
 	if s, err := live.Wait(t.Context(), 1); err != nil || s.Revision() != 1 {
-		t.Fatalf("existing set: got %v", err)
+		t.Fatalf("existing set: got %v, %v, want revision 1", s, err)
 	}
 	got := make(chan int64)
 	go func() {

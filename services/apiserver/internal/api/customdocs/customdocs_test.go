@@ -124,10 +124,10 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == "a structural one") {
-				t.Errorf("%s: published %t in %s", name, published, path)
+				t.Errorf("%s: got schema published: %t in %s, want %t", name, published, path, !published)
 			}
 			if !strings.Contains(w.Body.String(), "com.example.v1.Widget") {
-				t.Errorf("%s: the kind is not in %s", name, path)
+				t.Errorf("%s: got %s without the kind, want it documented", name, path)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestExamplesAreNotPublished(t *testing.T) {
 	dropExamples(&s)
 	if !reflect.DeepEqual(s, want) {
 		got, err := s.MarshalJSON()
-		t.Errorf("got %s, %v", got, err)
+		t.Errorf("got schema %s, %v, want %v", got, err, want)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestAggregatedContent(t *testing.T) {
 	deployments := list.Items[1].Versions[0].Resources[2]
 	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
 		len(deployments.Subresources) != 2 || deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
-		t.Errorf("got deployments %+v", deployments)
+		t.Errorf("got deployments %+v, want the namespaced kind Deployment with scale and status", deployments)
 	}
 
 	// Other encodings have the same content.
@@ -85,8 +85,11 @@ func TestAggregatedContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.TypeMeta = list.TypeMeta
-	if !reflect.DeepEqual(y, list) || !reflect.DeepEqual(p, list) {
-		t.Error("the encodings differ")
+	if !reflect.DeepEqual(y, list) {
+		t.Errorf("YAML: got %v, want the content of JSON, %v", y, list)
+	}
+	if !reflect.DeepEqual(p, list) {
+		t.Errorf("protobuf: got %v, want the content of JSON, %v", p, list)
 	}
 	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
 		t.Errorf("older form: got %d, want %v", got.Code, http.StatusNotAcceptable)
@@ -98,7 +101,7 @@ func TestAggregatedETag(t *testing.T) {
 	first := get(h, "/apis", "Accept", "application/json"+asV2)
 	tag := first.Header().Get("ETag")
 	if tag == "" || first.Header().Get("Vary") != "Accept" {
-		t.Fatalf("got headers %v", first.Header())
+		t.Fatalf("got headers %v, want an ETag and Vary: Accept", first.Header())
 	}
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)

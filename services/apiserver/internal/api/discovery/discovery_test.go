@@ -250,7 +250,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("gitVersion %q: %v", info["gitVersion"], err)
 	}
 	if info["major"] != "1" || info["minor"] != "33" || info["minCompatibilityMinor"] != "32" {
-		t.Errorf("got %v", info)
+		t.Errorf("got version %v, want 1.33, compatible with 32", info)
 	}
 }
 
@@ -261,11 +261,11 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.IsSorted(got.Paths) || len(slices.Compact(slices.Clone(got.Paths))) != len(got.Paths) {
-		t.Errorf("got unsorted or duplicate paths %v", got.Paths)
+		t.Errorf("got paths %v, want them sorted and unique", got.Paths)
 	}
 	for _, p := range []string{"/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1", "/healthz", "/metrics", "/version"} {
 		if !slices.Contains(got.Paths, p) {
-			t.Errorf("%s: got no path", p)
+			t.Errorf("got paths %v, want %s among them", got.Paths, p)
 		}
 	}
 	if want := 4 + 2*19 + 1 + 3; len(got.Paths) != want {
@@ -310,21 +310,21 @@ func TestReplace(t *testing.T) {
 	}
 	last := list.Groups[len(list.Groups)-2:]
 	if last[0].Name != "a.example.com" || last[1].Name != "example.com" || last[1].PreferredVersion.Version != "v1" {
-		t.Errorf("got last groups %v", last)
+		t.Errorf("got last groups %v, want a.example.com, then example.com with v1 preferred", last)
 	}
 	var apps metav1.APIGroup
 	if err := json.Unmarshal(get(h, "/apis/apps").Body.Bytes(), &apps); err != nil {
 		t.Fatal(err)
 	}
 	if len(apps.Versions) != 2 || apps.PreferredVersion.Version != "v1" {
-		t.Errorf("got apps %+v", apps)
+		t.Errorf("got group apps %+v, want 2 versions, v1 preferred", apps)
 	}
 	var resources metav1.APIResourceList
 	if err := json.Unmarshal(get(h, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
 		t.Fatal(err)
 	}
 	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" || resources.APIResources[1].Kind != "Widget" {
-		t.Errorf("got resources %+v", resources)
+		t.Errorf("got resources %+v, want widgets and widgets/status of Widget", resources)
 	}
 	d.Replace(nil)
 	if w := get(h, "/apis/example.com"); w.Code != http.StatusNotFound {
@@ -384,7 +384,7 @@ func TestClient(t *testing.T) {
 			}
 		}
 		if v, err := c.ServerVersion(); err != nil || v.Minor != "33" {
-			t.Errorf("got version %v, %v", v, err)
+			t.Errorf("got version %v, %v, want minor 33", v, err)
 		}
 	}
 }
@@ -392,10 +392,10 @@ func TestClient(t *testing.T) {
 func TestPretty(t *testing.T) {
 	_, h := serve(t)
 	if b := get(h, "/apis/policy?pretty=true").Body.String(); !strings.Contains(b, "\n  \"name\": \"policy\"") {
-		t.Errorf("got unindented document %s, want a text with %q", b, "\n  \"name\": \"policy\"")
+		t.Errorf("pretty=true: got document %s, want it indented", b)
 	}
 	if b := get(h, "/apis/policy").Body.String(); strings.Count(b, "\n") != 1 {
-		t.Errorf("got indented document %s", b)
+		t.Errorf("got document %s, want it on one line", b)
 	}
 }
 

@@ -66,13 +66,13 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	for _, g := range all.Items {
 		for _, v := range g.Versions {
 			if gv := v.Version + "." + g.Name; slices.Contains([]string{"v9.example.com", "v1.alone.example.com", "v7.apps"}, gv) {
-				t.Errorf("%s: got an entry in the aggregated form", gv)
+				t.Errorf("%s: got an entry in the aggregated form, want none", gv)
 			}
 		}
 	}
 	d.Replace(widgets())
 	if got := versionsOf(t, h, "alone.example.com"); got != http.StatusText(http.StatusNotFound) {
-		t.Errorf("removed group: got versions %q", got)
+		t.Errorf("removed group: got versions %q, want Not Found", got)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestIndentedDocumentsEndWithoutNewline(t *testing.T) {
 	_, h := serve(t)
 	for query, want := range map[string]string{"?pretty=true": "}", "": "}\n"} {
 		if body := get(h, "/apis"+query).Body.String(); !strings.HasSuffix(body, want) {
-			t.Errorf("%q: got end %q", query, body[len(body)-3:])
+			t.Errorf("%q: got end %q, want %q", query, body[len(body)-3:], want)
 		}
 	}
 }

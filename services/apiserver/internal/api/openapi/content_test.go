@@ -13,11 +13,11 @@ func TestClientsShareAPlainDocument(t *testing.T) {
 	}
 	first, releaseFirst, err := c.uncompressed()
 	if err != nil || string(first) != "document" {
-		t.Fatalf("got %q, %v", first, err)
+		t.Fatalf("got %q, %v, want document", first, err)
 	}
 	second, releaseSecond, err := c.uncompressed()
 	if err != nil || &first[0] != &second[0] {
-		t.Errorf("two clients have separate copies: %v", err)
+		t.Errorf("two clients: got separate copies (%v), want a shared one", err)
 	}
 	releaseFirst()
 	releaseFirst()

@@ -78,20 +78,20 @@ func TestCustomResources(t *testing.T) {
 		t.Fatalf("got no model among %d", len(doc.Components.Schemas))
 	}
 	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
-		t.Errorf("got kinds %v", k)
+		t.Errorf("got kinds %v, want only Widget of shop.example.com/v1", k)
 	}
 	for _, name := range []string{"apiVersion", "kind", "metadata", "spec"} {
 		if _, ok := w.Properties[name]; !ok {
-			t.Errorf("got no %s", name)
+			t.Errorf("got properties %v, want %s among them", w.Properties, name)
 		}
 	}
 	if port := w.Properties["spec"].Properties["port"]; len(port.AnyOf) != 2 {
-		t.Errorf("got port %v", port)
+		t.Errorf("got port %v, want one of 2 types", port)
 	}
 	paths := doc.Paths.Paths
 	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
 	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil || patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-		t.Errorf("got patch types %v", patch.RequestBody.Content)
+		t.Errorf("got patch types %v, want apply and no strategic merge", patch.RequestBody.Content)
 	}
 	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
 		t.Error("got no scale")
@@ -101,16 +101,16 @@ func TestCustomResources(t *testing.T) {
 
 	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
 	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
-		t.Errorf("v2: got %v", old)
+		t.Errorf("v2: got %v, want no anyOf, no default, and the minimum", old)
 	}
 	if note := old["note"]; note.Nullable || len(note.Type) != 0 {
-		t.Errorf("got note %v", note)
+		t.Errorf("v2: got note %v, want no type: it is nullable", note)
 	}
 	if free := old["free"]; len(free.Properties) != 0 || len(free.Type) != 0 {
-		t.Errorf("got free %v", free)
+		t.Errorf("v2: got free %v, want no type and no properties", free)
 	}
 	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
-		t.Errorf("got tags %v", tags)
+		t.Errorf("v2: got tags %v, want items without type in a set", tags)
 	}
 	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
 		t.Errorf("%s: got a separate document", at)
@@ -168,10 +168,10 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	s.Replace([]openapi.Group{g}, nil)
 	doc := v2(t, s)
 	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {
-		t.Errorf("got built-in model %v", after)
+		t.Errorf("got built-in model %v, want it unchanged, %v", after, before)
 	}
 	if w := doc.Definitions["io.k8s.api.coordination.v1.Lease_v2"]; w.Description != "Widget is a widget." {
-		t.Errorf("got custom model %v", w)
+		t.Errorf("got custom model %v, want that of the widget", w)
 	}
 	list := doc.Paths.Paths["/apis/coordination.api.k8s.io/v1/namespaces/{namespace}/leases"].Get.Responses.StatusCodeResponses[http.StatusOK]
 	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
@@ -185,10 +185,10 @@ func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 	g.Lenient = map[string]bool{"Widget": true}
 	s.Replace([]openapi.Group{g}, nil)
 	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
-		t.Errorf("v2: got %v", w.Properties)
+		t.Errorf("v2: got properties %v, want none", w.Properties)
 	}
 	if w := v3(t, s, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
-		t.Errorf("v3: got %v", w)
+		t.Errorf("v3: got %v, want the properties of spec", w)
 	}
 }
 

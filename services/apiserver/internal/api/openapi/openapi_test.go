@@ -164,7 +164,7 @@ func TestEveryKindHasAModel(t *testing.T) {
 	}
 	for _, k := range kinds(t) {
 		if !in2[k.GVK()] || !in3[k.GVK()] {
-			t.Errorf("%s: got model in v2 %t, v3 %t", k.GVK(), in2[k.GVK()], in3[k.GVK()])
+			t.Errorf("%s: got model in v2: %t, v3: %t, want both", k.GVK(), in2[k.GVK()], in3[k.GVK()])
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestPatchParameters(t *testing.T) {
 		}
 		var gvk schema.GroupVersionKind
 		if err := p.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != k.GVK() {
-			t.Errorf("%s: got operation of %s, %v", k.GVK(), gvk, err)
+			t.Errorf("got operation of %s, %v, want %s", gvk, err, k.GVK())
 		}
 		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
 			t.Errorf("%s: got no apply", k.GVK())
@@ -323,7 +323,7 @@ func TestSpecialTypes(t *testing.T) {
 		a, _ := json.Marshal(old)
 		b, _ := json.Marshal(now)
 		if string(a) != want.v2 || string(b) != want.v3 {
-			t.Errorf("%s: got v2 %s, v3 %s", name, a, b)
+			t.Errorf("%s: got v2 %s, v3 %s, want %s, %s", name, a, b, want.v2, want.v3)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestMergeRulesEqualClientGo(t *testing.T) {
 		}
 	}
 	if compared < 300 {
-		t.Errorf("got only %d compared types", compared)
+		t.Errorf("got %d compared types, want at least 300", compared)
 	}
 }
 
@@ -421,7 +421,7 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), `k:{\"containerPort\":80,\"protocol\":\"TCP\"}`) {
-		t.Errorf("got no default of a key: %s", text)
+		t.Errorf("got %s, want the default TCP in the key", text)
 	}
 }
 
@@ -435,7 +435,7 @@ func TestStrategicMergeFromTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := `{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"1"},{"image":"2","name":"b"}]}}}}`; !sameJSON(t, got, []byte(want)) {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

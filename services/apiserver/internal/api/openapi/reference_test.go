@@ -75,7 +75,7 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 		}
 	}
 	if compared < 4 {
-		t.Errorf("got only %d compared documents", compared)
+		t.Errorf("got %d compared documents, want at least 4", compared)
 	}
 	for _, r := range sinceThen {
 		if !used[r.what+r.path] {

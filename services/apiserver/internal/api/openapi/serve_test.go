@@ -34,7 +34,7 @@ func TestProtobufForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := models.LookupModel("io.k8s.api.core.v1.Pod"); m == nil || m.GetDescription() == "" {
-		t.Errorf("got pod %v", m)
+		t.Errorf("got model of Pod %v, want one with a description", m)
 	}
 	new3 := &openapiv3.Document{}
 	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), new3); err != nil {
@@ -53,16 +53,16 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if doc, err := c.OpenAPISchema(); err != nil || len(doc.Paths.Path) == 0 {
-		t.Errorf("v2: got %v", err)
+		t.Errorf("v2: got error %v, want a document with paths", err)
 	}
 	root := openapi3.NewRoot(c.OpenAPIV3())
 	gvs, err := root.GroupVersions()
 	if err != nil || !slices.Contains(gvs, schema.GroupVersion{Group: "apps", Version: "v1"}) {
-		t.Fatalf("got %v, %v", gvs, err)
+		t.Fatalf("got group versions %v, %v, want apps/v1 among them", gvs, err)
 	}
 	doc, err := root.GVSpec(schema.GroupVersion{Version: "v1"})
 	if err != nil || doc.Components.Schemas["io.k8s.api.core.v1.Pod"] == nil {
-		t.Errorf("v3: got %v", err)
+		t.Errorf("v3: got error %v, want the model of Pod", err)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestCompression(t *testing.T) {
 	plain := body(t, h, "/openapi/v3/apis/apps/v1")
 	w := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
 	if w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > len(plain)/4 {
-		t.Fatalf("got %v, %d of %d bytes", w.Header(), w.Body.Len(), len(plain))
+		t.Fatalf("got headers %v, %d bytes, want gzip and at most a quarter of %d", w.Header(), w.Body.Len(), len(plain))
 	}
 	z, err := gzip.NewReader(w.Body)
 	if err != nil {
@@ -139,7 +139,7 @@ func TestCompression(t *testing.T) {
 	}
 	got, err := io.ReadAll(z)
 	if err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("got another document after decompression: %v", err)
+		t.Errorf("after decompression: got another document (%v), want the same", err)
 	}
 }
 

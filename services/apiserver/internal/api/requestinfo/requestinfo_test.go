@@ -171,18 +171,18 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 		t.Errorf("%s %q: got path %q, want %v", r.Method, r.URL.Path, got, want)
 	}
 	if o.Target.GVR() != o.GVR() {
-		t.Errorf("%q: authorized for %s, executed on %s", r.URL.Path, o.GVR(), o.Target.GVR())
+		t.Errorf("%q: got it authorized for %s, executed on %s, want one resource", r.URL.Path, o.GVR(), o.Target.GVR())
 	}
 	sub := ""
 	if o.Sub != nil {
 		sub = o.Sub.Name
 	}
 	if sub != o.Subresource {
-		t.Errorf("%q: authorized for subresource %q, executed on %q", r.URL.Path, o.Subresource, sub)
+		t.Errorf("%q: got it authorized for subresource %q, executed on %q, want the same", r.URL.Path, o.Subresource, sub)
 	}
 	self := o.Resource == "namespaces" && o.Namespace == o.Name
 	if !o.Target.Namespaced && o.Namespace != "" && !self {
-		t.Errorf("%q: authorized in namespace %q, executed in the cluster scope", r.URL.Path, o.Namespace)
+		t.Errorf("%q: got it authorized in namespace %q, executed in the cluster scope, want the same scope", r.URL.Path, o.Namespace)
 	}
 	wanted := map[string][]string{"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get"}, "HEAD": {"get"}}[r.Method]
 	switch {
@@ -195,7 +195,7 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 		wanted = []string{""}
 	}
 	if !slices.Contains(wanted, o.Verb) {
-		t.Errorf("%s %q: authorized as %q", r.Method, r.URL, o.Verb)
+		t.Errorf("%s %q: got verb %q, want one of %q", r.Method, r.URL, o.Verb, wanted)
 	}
 	if o.Collection && !old && o.Name != "" {
 		sel, err := fields.ParseSelector(o.FieldSelector)
@@ -264,7 +264,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			path := "/" + spelled(o, false)
 			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
 			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
-				t.Errorf("%s: got no target", path)
+				t.Errorf("%s: got target %v, subresource %v, name %q, want %v, %v, n", path, got.Target, got.Sub, got.Name, o.Target, o.Sub)
 			}
 		}
 	}

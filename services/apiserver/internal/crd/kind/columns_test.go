@@ -157,7 +157,7 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 		}
 	}
 	if filled < 500 || decoded < 500 {
-		t.Errorf("got %d non-empty cells and %d decoded objects: the test covers too little", filled, decoded)
+		t.Errorf("got %d non-empty cells and %d decoded objects, want at least 500 of each", filled, decoded)
 	}
 }
 

@@ -86,7 +86,7 @@ func shaped(t *testing.T, p *schema.Program, text []byte) *tape.Doc {
 		t.Fatalf("%s: %v", first.Doc.Raw(), err)
 	}
 	if !tape.Equal(first.Doc, tape.Root, again.Doc, tape.Root) {
-		t.Fatalf("shaped twice: got %s, then %s", first.Doc.Raw(), again.Doc.Raw())
+		t.Fatalf("shaped twice: got %s, want it as after the first time, %s", again.Doc.Raw(), first.Doc.Raw())
 	}
 	return first.Doc
 }

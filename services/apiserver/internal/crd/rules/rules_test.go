@@ -181,7 +181,7 @@ func TestInvalidValuesFailRules(t *testing.T) {
 			got = errs[0].Detail
 		}
 		if !strings.HasPrefix(got, want) {
-			t.Errorf("%s: got %q, want prefix %q", rule, got, want)
+			t.Errorf("%s: got %q, want it to begin with %q", rule, got, want)
 		}
 	}
 }

@@ -134,6 +134,6 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	s := statusErr.Status()
 	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes ||
 		!strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
-		t.Errorf("got %d causes, %d bytes: %.100s, want the prefix %q", n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
+		t.Errorf("got %d causes, %d bytes: %.100s, want a message that begins with %q", n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
 	}
 }

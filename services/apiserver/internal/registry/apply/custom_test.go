@@ -124,7 +124,7 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			}
 			update(t, m, out, next, "fourth")
 			if got := owners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
-				t.Errorf("owners:\n%s, want a text with %q", got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
+				t.Errorf("got owners\n%s\nwant the object changed, and among them %s", got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
 			}
 		})
 	}

@@ -332,7 +332,7 @@ func TestGenerateName(t *testing.T) {
 	} {
 		got := meta.GenerateName(prefix)
 		if !strings.HasPrefix(got, kept) || len(got) != len(kept)+5 {
-			t.Errorf("GenerateName(%q) = %q, want the prefix %q", prefix, got, kept)
+			t.Errorf("GenerateName(%q) = %q, want it to begin with %q and 5 more characters", prefix, got, kept)
 		}
 		if again := meta.GenerateName(prefix); again == got {
 			t.Errorf("GenerateName(%q) gave %q twice", prefix, got)

@@ -370,6 +370,6 @@ func TestDeadlineEndsRetries(t *testing.T) {
 	b.respond(500, "broken")
 	err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
 	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.reviews()) != 1 {
-		t.Errorf("got %v, %d reviews; want an error, text with `(\"broken\")`, length 1", err, len(b.reviews()))
+		t.Errorf("got %v, %d reviews; want an error with (\"broken\") after one", err, len(b.reviews()))
 	}
 }

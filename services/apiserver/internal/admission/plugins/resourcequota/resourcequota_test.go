@@ -360,7 +360,7 @@ func TestConfigurationIsStrict(t *testing.T) {
 		"apiVersion: resourcequota.admission.k8s.io/v1beta1\nkind: Configuration\nlimitedResources: [{apiGroup: apps}]": "limitedResources[0].resource: Required value",
 	} {
 		if _, err := resourcequota.Load([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v; want an error, text with %q", text, err, want)
+			t.Errorf("%s: got error %v, want one that contains %q", text, err, want)
 		}
 	}
 }

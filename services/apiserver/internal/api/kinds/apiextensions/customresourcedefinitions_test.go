@@ -19,7 +19,7 @@ func TestStoredForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reflect.TypeOf(stored) != reflect.TypeOf(k.Stored.New()) {
-		t.Errorf("got stored type %T", stored)
+		t.Errorf("got stored type %T, want %T", stored, k.Stored.New())
 	}
 	back, err := k.Stored.FromStored(stored)
 	if err != nil {
@@ -48,10 +48,10 @@ func TestDefinition(t *testing.T) {
 	k.Default(d)
 	k.Create.Prepare(d)
 	if n := d.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
-		t.Errorf("got names %+v", n)
+		t.Errorf("got names %+v, want singular widget, list kind WidgetList", n)
 	}
 	if p := d.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
-		t.Errorf("got port %v", p)
+		t.Errorf("got port %v, want 443", p)
 	}
 	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
 		t.Errorf("got stored versions %v, want %v", d.Status.StoredVersions, []string{"v1"})
@@ -72,7 +72,7 @@ func TestDefinition(t *testing.T) {
 	bare := &v1.CustomResourceDefinition{}
 	k.Default(bare)
 	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
-		t.Errorf("got conversion %v", bare.Spec.Conversion)
+		t.Errorf("got conversion %v, want strategy None", bare.Spec.Conversion)
 	}
 	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
 		t.Error(err)

@@ -126,6 +126,6 @@ func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 		}
 	}
 	if taken < 4 {
-		t.Errorf("got %d lazily decoded bodies", taken)
+		t.Errorf("got %d lazily decoded bodies, want at least 4", taken)
 	}
 }

@@ -171,7 +171,7 @@ func TestV2ThroughV1(t *testing.T) {
 		}
 	}
 	if len(metrics) != 5 {
-		t.Errorf("got only metrics %v", metrics)
+		t.Errorf("got metrics %v, want 5", metrics)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestForms(t *testing.T) {
 				t.Errorf("annotations are\n%v, want\n%v", got.Annotations, annotations)
 			}
 			if back := toV2(t, got); !equality.Semantic.DeepEqual(back, stored) {
-				t.Errorf("back in v2: got\n%s", text(t, back))
+				t.Errorf("back in v2: got\n%s\nwant\n%s", text(t, back), text(t, stored))
 			}
 		})
 	}
@@ -297,7 +297,7 @@ func TestDefaultMetric(t *testing.T) {
 			var want []autoscalingv2.MetricSpec
 			parse(t, `[{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`, &want)
 			if !equality.Semantic.DeepEqual(got.Spec.Metrics, want) || got.Spec.Behavior != nil || len(got.Annotations) != 0 || len(got.Status.CurrentMetrics) != 0 {
-				t.Errorf("got v2\n%s", text(t, got))
+				t.Errorf("got v2\n%s\nwant metrics %v and nothing else of the annotations", text(t, got), want)
 			}
 		})
 	}
@@ -327,7 +327,7 @@ func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 		t.Errorf("Default: got annotations %v, want %v", h.Annotations, want)
 	}
 	if h.Kind == "" || h.Spec.TargetCPUUtilizationPercentage != nil || *h.Spec.MinReplicas != 1 {
-		t.Errorf("Default: got %s", text(t, h))
+		t.Errorf("Default: got %s, want a kind, 1 replica, no CPU target", text(t, h))
 	}
 }
 
@@ -338,7 +338,7 @@ func TestStatus(t *testing.T) {
 		conditions: [{type: AbleToScale, status: "True", reason: R, lastTransitionTime: null}]}`, &stored.Status)
 	got := toV1(t, stored)
 	if n := got.Status.CurrentCPUUtilizationPercentage; n == nil || *n != 33 {
-		t.Errorf("got status %s", text(t, got.Status))
+		t.Errorf("got status %s, want a utilization of 33", text(t, got.Status))
 	}
 	want := map[string]string{
 		prefix + "current-metrics": `[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":33,"currentAverageValue":"12m"}}]`,
@@ -352,7 +352,7 @@ func TestStatus(t *testing.T) {
 	percent := int32(44)
 	back := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent}})
 	if m := back.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 44 {
-		t.Errorf("got status %s", text(t, back.Status))
+		t.Errorf("got status %s, want one metric with a utilization of 44", text(t, back.Status))
 	}
 }
 

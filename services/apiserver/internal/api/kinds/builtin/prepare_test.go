@@ -92,7 +92,7 @@ func TestScale(t *testing.T) {
 			t.Fatalf("%s: got no scale", name)
 		}
 		if _, ok := s.New().(*autoscalingv1.Scale); !ok {
-			t.Errorf("%s: got scale type %T", name, s.New())
+			t.Errorf("%s: got scale type %T, want *v1.Scale", name, s.New())
 		}
 		if n := s.Scale.Replicas(obj); n != 1 {
 			t.Errorf("%s: got %d desired replicas, want 1 by default", name, n)
@@ -113,13 +113,13 @@ func TestStatusViews(t *testing.T) {
 	d, liveD := &appsv1.Deployment{ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"})}, &appsv1.Deployment{ObjectMeta: metaOf(9, labels, nil)}
 	view("apps/v1/deployments")(d, liveD)
 	if d.Labels["k"] != "live" || d.Annotations["a"] != "sent" {
-		t.Errorf("deployment: got metadata %+v", d.ObjectMeta)
+		t.Errorf("Deployment: got metadata %+v, want the live label and the sent annotation", d.ObjectMeta)
 	}
 
 	va, liveVA := &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, labels, nil)}
 	view("storage.k8s.io/v1/volumeattachments")(va, liveVA)
 	if va.Labels["k"] != "live" || va.Annotations != nil {
-		t.Errorf("volume attachment: got metadata %+v", va.ObjectMeta)
+		t.Errorf("VolumeAttachment: got metadata %+v, want that of the live object", va.ObjectMeta)
 	}
 
 	fs, liveFS := &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, labels, nil)}
@@ -129,7 +129,7 @@ func TestStatusViews(t *testing.T) {
 	want := metaOf(1, labels, nil)
 	want.ManagedFields = fs.ManagedFields
 	if !equality.Semantic.DeepEqual(fs.ObjectMeta, want) || fs.ManagedFields[0].Manager != "sent" {
-		t.Errorf("flow schema: got metadata %+v", fs.ObjectMeta)
+		t.Errorf("FlowSchema: got metadata %+v, want that of the live object with the sent managers", fs.ObjectMeta)
 	}
 }
 
@@ -149,11 +149,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 			Extra: map[string]certificatesv1.ExtraValue{"fake": {"x"}}, SignerName: "s"}}
 		k.Create.Prepare(r)
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
-			t.Errorf("got the requester of the client: %+v", r.Spec)
+			t.Errorf("got spec %+v, want signer s and no requester of the client", r.Spec)
 		}
 		k.Create.RecordCreator(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
 		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
-			t.Errorf("got requester %+v", r.Spec)
+			t.Errorf("got requester %+v, want that of the request, u", r.Spec)
 		}
 	})
 
@@ -161,7 +161,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 		r, live := &request{}, &request{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "s"}}
 		k.Update.Prepare(r, live)
 		if r.Spec.SignerName != "s" {
-			t.Errorf("got spec %+v", r.Spec)
+			t.Errorf("got spec %+v, want the live one with signer s", r.Spec)
 		}
 	})
 
@@ -175,11 +175,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 			t.Errorf("got status %+v", r.Status)
 		}
 		if at := r.Status.Conditions[0].LastTransitionTime; !at.Equal(&live.Status.Conditions[0].LastTransitionTime) {
-			t.Errorf("got transition time %v", at)
+			t.Errorf("got transition time %v, want the live one", at)
 		}
 		for _, c := range r.Status.Conditions {
 			if c.LastUpdateTime.IsZero() || c.LastTransitionTime.IsZero() {
-				t.Errorf("got a condition without time: %+v", c)
+				t.Errorf("got condition %+v, want update and transition times", c)
 			}
 		}
 		if live.Status.Conditions[0].Reason != "old" {

@@ -282,7 +282,7 @@ func TestPodRowConditions(t *testing.T) {
 			continue
 		}
 		if len(got) != 1 || got[0] != (metav1.TableRowCondition{Type: "Completed", Status: "True", Reason: phase, Message: want}) {
-			t.Errorf("%s: got %v", phase, got)
+			t.Errorf("%s: got conditions %v, want Completed with %q", phase, got, want)
 		}
 	}
 }

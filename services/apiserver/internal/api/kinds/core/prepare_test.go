@@ -62,7 +62,7 @@ func TestPodCreate(t *testing.T) {
 		Message: "Scheduling is blocked due to non-empty scheduling gates",
 	}
 	if c := gated.Status.Conditions; len(c) != 1 || c[0] != want {
-		t.Errorf("gated pod: got conditions %v", c)
+		t.Errorf("gated pod: got conditions %v, want %v", c, want)
 	}
 }
 
@@ -109,7 +109,7 @@ status: {phase: Failed}`).(*corev1.Pod)
 	renamed.Spec.Containers[0].Name = "b"
 	k.Subresource("resize").Prepare(renamed, live())
 	if renamed.Spec.Containers[0].Name != "b" || renamed.Spec.NodeName != "other" {
-		t.Errorf("resize hid a renamed container from validation: %+v", renamed.Spec)
+		t.Errorf("resize with a renamed container: got spec %+v, want the change kept for validation", renamed.Spec)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestVolumePhases(t *testing.T) {
 	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
 	k.Create.Prepare(v)
 	if v.Status.Phase != corev1.VolumePending || v.Status.LastPhaseTransitionTime.IsZero() {
-		t.Errorf("got %+v after creation", v.Status)
+		t.Errorf("after creation: got status %+v, want Pending with a transition time", v.Status)
 	}
 	then := metav1.NewTime(v.Status.LastPhaseTransitionTime.Add(-1e9))
 	said := metav1.NewTime(then.Add(-1e9))
@@ -169,11 +169,11 @@ func TestClaimDataSources(t *testing.T) {
 			c := parse(t, k, test.object).(*corev1.PersistentVolumeClaim)
 			prepare(c)
 			if (c.Spec.DataSource != nil) != test.old || (c.Spec.DataSourceRef != nil) != test.ref {
-				t.Errorf("%s of %s: %+v", name, test.object, c.Spec)
+				t.Errorf("%s of %s: got spec %+v, want dataSource: %t, dataSourceRef: %t", name, test.object, c.Spec, test.old, test.ref)
 				continue
 			}
 			if d, r := c.Spec.DataSource, c.Spec.DataSourceRef; d != nil && (*d.APIGroup != *r.APIGroup || d.Kind != r.Kind || d.Name != r.Name) {
-				t.Errorf("%s of %s: %+v and %+v", name, test.object, d, r)
+				t.Errorf("%s of %s: got %+v and %+v, want equal references", name, test.object, d, r)
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func TestServiceAccountReferences(t *testing.T) {
 	k.Update.Prepare(b, a)
 	for _, got := range []*corev1.ServiceAccount{a, b} {
 		if len(got.Secrets) != 1 || got.Secrets[0] != (corev1.ObjectReference{Name: "s"}) {
-			t.Errorf("got secrets %v", got.Secrets)
+			t.Errorf("got secrets %v, want only s", got.Secrets)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func TestSecretData(t *testing.T) {
 	s := parse(t, k, "metadata: {name: s, namespace: ns}\ndata: {k: b2xk, l: bA==}\nstringData: {k: new}").(*corev1.Secret)
 	k.Default(s)
 	if got := string(s.Data["k"]) + string(s.Data["l"]); got != "newl" || s.StringData != nil || s.Type != corev1.SecretTypeOpaque {
-		t.Errorf("got defaults %+v", s)
+		t.Errorf("got Secret %+v, want the type Opaque and stringData merged into data", s)
 	}
 }
 
@@ -282,7 +282,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	wantSpec := corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"example.com/f", "kubernetes"}}
 	if n.Labels["kubernetes.io/metadata.name"] != "x" || n.Status.Phase != corev1.NamespaceActive || !equalSpecs(n, wantSpec) {
-		t.Fatalf("got %+v after creation", n)
+		t.Fatalf("after creation: got %+v, want it Active with the name label and the finalizer", n)
 	}
 
 	changed := parse(t, k, "metadata: {name: x, labels: {a: b}}\nspec: {}\nstatus: {phase: Terminating}").(*corev1.Namespace)
@@ -291,7 +291,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	if changed.Labels["kubernetes.io/metadata.name"] != "x" || changed.Labels["a"] != "b" ||
 		changed.Status.Phase != corev1.NamespaceActive || !equalSpecs(changed, wantSpec) {
-		t.Errorf("got %+v after the update", changed)
+		t.Errorf("after the update: got %+v, want the new label, and the name label, phase and spec kept", changed)
 	}
 
 	finalize := k.Subresource("finalize")
@@ -301,7 +301,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 		t.Error(texts(errs))
 	}
 	if final.Status.Phase != corev1.NamespaceActive || len(final.Spec.Finalizers) != 2 {
-		t.Errorf("got %+v after finalize", final)
+		t.Errorf("after finalize: got %+v, want it Active with 2 finalizers", final)
 	}
 	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
 	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {

@@ -25,14 +25,14 @@ func TestFactsAreKnown(t *testing.T) {
 		t.Errorf("got constant %v, want %q", kind.Default, "Shared")
 	}
 	if u := f.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
-		t.Errorf("got union %v", u)
+		t.Errorf("got union %v, want one", u)
 	}
 	if q := f.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
 		t.Error("got no description of quantities")
 	}
 	protocols := f.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
-		t.Errorf("got protocols %v", protocols)
+		t.Errorf("got protocols %v, want 3, SCTP first with its description", protocols)
 	}
 	if other := f.Type("k8s.io/api/core/v1.Nothing"); other.Doc != nil || other.Field("x").Default != nil {
 		t.Error("got facts of an unknown type")
