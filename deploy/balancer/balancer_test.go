@@ -87,6 +87,6 @@ func TestUnknownCAIsNotTrusted(t *testing.T) {
 		t.Errorf("got state %d, want %v", got, balancer.Silent)
 	}
 	if _, err := newProber(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
-		t.Errorf("without CA: got %v, want an error with \"--ca-file\"", err)
+		t.Errorf("without CA: got %v, want an error about --ca-file", err)
 	}
 }

@@ -220,6 +220,6 @@ func TestCheckReportsProblems(t *testing.T) {
 	}
 	o.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {
-		t.Errorf("with another name: got %v, want text with \"names differ\"", found)
+		t.Errorf("with another name: got %v, want a problem of apiserver.crt: names differ", found)
 	}
 }

@@ -94,7 +94,7 @@ func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if want := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a\n"; err != nil || string(got) != want {
-		t.Errorf("got %q %v, want no error, string(got) = %v", got, err, want)
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestLicencesOfAllPackagesAreCollected(t *testing.T) {
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
 	if _, err := licences([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no licence") {
-		t.Errorf("module without licence: got %v, want an error with \"example.com/none has no licence\"", err)
+		t.Errorf("module without licence: got %v, want the error that example.com/none has no licence", err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestBillOfMaterials(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace, "binnacle-v1-linux-amd64-") {
-		t.Errorf("got %+v, want d.Version = \"SPDX-2.3\", d.Creation.Created = \"1970-01-01T00:00:00Z\", d.Namespace with \"binnacle-v1-linux-amd64-\"", d)
+		t.Errorf("got %+v, want SPDX-2.3 of 1970-01-01 in the namespace of v1, linux, amd64", d)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
 	for _, p := range d.Packages {

@@ -138,6 +138,6 @@ func TestUnknownProgramFails(t *testing.T) {
 
 func TestUnknownBuilderFails(t *testing.T) {
 	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(), "not docker, podman, buildah or none") {
-		t.Errorf("got %v, want an error with \"not docker, podman, buildah or none\"", err)
+		t.Errorf("got %v, want the error: not docker, podman, buildah or none", err)
 	}
 }

@@ -39,12 +39,12 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	for _, args := range [][]string{{"--dir", dir}, {"--dir", dir, "--renew"}} {
 		code, out, errs = run(args...)
 		if code != 1 || out != "" || !strings.Contains(errs, "--new-ca") {
-			t.Errorf("%v: got exit code %d: %s%s, want 1, out = \"\", errs with \"--new-ca\"", args, code, out, errs)
+			t.Errorf("%v: got exit code %d: %s%s, want 1, no output, and an error that names --new-ca", args, code, out, errs)
 		}
 	}
 	code, out, errs = run("--dir", dir, "--new-ca")
 	if code != 0 || !strings.Contains(out, "ca/client-ca.crt") {
-		t.Errorf("got exit code %d: %s%s, want 0, out with \"ca/client-ca.crt\"", code, out, errs)
+		t.Errorf("got exit code %d: %s%s, want 0 and ca/client-ca.crt in the output", code, out, errs)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestUsageErrors(t *testing.T) {
 	for _, line := range []string{"--no-such-flag", "argument", "check argument", "check --no-such-flag", "--external-ca=x", "--ca=x", "--rotate-ca=x", "--lifetime=1s", "--ca-lifetime=x"} {
 		code, out, errs := run(strings.Fields(line)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errs, "certs") || !strings.Contains(errs, "--help") {
-			t.Errorf("%s: got exit code %d: %s%s, want 2, out = \"\", errs prefix \"certs\", errs with \"--help\"", line, code, out, errs)
+			t.Errorf("%s: got exit code %d: %s%s, want 2, no output, and an error of certs that names --help", line, code, out, errs)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestAccessReviewResponses(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(body), c.want) {
-			t.Errorf("%s: got %d %s, %v, want no error, resp.StatusCode = %v, string(body) with %q", c.name, resp.StatusCode, body, err, c.code, c.want)
+			t.Errorf("%s: got %d %s, %v, want status %d and a body that contains %q", c.name, resp.StatusCode, body, err, c.code, c.want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestTokenReviewResponses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != tt.code || !strings.Contains(string(body), tt.want) {
-				t.Errorf("got %d %s, want resp.StatusCode = %v, string(body) with %q", resp.StatusCode, body, tt.code, tt.want)
+				t.Errorf("got %d %s, want status %d and a body that contains %q", resp.StatusCode, body, tt.code, tt.want)
 			}
 			if resp.StatusCode == http.StatusOK && strings.Contains(string(body), "secret") {
 				t.Error("got the token in the response")

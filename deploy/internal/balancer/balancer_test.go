@@ -213,6 +213,6 @@ func TestHalfCloseIsForwarded(t *testing.T) {
 	}
 	remaining, err := io.ReadAll(c.r)
 	if err != nil || string(remaining) != "bye\n" {
-		t.Errorf("got %q, %v, want no error, string(rest) = \"bye\\n\"", remaining, err)
+		t.Errorf("got %q, %v, want bye", remaining, err)
 	}
 }

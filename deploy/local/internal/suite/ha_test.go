@@ -115,7 +115,7 @@ func TestSuiteEndsWithoutQuorum(t *testing.T) {
 		}
 	}
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
-		t.Errorf("got Up() = %v, want an error with \"etcd has had no quorum for\"", err)
+		t.Errorf("got Up() = %v, want the error: etcd has had no quorum", err)
 	}
 	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
 		if !strings.Contains(u.out.String(), want) {

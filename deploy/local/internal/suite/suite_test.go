@@ -171,7 +171,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
-		t.Errorf("got kubeconfig %+v, want config.Host = %v, a non-empty config.TLSClientConfig.CertFile", config, want)
+		t.Errorf("got kubeconfig %+v, want host %s and a client certificate", config, want)
 	}
 	authority, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "apiserver-authz-webhook.kubeconfig"))
 	if err != nil {
@@ -186,7 +186,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
 		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: got %v %v, want no error, info.Mode().Perm() = 0o600", secret, info, err)
+			t.Errorf("%s: got %v, %v, want mode 0600", secret, info, err)
 		}
 	}
 	u.stop()
@@ -274,7 +274,7 @@ func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := start(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
-		t.Errorf("got Up() = %v, want an error with \"apiserver is not ready: failing checks: etcd\"", err)
+		t.Errorf("got Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
 		t.Errorf("got no progress:\n%s", text)

@@ -42,7 +42,7 @@ func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 		t.Fatal(err)
 	}
 	if err := lookups.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the list of serviceaccounts") {
-		t.Errorf("before the start: got %v; want an error, text with \"waiting for the list of serviceaccounts\"", err)
+		t.Errorf("before the start: got %v; want the error: waiting for the list of serviceaccounts", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

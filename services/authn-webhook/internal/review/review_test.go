@@ -175,7 +175,7 @@ func TestReviewTimeout(t *testing.T) {
 		}).Serve)
 		f := &fixture{handler: e}
 		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
-			t.Errorf("%s: got %d %s; want %v, text with %q", name, out.Code, out.Body, http.StatusOK, `"username":"`+c.want+`"`)
+			t.Errorf("%s: got status %d: %s, want %d with user %s", name, out.Code, out.Body, http.StatusOK, c.want)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestInvalidReviews(t *testing.T) {
 			f := newFixture()
 			out := f.post(tt.body, tt.media)
 			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
-				t.Errorf("got %d %s; want %v, text with %q, text with `\"kind\":\"Status\"`", out.Code, out.Body, tt.code, tt.want)
+				t.Errorf("got status %d: %s, want a Status with %d and %q", out.Code, out.Body, tt.code, tt.want)
 			}
 			f.wantOne(t, "invalid")
 		})

@@ -168,7 +168,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	if got := newAuthorizer(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
-		t.Errorf("without a client CA: got %+v, want got set, got.Code = 401", got)
+		t.Errorf("without a client CA: got %+v, want 401", got)
 	}
 }
 
@@ -199,6 +199,6 @@ func TestDecisionsAreCached(t *testing.T) {
 	s.fails = true
 	now = now.Add(decisionTTL)
 	if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
-		t.Errorf("expired cache entry: got %+v, want got set, got.Code = 503", got)
+		t.Errorf("expired cache entry: got %+v, want 503", got)
 	}
 }

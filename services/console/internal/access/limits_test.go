@@ -71,7 +71,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 		}
 	}
 	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
-		t.Errorf("another network: got %+v, want got set, got.Code = 403", got)
+		t.Errorf("another network: got %+v, want 403", got)
 	}
 	select {
 	case <-s.asked:

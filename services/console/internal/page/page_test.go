@@ -64,14 +64,14 @@ func TestPageHasNoData(t *testing.T) {
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: got %d %v, want w.Code = %d, prefix %q, w.Body.Len() at least 200", path, w.Code, w.Header(), http.StatusOK, media)
+			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code, w.Header(), w.Body.Len(), http.StatusOK, media)
 		}
 		protected(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" || w.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("got %d %v %s, want no error, w.Code = 401, s.Message = \"not signed in\", w.Header().Get(\"WWW-Authenticate\") = \"Bearer\"", w.Code, err, w.Body)
+		t.Errorf("got status %d, %v: %s, want 401, not signed in, with a challenge for Bearer", w.Code, err, w.Body)
 	}
 	protected(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
@@ -122,7 +122,7 @@ func TestState(t *testing.T) {
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`, `"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
-			t.Errorf("got no %s in %s, want text with %q", list, w.Body, list)
+			t.Errorf("got %s, want the list %s in it", w.Body, list)
 		}
 	}
 }

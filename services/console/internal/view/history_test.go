@@ -58,11 +58,11 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 	}
 	s := state(t, h)
 	if len(s.Replicas) != 2 || len(s.Requests) != 1 || s.Seconds != 60 {
-		t.Fatalf("got %+v, want len(s.Replicas) = 2, len(s.Requests) = 1, s.Seconds = 60", s)
+		t.Fatalf("got %+v, want 2 replicas and 1 kind of request over 60 s", s)
 	}
 	q, r := s.Requests[0], s.Replicas[0]
 	if q.Verb != "LIST" || q.Code != "200" || math.Abs(q.PerSecond-40) > 0.5 || q.Total != 2*1780 {
-		t.Errorf("all replicas: got %+v, want q.Verb = \"LIST\", q.Code = \"200\", math.Abs(q.PerSecond - 40) at most 0.5, q.Total = %v", q, 2*1780)
+		t.Errorf("all replicas: got %+v, want LIST with 200, about 40 per second, %d in all", q, 2*1780)
 	}
 	if math.Abs(*r.Requests-20) > 0.5 || math.Abs(*r.CPU-0.2) > 0.01 {
 		t.Errorf("one replica: got %v requests, %v CPUs", *r.Requests, *r.CPU)
@@ -90,10 +90,10 @@ func TestRestartedReplica(t *testing.T) {
 	h.Add(after.Time, round(one, after), nil)
 	s := state(t, h)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
-		t.Errorf("single sample: got rates %+v, want r.Requests = nil, r.CPU = nil, r.DeliveryP99 = nil", r)
+		t.Errorf("single sample: got rates %+v, want no rates", r)
 	}
 	if len(s.Rejections) != 1 || s.Rejections[0].Count != 2 {
-		t.Errorf("got %+v, want one, s.Rejections[0].Count = 2", s.Rejections)
+		t.Errorf("got %+v, want one reason with 2 rejections", s.Rejections)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestMissingReplicas(t *testing.T) {
 	h.Add(begin, round(one, s, two, s), []scrape.MissingTarget{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
-		t.Errorf("got %+v, want one, got.Missing[0].Error = \"no such host\"", got.Missing)
+		t.Errorf("got %+v, want one: no such host", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
 		t.Errorf("got %+v", r)
@@ -161,11 +161,11 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 	}
 	got := state(t, h).Series
 	if len(got) < 50 || len(got) > 70 || got[len(got)-1].Time.Sub(got[0].Time) > 15*time.Minute {
-		t.Fatalf("got %d points from %s to %s, want len(got) at least 50, len(got) at most 70, got[len(got)-1].At.Sub(got[0].At) at most %v", len(got), got[0].Time, got[len(got)-1].Time, 15*time.Minute)
+		t.Fatalf("got %d points from %s to %s, want 50 to 70 within %v", len(got), got[0].Time, got[len(got)-1].Time, 15*time.Minute)
 	}
 	p := got[len(got)-1]
 	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 || p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {
-		t.Errorf("got %+v, want math.Abs(p.Requests - 20) at most 0.5, p.Watchers = 7, p.Memory = 300, p.Lag = 7, p.EtcdSize = 5000, p.LatencyP99 at least 0.9, p.LatencyP99 at most 1", p)
+		t.Errorf("got %+v, want about 20 requests, 7 watchers, memory 300, lag 7, etcd 5000, p99 from 0.9 to 1", p)
 	}
 }
 

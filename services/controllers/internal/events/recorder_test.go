@@ -105,7 +105,7 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		got := written(t, client, "a")
 		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") ||
 			!slices.Contains(got, "2 message a") {
-			t.Errorf("got events %q; want length 10, one with \"3 (combined from similar events): message l\", one with \"2 message a\"", got)
+			t.Errorf("got events %q; want 10, one that combines 3 similar ones, and 2 of message a", got)
 		}
 		time.Sleep(11 * time.Minute) // the bubble's time
 		warn(r, "later")

@@ -294,7 +294,7 @@ func TestNodeIsLoggedByItsUID(t *testing.T) {
 	var out strings.Builder
 	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.last)
 	if !strings.HasSuffix(out.String(), " key="+uid+"\n") {
-		t.Errorf("log %q, want suffix %q", out.String(), " key="+uid+"\n")
+		t.Errorf("got log %q, want it to end with key=%s", out.String(), uid)
 	}
 }
 
