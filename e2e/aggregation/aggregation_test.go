@@ -29,10 +29,10 @@ func TestClientsUseExtensionServer(t *testing.T) {
 		t.Errorf("get: %q, want \"red admin\"", out)
 	}
 	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out, "displayed color") {
-		t.Errorf("explain: %s, want out with \"desired state\", out with \"displayed color\"", out)
+		t.Errorf("explain: got %s, want the descriptions: desired state, displayed color", out)
 	}
 	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out, "widgets.ext.example.com") {
-		t.Errorf("api-resources: %s, want text with \"widgets.ext.example.com\"", out)
+		t.Errorf("api-resources: got %s, want widgets.ext.example.com", out)
 	}
 	if out := s.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
 		t.Error("the v2 document lacks widgets")
@@ -141,7 +141,7 @@ func upgrade(t *testing.T, s *suite) {
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %v %v, want no error, resp.StatusCode = %d", resp, err, http.StatusSwitchingProtocols)
+		t.Fatalf("got %v, %v, want status %d", resp, err, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := r.ReadString('\n'); line != "hello\n" {
@@ -260,7 +260,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	cancel()
 	running.Wait()
 	if b.requests < 100 || len(b.wrong) > 0 {
-		t.Errorf("of %d probe requests %d failed: %.2000v, want b.requests at least 100, len(b.wrong) = 0", b.requests, len(b.wrong), b.wrong)
+		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v", b.requests, len(b.wrong), b.wrong)
 	}
 	for _, c := range []*suite{s, others, widgetClient} {
 		c.client.CloseIdleConnections()

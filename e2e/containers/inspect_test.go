@@ -36,7 +36,7 @@ func checkImages(t *testing.T) {
 			t.Errorf("%s: got %d bytes, want at most %d", s, image.Size, limit)
 		}
 		if image.Config.User != "65532:65532" || len(image.Config.Entrypoint) != 1 {
-			t.Errorf("%s: %+v, want image.Config.User = \"65532:65532\", len(image.Config.Entrypoint) = 1", s, image.Config)
+			t.Errorf("%s: got configuration %+v, want user 65532:65532 and an entrypoint of one word", s, image.Config)
 		}
 		checkEnvironment(t, s, image.Config.Env)
 	}
@@ -47,7 +47,7 @@ func checkEnvironment(t *testing.T, name string, env []string) {
 	t.Helper()
 	for _, v := range env {
 		if !strings.HasPrefix(v, "PATH=") {
-			t.Errorf("%s has the variable %s, want prefix \"PATH=\"", name, v)
+			t.Errorf("%s: got variable %s, want only PATH", name, v)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func checkContainers(t *testing.T, c *composition) {
 			Mounts []struct{ Source, Destination string }
 		}
 		if err := json.Unmarshal([]byte(mustDocker(t, "inspect", c.mustContainer(s))), &found); err != nil || len(found) != 1 {
-			t.Fatalf("%s: %v, want no error, len(found) = 1", s, err)
+			t.Fatalf("%s: got %d containers, %v, want one", s, len(found), err)
 		}
 		f := found[0]
 		uid, _, _ := strings.Cut(f.Config.User, ":")

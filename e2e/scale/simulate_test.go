@@ -64,6 +64,6 @@ func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	two.Etcds = 2
 	u := Measured()
 	if a, b := one.Computed(u), two.Computed(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
-		t.Errorf("one etcd: got %+v; two: %+v, want a.WithHistory = %v, a.ReplicaMemory = %v", a, b, 2*b.WithHistory, b.ReplicaMemory)
+		t.Errorf("one etcd: got %+v; two: %+v, want a history of %v and a replica memory of %v for one", a, b, 2*b.WithHistory, b.ReplicaMemory)
 	}
 }

@@ -150,7 +150,7 @@ func kubectlPatch(t *testing.T, cli *harness.CLI) {
 		t.Error("a patch of the name was accepted")
 	}
 	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
-		t.Errorf("patch that does not decode: got %s, want r.Err set, r.Stderr with \"patch: Invalid value\"", r.Stderr)
+		t.Errorf("patch that does not decode: got %v, error output %s, want the error: patch: Invalid value", r.Err, r.Stderr)
 	}
 	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
 }
@@ -174,7 +174,7 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 	}
 	// Server-side apply rejects unknown fields in any case.
 	if r := cli.Execute(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
-		t.Errorf("server-side apply: got %s, want r.Err set, r.Stderr with \".spec: field not declared in schema\"", r.Stderr)
+		t.Errorf("server-side apply: got %v, error output %s, want the error: .spec: field not declared in schema", r.Err, r.Stderr)
 	}
 }
 
@@ -220,7 +220,7 @@ func kubectlScaled(t *testing.T, cli *harness.CLI) {
 func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Execute(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
-		t.Errorf("diff: got %v %s, want no error, r.Stdout = \"\"", r.Err, r.Stdout)
+		t.Errorf("diff: got %v, output %s, want no difference", r.Err, r.Stdout)
 	}
 	r := cli.Execute(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
@@ -261,7 +261,7 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 			return
 		}
 		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
-			t.Errorf("%s: managers %v, want one, managers[0].Manager = \"typed\", managers[0].Operation = %v", kind, managers, metav1.ManagedFieldsOperationApply)
+			t.Errorf("%s: got managers %v, want only typed with operation %s", kind, managers, metav1.ManagedFieldsOperationApply)
 		}
 	}
 	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx, applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
@@ -314,16 +314,16 @@ func applyExtracted(t *testing.T, client kubernetes.Interface, deployment *appsv
 	deployments := client.AppsV1().Deployments(typedNamespace)
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
 	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
-		t.Fatalf("extract: got %v %+v, want no error, config.Spec set, *config.Spec.Replicas = 2, *config.Spec.Template.Spec.Containers[0].Image = \"c:1\", config.Spec.RevisionHistoryLimit = nil", err, config.Spec)
+		t.Fatalf("extract: got %+v, %v, want 2 replicas of c:1, and no field of other managers", config.Spec, err)
 	}
 	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
 	deployment, err = deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
-		t.Fatalf("second apply: got %v %+v, want no error, deployment.Spec.Template.Spec.Containers[0].Image = \"c:2\", len(deployment.Spec.Template.Spec.Containers[0].Ports) = 0", err, deployment.Spec)
+		t.Fatalf("second apply: got %+v, %v, want image c:2 without ports", deployment.Spec, err)
 	}
 	same, err := deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || same.ResourceVersion != deployment.ResourceVersion {
-		t.Errorf("same apply again: got %v, version %s after %s, want no error, same.ResourceVersion = %v", err, same.ResourceVersion, deployment.ResourceVersion, deployment.ResourceVersion)
+		t.Errorf("same apply again: got version %s, %v, want %s", same.ResourceVersion, err, deployment.ResourceVersion)
 	}
 }
 
@@ -337,7 +337,7 @@ func applyStatus(t *testing.T, client kubernetes.Interface) {
 	))
 	deployment, err := deployments.ApplyStatus(ctx, status, typedOptions)
 	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
-		t.Errorf("apply status: got %v %+v, want no error, deployment.Status.Replicas = 2, len(deployment.ManagedFields) = 2", err, deployment.ManagedFields)
+		t.Errorf("apply status: got %d replicas, managers %+v, %v, want 2 replicas and 2 managers", deployment.Status.Replicas, deployment.ManagedFields, err)
 	}
 	changed := status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3))
 	if _, err := deployments.ApplyStatus(ctx, changed, metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {

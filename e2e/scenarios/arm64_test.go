@@ -20,7 +20,7 @@ func TestARM64(t *testing.T) {
 	cli := harness.NewCLI(t, s)
 	var version struct{ Platform string }
 	if err := json.Unmarshal([]byte(cli.Run(t, "get", "--raw", "/version")), &version); err != nil || version.Platform != "linux/arm64" {
-		t.Errorf("platform: got %q, %v, want no error, version.Platform = \"linux/arm64\"", version.Platform, err)
+		t.Errorf("got platform %q, %v, want linux/arm64", version.Platform, err)
 	}
 	cli.Run(t, "create", "configmap", "ship", "--from-literal=bearing=north")
 	cli.Run(t, "patch", "configmap", "ship", "--patch", `{"data":{"bearing":"south"}}`)
@@ -29,7 +29,7 @@ func TestARM64(t *testing.T) {
 	}
 	cli.Run(t, "apply", "--server-side", "-f", "testdata/arm64.yaml")
 	if got := cli.Run(t, "get", "deployments,services", "-o", "name"); !strings.Contains(got, "deployment.apps/ship") || !strings.Contains(got, "service/ship") {
-		t.Errorf("got %q, want got with \"deployment.apps/ship\", got with \"service/ship\"", got)
+		t.Errorf("got %q, want deployment.apps/ship and service/ship", got)
 	}
 	s.Restart() // data must persist
 	if got := cli.Run(t, "get", "configmap", "ship", "-o", "jsonpath={.data.bearing}"); got != "south" {

@@ -130,7 +130,7 @@ func startLoad(t *testing.T, b *tokenClient, tokens []string) *load {
 					return
 				}
 				if err != nil || code != http.StatusCreated {
-					t.Errorf("known token: got %d, %v, want no error, code = %d", code, err, http.StatusCreated)
+					t.Errorf("known token: got status %d, %v, want %d", code, err, http.StatusCreated)
 					return
 				}
 				l.requests.Add(1)

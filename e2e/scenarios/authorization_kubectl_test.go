@@ -111,12 +111,12 @@ func TestAccessWebhookReplacesAuthzWebhook(t *testing.T) {
 	})
 	contains(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
 	if r := dev.Execute(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
-		t.Errorf("delete as ben: got %v %s, want r.Stderr with \"Forbidden\", r.Stderr with \"no rule allows it\"", r.Err, r.Stderr)
+		t.Errorf("delete as ben: got %v %s, want Forbidden: no rule allows it", r.Err, r.Stderr)
 	}
 	// RBAC roles have no effect.
 	admin := harness.NewCLI(t, server)
 	admin.Run(t, "create", "rolebinding", "admins", "--clusterrole=cluster-admin", "--user=mallory", "-n", "default")
 	if r := kubectlOf(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
-		t.Errorf("read as mallory: got %v %s, want text with \"Forbidden\"", r.Err, r.Stdout)
+		t.Errorf("read as mallory: got %v %s, want Forbidden", r.Err, r.Stdout)
 	}
 }

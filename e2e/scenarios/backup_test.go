@@ -49,7 +49,7 @@ func TestBackupAndRestore(t *testing.T) {
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
 	if err != nil || got.UID != before.UID || got.Data["value"] != "1" {
-		t.Errorf("saved object: got %v, %v, want no error, got.UID = %v, got.Data[\"value\"] = \"1\"", got, err, before.UID)
+		t.Errorf("saved object: got %v, %v, want UID %s and value 1", got, err, before.UID)
 	}
 	if _, err := maps.Get(t.Context(), "after", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("object written after the backup: got %v", err)
@@ -71,7 +71,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("watch from before the restore: got %v", e)
 	}
 	if list, err := again.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 4 {
-		t.Errorf("got %d namespaces, %v, want no error, len(list.Items) = 4", len(list.Items), err)
+		t.Errorf("got %d namespaces, %v, want 4", len(list.Items), err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 	cancel()
 	writing.Wait()
 	if err != nil || !strings.Contains(string(out), "saved a snapshot") {
-		t.Fatalf("%v: %s, want no error, string(out) with \"saved a snapshot\"", err, out)
+		t.Fatalf("got output %s, %v, want a saved snapshot", out, err)
 	}
 	stock, err := clientv3.New(clientv3.Config{Endpoints: []string{socket}})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 	}
 	defer stock.Close()
 	if status, err := stock.Status(t.Context(), socket); err != nil || status.DbSizeQuota != 8<<30 {
-		t.Errorf("got %v, %v, want no error, status.DbSizeQuota = %v", status, err, 8<<30)
+		t.Errorf("got %v, %v, want a quota of %d bytes", status, err, 8<<30)
 	}
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
 	if err != nil || got.UID != before.UID {
-		t.Errorf("saved object: got %v, %v, want no error, got.UID = %v", got, err, before.UID)
+		t.Errorf("saved object: got %v, %v, want UID %s", got, err, before.UID)
 	}
 	got.Data["value"] = "2"
 	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil || revision(t, changed.ResourceVersion) < 1_000_000_000 {

@@ -294,7 +294,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := replicas[0].await("-ERR"); err != nil || !strings.Contains(line, "Permissions Violation") {
-			t.Errorf("%s: got %s %v, want no error, line with \"Permissions Violation\"", command, line, err)
+			t.Errorf("%s: got %s %v, want a Permissions Violation", command, line, err)
 		}
 	}
 	unauthorized := withIdentity(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")

@@ -31,7 +31,7 @@ func TestConsole(t *testing.T) {
 	link := strings.TrimSpace(string(text))
 	page, token, ok := strings.Cut(link, "/#token=")
 	if !ok {
-		t.Fatalf("link: got %q, want ok = true", link)
+		t.Fatalf("got link %q, want one with a token", link)
 	}
 	if strings.Contains(suite.Log(), token) {
 		t.Error("the log contains the console's token")

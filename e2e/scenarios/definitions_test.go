@@ -56,7 +56,7 @@ func TestDefinitionsOnEveryReplica(t *testing.T) {
 			t.Fatalf("object %d on the other replica: %v", i, err)
 		}
 		if l, err := here.Resource(widgets(group)).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 1 {
-			t.Fatalf("list %d on the first replica: %v, want no error, len(l.Items) = 1", i, err)
+			t.Fatalf("list %d on the first replica: got %v, %v, want one object", i, l, err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l, err := client.Resource(widgets(group(i))).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
-				t.Errorf("round %d: a new definition has %d old objects, %v, want no error, len(l.Items) = 0", round, len(l.Items), err)
+				t.Errorf("round %d: new definition: got %d objects of the old one, %v, want none", round, len(l.Items), err)
 			}
 		}
 		// A request in flight at the kill took effect completely or not at all.

@@ -131,7 +131,7 @@ func TestManifests(t *testing.T) {
 	}
 	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(budgets.Items) != 8 {
-		t.Errorf("got %d disruption budgets, %v, want no error, len(budgets.Items) = 8", len(budgets.Items), err)
+		t.Errorf("got %d disruption budgets, %v, want 8", len(budgets.Items), err)
 	}
 }
 
@@ -358,7 +358,7 @@ func checkKubeconfigs(t *testing.T, certs string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
 	if err != nil || len(files) != 8 {
-		t.Fatalf("got %d kubeconfigs, %v, want no error, len(files) = 8", len(files), err)
+		t.Fatalf("got %d kubeconfigs, %v, want 8", len(files), err)
 	}
 	for _, f := range files {
 		c, err := clientcmd.LoadFromFile(f)

@@ -137,7 +137,7 @@ func TestControllerRuntime(t *testing.T) {
 	} else if stdout, stderr, err := kubectl.Run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); err != nil {
 		t.Errorf("kubectl: got %v %v", err, stderr)
 	} else if b, err := io.ReadAll(stdout); err != nil || string(b) != "ada" {
-		t.Errorf("whoami: got %q, %v, want no error, string(b) = \"ada\"", b, err)
+		t.Errorf("whoami: got %q, %v, want ada", b, err)
 	}
 	startCopier(t, config)
 	testCopier(t, c)

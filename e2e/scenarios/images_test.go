@@ -53,7 +53,7 @@ func TestImages(t *testing.T) {
 		}
 		bills, err := filepath.Glob(filepath.Join(out, service+"-*.cdx.json"))
 		if err != nil || len(bills) != 1 {
-			t.Errorf("%s: got bills of materials %v, %v, want no error, len(bills) = 1", service, bills, err)
+			t.Errorf("%s: got bills of materials %v, %v, want one", service, bills, err)
 		}
 	}
 }

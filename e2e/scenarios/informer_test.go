@@ -191,7 +191,7 @@ func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
 	}
 	c, ok := obj.(*corev1.ConfigMap)
 	if !ok {
-		t.Errorf("notification with a %T, want ok = true", obj)
+		t.Errorf("got a notification with a %T, want a ConfigMap", obj)
 		return
 	}
 	o.mu.Lock()

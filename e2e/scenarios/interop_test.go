@@ -134,7 +134,7 @@ func TestStoredLayout(t *testing.T) {
 			}
 			resp, err := kv.Get(t.Context(), "/registry/"+s.key)
 			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want no error, len(resp.Kvs) = 1", s.key, resp.Count, err, keys(t, kv, o.GetName()))
+				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", s.key, resp.Count, err, keys(t, kv, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
 				// The conditions of a definition are written after its creation.
@@ -194,7 +194,7 @@ func decodeStored(t *testing.T, s stored, value []byte) (string, runtime.Object)
 	}
 	body, ok := bytes.CutPrefix(value, envelope)
 	if !ok {
-		t.Fatalf("no protobuf envelope: %.60q, want ok = true", value)
+		t.Fatalf("got value %.60q, want one in the envelope of protobuf", value)
 	}
 	var unknown runtime.Unknown
 	if err := unknown.Unmarshal(body); err != nil {
@@ -248,7 +248,7 @@ func TestForeignObjects(t *testing.T) {
 			}
 			n, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.unschedulable=true"})
 			if err != nil || len(n.Items) != 1 || n.Items[0].Name != "node" {
-				t.Errorf("nodes: got %v, %v, want no error, len(n.Items) = 1, n.Items[0].Name = \"node\"", n, err)
+				t.Errorf("nodes: got %v, %v, want only the node node", n, err)
 			}
 			a, err := client.NetworkingV1().IPAddresses().Get(t.Context(), "10.9.8.7", metav1.GetOptions{})
 			if err != nil || a.Spec.ParentRef == nil || a.Spec.ParentRef.Name != "s" || name == "JSON" && a.APIVersion != "" && a.APIVersion != "networking.k8s.io/v1" {

@@ -256,7 +256,7 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 		}
 	}
 	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name", "-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
-		t.Errorf("selector and sort: got %q, want len(got) = %v, got[0] = \"m00\"", got, objects/2)
+		t.Errorf("selector and sort: got %q, want %d, m00 first", got, objects/2)
 	}
 	cli.Run(t, "delete", "configmaps", "-l", "half=odd")
 	if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"), "\n"); got != objects/2 {
@@ -305,7 +305,7 @@ func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
 	}
 	cli.Run(t, "delete", "configmap", "u")
 	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
-		t.Errorf("ignore: %v %s, want no error, r.Stderr = \"\"", r.Err, r.Stderr)
+		t.Errorf("ignore: got %v, error output %s, want none", r.Err, r.Stderr)
 	}
 }
 
@@ -321,7 +321,7 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 		t.Errorf("the same apply again changed the version: %s then %s, want %v", version, again, version)
 	}
 	if r := cli.Execute(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
-		t.Errorf("conflict: %v %s, want r.Err set, r.Stderr with \"Apply failed with 1 conflict\", r.Stderr with \".data.a\"", r.Err, r.Stderr)
+		t.Errorf("conflict: got %v, error output %s, want the error: Apply failed with 1 conflict: .data.a", r.Err, r.Stderr)
 	}
 	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.data.a}"); got != "2" {
@@ -367,7 +367,7 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 	// The object may be gone before the second delete reads it.
 	_ = waiting.Wait()
 	if r := cli.Execute(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
-		t.Errorf("after the last finalizer: %v %s, want r.Err set, r.Stderr with \"(NotFound)\"", r.Err, r.Stderr)
+		t.Errorf("after the last finalizer: got %v, error output %s, want NotFound", r.Err, r.Stderr)
 	}
 }
 
@@ -393,7 +393,7 @@ func kubectlReplace(t *testing.T, cli *harness.CLI) {
 	old := cli.Run(t, "get", "configmap", "r", "-o", "json")
 	cli.Run(t, "patch", "configmap", "r", "--type=merge", "-p", `{"data":{"a":"2"}}`)
 	if r := cli.Execute(t, old, "replace", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(Conflict)") {
-		t.Errorf("replace with an old resourceVersion: %v %s, want r.Err set, r.Stderr with \"(Conflict)\"", r.Err, r.Stderr)
+		t.Errorf("replace with an old resourceVersion: got %v, error output %s, want Conflict", r.Err, r.Stderr)
 	}
 	uid := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}")
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: r}\ndata: {b: \"3\"}\n"

@@ -76,7 +76,7 @@ func TestKubectlReachesPods(t *testing.T) {
 			}
 			contains(t, "stderr", failed.Stderr, "bad\n", "command terminated with exit code 3")
 			if out := cli.RunWith(t, "attached", "attach", "-i", "p"); !strings.Contains(out, "attached") {
-				t.Errorf("attach: %q, want text with \"attached\"", out)
+				t.Errorf("attach: got %q, want attached in it", out)
 			}
 		})
 		t.Run("port-forward over "+name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestKubectlReachesPods(t *testing.T) {
 			back := filepath.Join(t.TempDir(), "back")
 			cli.Run(t, "cp", "p:"+to, back)
 			if got, err := os.ReadFile(back); err != nil || string(got) != "some content" {
-				t.Errorf("got %v %q, want no error, string(got) = \"some content\"", err, got)
+				t.Errorf("got %q, %v, want some content", got, err)
 			}
 		})
 	}

@@ -151,7 +151,7 @@ func deleteOptions(t *testing.T, s subject) {
 		// A garbage collector would remove the finalizer; none runs here.
 		c, err := s.maps.Get(ctx, name, metav1.GetOptions{})
 		if err != nil || c.DeletionTimestamp == nil || len(c.Finalizers) != 1 || c.Finalizers[0] != finalizer {
-			t.Errorf("%s: %v, %v, want no error, c.DeletionTimestamp set, len(c.Finalizers) = 1, c.Finalizers[0] = %v", policy, c, err, finalizer)
+			t.Errorf("%s: got %v, %v, want a deletionTimestamp and only the finalizer %s", policy, c, err, finalizer)
 		}
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
@@ -219,7 +219,7 @@ func dryRun(t *testing.T, s subject) {
 	ctx, all := t.Context(), []string{metav1.DryRunAll}
 	c, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
 	if err != nil || c.UID == "" || c.ResourceVersion != "" {
-		t.Errorf("create: %v, %v, want no error, a non-empty c.UID, c.ResourceVersion = \"\"", c, err)
+		t.Errorf("create: got %v, %v, want a UID and no resourceVersion", c, err)
 	}
 	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after a dry-run create: got %v", err)
@@ -383,7 +383,7 @@ func metadataOnly(t *testing.T, s subject) {
 	}
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "k=v"})
 	if err != nil || len(list.Items) != 1 || list.Items[0].UID != c.UID {
-		t.Errorf("list: %v, %v, want no error, len(list.Items) = 1, list.Items[0].UID = %v", list, err, c.UID)
+		t.Errorf("list: got %v, %v, want one object with UID %s", list, err, c.UID)
 	}
 	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
@@ -395,6 +395,6 @@ func metadataOnly(t *testing.T, s subject) {
 	}
 	e := nextEvent(t, w)
 	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != c.UID {
-		t.Errorf("watch: %v, want ok = true, e.Type = %v, m.UID = %v", e, watch.Deleted, c.UID)
+		t.Errorf("watch: got %v, want %s of the metadata of UID %s", e, watch.Deleted, c.UID)
 	}
 }

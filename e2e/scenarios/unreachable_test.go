@@ -62,6 +62,6 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 	file := filepath.Join(dir, "snapshot.db")
 	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "--endpoint="+noEtcd, "--to="+file).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), noEtcd) || !strings.Contains(string(out), "connection refused") {
-		t.Errorf("snapshot: %v: %s, want an error, string(out) with %q, string(out) with \"connection refused\"", err, out, noEtcd)
+		t.Errorf("snapshot: got %v, output %s, want the error %q: connection refused", err, out, noEtcd)
 	}
 }

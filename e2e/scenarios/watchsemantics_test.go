@@ -103,7 +103,7 @@ func bookmarks(t *testing.T, s subject) {
 	for e := range w.ResultChan() {
 		o, ok := e.Object.(*corev1.ConfigMap)
 		if !ok {
-			t.Fatalf("got event %v, want ok = true", e)
+			t.Fatalf("got event %v, want one of a ConfigMap", e)
 		}
 		switch {
 		case e.Type == watch.Bookmark:

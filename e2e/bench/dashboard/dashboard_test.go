@@ -54,7 +54,7 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 		start, _ := strconv.Atoi(r.FormValue("start"))
 		step, _ := strconv.Atoi(r.FormValue("step"))
 		if end, _ := strconv.Atoi(r.FormValue("end")); end-start != 300 || start%step != 0 {
-			t.Errorf("got a query from %d to %d with step %d, want end - start = 300, 0", start, end, step)
+			t.Errorf("got a query from %d to %d with step %d, want 300 s in whole steps", start, end, step)
 		}
 		result := []any{}
 		for labels, values := range lines(query) {
@@ -129,10 +129,10 @@ func TestRunDrawsDashboard(t *testing.T) {
 		t.Errorf("got query %s, want \"max_over_time(used[15s]) gone[60s] rate(silent[60s])\"", got)
 	}
 	if _, _, err := draw(t, p.URL, write(t, example), "out.svg", "-scrape", "1m"); err != nil || p.asked[5] != "rate(silent[240s])" {
-		t.Errorf("with a scrape interval of one minute: got query %s, %v, want no error, p.asked[5] = \"rate(silent[240s])\"", p.asked[5], err)
+		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", p.asked[5], err)
 	}
 	if drawn, _, err := draw(t, p.URL, write(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
-		t.Errorf("as PNG: got %v, %.8q, want no error, drawn prefix \"\\x89PNG\"", err, drawn)
+		t.Errorf("as PNG: got %.8q, %v, want the signature of PNG", drawn, err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 	}
 	var board struct{ Panels []struct{ Title string } }
 	if err := json.Unmarshal(data, &board); err != nil || len(board.Panels) < 20 {
-		t.Fatalf("got %d panels: %v, want no error, len(board.Panels) at least 20", len(board.Panels), err)
+		t.Fatalf("got %d panels, %v, want at least 20", len(board.Panels), err)
 	}
 	for _, panel := range board.Panels {
 		if !strings.Contains(drawn, ">"+strings.ReplaceAll(panel.Title, "'", "&#39;")+"<") {
