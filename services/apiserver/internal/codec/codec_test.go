@@ -113,7 +113,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 					t.Fatalf("item %s: %v", item, err)
 				}
 				if _, has := m["kind"]; has {
-					t.Errorf("list item has a kind: %s", item)
+					t.Errorf("got list item %s, want no kind", item)
 				}
 			}
 
@@ -223,7 +223,7 @@ func TestListsDecode(t *testing.T) {
 			}
 			n, err := maker.Size(it)
 			if err != nil || n != codec.ProtoMessageSize(len(m)) {
-				t.Fatalf("%s: got item size %d, %v, its message has %d", k.GVK(), n, err, len(m))
+				t.Fatalf("%s: got item size %d, %v, want %d for its message", k.GVK(), n, err, codec.ProtoMessageSize(len(m)))
 			}
 			size += n
 			items = append(items, it)
@@ -268,13 +268,13 @@ func TestListsDecode(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(d.Object) != 3 {
-				t.Errorf("%s %s: got %+v", k.GVK(), media, d.Object)
+				t.Errorf("%s %s: got %+v, want 3 items at version 99, continue x, 5 remaining", k.GVK(), media, d.Object)
 			}
 			i := 0
 			_ = meta.EachListItem(d.Object, func(o runtime.Object) error {
 				m := o.(metav1.Object)
 				if m.GetName() != fmt.Sprint("o", i) || m.GetResourceVersion() != fmt.Sprint(7+i) {
-					t.Errorf("%s %s: item %d: got %s at %s", k.GVK(), media, i, m.GetName(), m.GetResourceVersion())
+					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", k.GVK(), media, i, m.GetName(), m.GetResourceVersion(), i, 7+i)
 				}
 				i++
 				return nil
@@ -294,17 +294,17 @@ func TestStoredForm(t *testing.T) {
 		}
 		wantJSON := k.Group == "apiextensions.k8s.io" || k.Group == "apiregistration.k8s.io"
 		if bytes.HasPrefix(value, []byte("k8s\x00")) == wantJSON {
-			t.Errorf("%s: got stored value %.40q", k.GVK(), value)
+			t.Errorf("%s: got stored value %.40q, want JSON: %t", k.GVK(), value, wantJSON)
 		}
 		if wantJSON {
 			var tm metav1.TypeMeta
 			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind ||
 				tm.APIVersion != k.StoredGVK().GroupVersion().String() {
-				t.Errorf("%s: got type %+v, %v", k.GVK(), tm, err)
+				t.Errorf("%s: got type %+v, %v, want that of the stored version, %s", k.GVK(), tm, err, k.StoredGVK())
 			}
 		}
 		if bytes.Contains(value, []byte("resourceVersion")) {
-			t.Errorf("%s: stored value has a resourceVersion", k.GVK())
+			t.Errorf("%s: got stored value %.300q, want no resourceVersion", k.GVK(), value)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		_, e2 := kc.AppendProto(nil, it)
 		_, e3 := kc.JSONFrame(codec.Added, it)
 		if e2 == nil || (e1 == nil) != (e3 == nil) {
-			t.Errorf("%s: got errors %v, %v, %v", name, e1, e2, e3)
+			t.Errorf("%s: got errors %v, %v, %v, want the second, and the first and third alike", name, e1, e2, e3)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func TestSchemasAreBounded(t *testing.T) {
 		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
 			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil ||
 				!strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-				t.Errorf("%s, %s: got %.200v", name, media, err)
+				t.Errorf("%s, %s: got error %.200v, want one about the size of the lists", name, media, err)
 			}
 		}
 	}

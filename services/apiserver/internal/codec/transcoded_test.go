@@ -143,7 +143,7 @@ func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 		}
 		got, ok := kc.AppendPartial(nil, "v1", it, nil)
 		if ok == k.Stored.JSON {
-			t.Errorf("%s: transcoded: got %v", k.Kind, ok)
+			t.Errorf("%s: got transcoded: %t, want %t", k.Kind, ok, !k.Stored.JSON)
 		}
 		if ok && !bytes.Equal(got, frame.Object(codec.Added)) {
 			t.Errorf("%s: got metadata\n%s, want\n%s", k.Kind, got, frame)

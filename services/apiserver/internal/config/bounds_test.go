@@ -47,7 +47,7 @@ func TestLimitReference(t *testing.T) {
 			limit = fmt.Sprintf("`--%s` (%s)", b.Flag, strings.ReplaceAll(limit, "%s", value))
 		}
 		if b.Subject == "" || b.Limit == "" || b.Effect == "" || b.Reason == "" {
-			t.Errorf("got an incomplete bound %+v", b)
+			t.Errorf("got bound %+v, want all fields set", b)
 		}
 		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
 	}

@@ -231,7 +231,7 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 				t.Errorf("got events %q, want %q", got, c.want)
 			}
 			if (failure != nil) != c.panics {
-				t.Errorf("got panic %v, want one = %t", failure, c.panics)
+				t.Errorf("got panic %v, want one: %t", failure, c.panics)
 			}
 			if a.events[0].ID != rec.Header().Get("Audit-Id") || a.events[0].ID == "" {
 				t.Errorf("got event id %q, want the id %q of the response", a.events[0].ID, rec.Header().Get("Audit-Id"))

@@ -106,6 +106,6 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	}
 	_, log = newCORSHandler(t, `^https://example\.com`)
 	if !strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("no warning about a pattern without host end: %s", log)
+		t.Errorf("pattern without the end of the host: got log %s, want a warning", log)
 	}
 }

@@ -177,7 +177,7 @@ func TestImpersonation(t *testing.T) {
 					seen = request.UserFrom(r.Context())
 					for h := range r.Header {
 						if strings.HasPrefix(h, "Impersonate-") {
-							t.Errorf("header %s reached the handler", h)
+							t.Errorf("handler received header %s, want it removed", h)
 						}
 					}
 				}),

@@ -139,7 +139,7 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 				d.refreshes.Load(), test.code, test.looks)
 		}
 		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
-			t.Errorf("%q, %s: executed request info differs from the authorized one", test.user, test.path)
+			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, d.executed, d.authorized)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		d.during = func(*http.Request) {
 			done++
 			if d.authorized != d.executed {
-				t.Errorf("%s: executed request info differs from the authorized one", test.path)
+				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, d.executed, d.authorized)
 			}
 			if done <= test.returns {
 				d.executed.Retry()

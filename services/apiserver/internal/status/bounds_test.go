@@ -93,7 +93,7 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
 	if st := FromError(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
-		t.Error("small Status was changed")
+		t.Errorf("small Status: got details %+v, want them unchanged", st.Details)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestErrorsAreAggregated(t *testing.T) {
 	if len(text) > MaxMessage+100 ||
 		!strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-formatted)) ||
 		formatted > MaxMessage/5 {
-		t.Errorf("formatted %d errors, got %d bytes that end with %q", formatted, len(text), text[len(text)-50:])
+		t.Errorf("got %d errors formatted, %d bytes that end with %q, want only as many as fit into the message", formatted, len(text), text[len(text)-50:])
 	}
 }
 

@@ -95,7 +95,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			seen := map[uint64]bool{}
 			s.Snapshot().Ascend(s.Prefix(), "", func(e *objects.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
-					t.Errorf("%s: ID %d is zero or not unique", e.Key(), e.ID())
+					t.Errorf("%s: got ID %d, want a unique one other than 0", e.Key(), e.ID())
 				}
 				seen[e.ID()] = true
 				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s",
@@ -119,11 +119,11 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		gotStates, gotWatched := after(batch, len(loaded))
 		for i := range states {
 			if !slices.Equal(gotStates[i], states[i]) {
-				t.Errorf("batches of %d: got %d objects that differ from the %d of single events", batch, len(gotStates[i]), len(states[i]))
+				t.Errorf("batches of %d: got %d objects, want those of single events, %d", batch, len(gotStates[i]), len(states[i]))
 			}
 		}
 		if !slices.Equal(gotWatched, watched) {
-			t.Errorf("batches of %d: got %d events that differ from the %d of single events", batch, len(gotWatched), len(watched))
+			t.Errorf("batches of %d: got %d events, want those of single events, %d", batch, len(gotWatched), len(watched))
 		}
 	}
 }

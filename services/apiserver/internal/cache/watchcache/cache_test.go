@@ -241,11 +241,11 @@ func TestMostRecentSharesReads(t *testing.T) {
 		close(proceed)
 		for range 20 {
 			if rev := <-revs; rev < written {
-				t.Errorf("call after the write of %d returned %d", written, rev)
+				t.Errorf("call after a write: got revision %d, want at least %d", rev, written)
 			}
 		}
 		if e, ok := r.pods.Get("/registry/pods/a/x"); !ok || e.Revision != written {
-			t.Error("the write is not visible")
+			t.Errorf("got entry %v (found: %t), want that of the write at %d", e, ok, written)
 		}
 		if store.reads != 2 {
 			t.Errorf("got %d reads of the store, want 2", store.reads)

@@ -122,7 +122,7 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 	store.put("/registry/widgets/a/y", podOnNode("n1"))
 	rev := r.sync()
 	if err := finalError(r.ctx, w); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("watcher of the former store ended with %v", err)
+		t.Errorf("watcher of the former store: got error %v, want one that ends it", err)
 	}
 	if r.cache.Store("widgets") == former {
 		t.Fatal("changed definition did not replace the store")
@@ -134,7 +134,7 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 		t.Error("object not found in the former store")
 	}
 	if sn, ok := former.SnapshotAt(at, nil); !ok || sn.Len() != 1 {
-		t.Errorf("SnapshotAt of the former store at the definition: got %v", ok)
+		t.Errorf("former store at the definition: got snapshot: %t, want one with the object", ok)
 	}
 	again, err := former.Watch(watchcache.WatchOptions{AfterRevision: at})
 	if err != nil {
@@ -267,9 +267,17 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	src.gate <- struct{}{}
 	src.gate <- struct{}{}
 	rev := r.sync()
-	if r.cache.Store("stays") != stays || r.cache.Store("changes") == changes ||
-		r.cache.Store("goes") != nil || r.cache.Store("comes") == nil {
-		t.Error("served resources differ from the definitions")
+	if r.cache.Store("stays") != stays {
+		t.Error("unchanged definition: got another store, want the same")
+	}
+	if r.cache.Store("changes") == changes {
+		t.Error("changed definition: got the former store, want a new one")
+	}
+	if r.cache.Store("goes") != nil {
+		t.Error("removed definition: got a store, want none")
+	}
+	if r.cache.Store("comes") == nil {
+		t.Error("new definition: got no store, want one")
 	}
 	for _, name := range []string{"stays", "changes", "comes"} {
 		s := r.cache.Store(name)

@@ -49,7 +49,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	}
 	<-inside
 	if b, ok := e.Encoded(1); ok {
-		t.Errorf("Encoded returned an unfinished encoding: %q", b)
+		t.Errorf("unfinished encoding: got %q, want none", b)
 	}
 	close(proceed)
 	wg.Wait()
@@ -66,7 +66,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 		return append([]byte("frame "), inner...), err
 	})
 	if err != nil || string(other) != "frame <"+podOnNode("")+">" {
-		t.Errorf("encoding of another form: %q, %v", other, err)
+		t.Errorf("another form: got %q, %v, want the frame of the pod", other, err)
 	}
 	if b, ok := e.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
 		t.Errorf("kept %q, want %q", b, got[0])
@@ -105,7 +105,7 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 			return bytes.Repeat([]byte{e.Name()[2]}, size), nil
 		})
 		if err != nil || len(b) != size || b[0] != e.Name()[2] {
-			t.Fatalf("%s: %d bytes, %v", e.Name(), len(b), err)
+			t.Fatalf("%s: got %d bytes, %v, want its own %d", e.Name(), len(b), err, size)
 		}
 	}
 	hot, _ := r.pods.Get("/registry/pods/a/050")
@@ -151,7 +151,7 @@ func testForgotten(t *testing.T, events, kept int) {
 		store.del("/registry/pods/a/x")
 		evs, err := drain(r.ctx, w, r.sync(), 8)
 		if err != nil || len(evs) != 2 {
-			t.Fatal(evs, err)
+			t.Fatalf("got events %v, %v, want 2", evs, err)
 		}
 		for _, ev := range evs {
 			if _, err := ev.Entry.Encoding(1, func(e *objects.Entry) ([]byte, error) {
@@ -200,7 +200,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	store.del("/registry/pods/a/x")
 	evs, err := drain(r.ctx, w, r.sync(), 8)
 	if err != nil || len(evs) != 1 {
-		t.Fatal(evs, err)
+		t.Fatalf("got events %v, %v, want 1", evs, err)
 	}
 	for i := range 100 {
 		store.put("/registry/pods/a/y", object{Data: fmt.Sprint(i)}.String())
@@ -223,7 +223,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 			t.Errorf("got %q, %v, want %q", b, err, e.Stored())
 		}
 		if _, ok := e.Encoded(1); ok {
-			t.Errorf("the encoding of %s at %d is kept", e.Key(), e.Revision)
+			t.Errorf("%s at %d: got a kept encoding, want it released", e.Key(), e.Revision)
 		}
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)

@@ -54,7 +54,7 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 	for examined, listed := r.list(app); examined != listed; examined, listed = r.list(app) {
 		times++
 		if examined != total || listed != total/10 || times > 20 {
-			t.Fatalf("list %d examined %d of %d objects and returned %d", times, examined, total, listed)
+			t.Fatalf("list %d: examined %d of %d objects and returned %d, want all examined, a tenth returned, and an index by list 20", times, examined, total, listed)
 		}
 	}
 	if times < 5 {
@@ -96,7 +96,7 @@ func TestUnusedLabelIndexIsDropped(t *testing.T) {
 		for range 12 {
 			time.Sleep(time.Minute)
 			if examined, listed := r.list(app); examined != listed {
-				t.Fatalf("index in use was dropped: examined %d for %d", examined, listed)
+				t.Fatalf("index in use: examined %d objects, want only the %d listed", examined, listed)
 			}
 		}
 		if examined, _ := r.list(third); examined != total {
@@ -146,7 +146,7 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 	for _, by := range []string{"app=3", "third=1"} {
 		sel := selection(t, "", by, "")
 		if examined, listed := r.list(sel); examined != listed {
-			t.Errorf("%s: examined %d for %d", by, examined, listed)
+			t.Errorf("%s: examined %d objects, want only the %d listed", by, examined, listed)
 		}
 		if got, want := cacheList(r.pods.Snapshot(), sel, ""), modelList(r.store, rev, sel, ""); !slices.Equal(got, want) {
 			t.Errorf("%s: got %d objects, want %d", by, len(got), len(want))

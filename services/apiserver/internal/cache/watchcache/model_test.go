@@ -196,7 +196,7 @@ func (m *machine) read(t *rapid.T) {
 	if at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at"); true {
 		if old, ok := m.pods.SnapshotAt(at, nil); ok {
 			if old.Revision() != at {
-				t.Fatalf("snapshot at %d has revision %d", at, old.Revision())
+				t.Fatalf("got snapshot at %d, want %d", old.Revision(), at)
 			}
 			m.compare(t, old)
 		}
@@ -205,7 +205,7 @@ func (m *machine) read(t *rapid.T) {
 	e, ok := m.pods.Get(key)
 	se, sok := m.pods.Snapshot().Get(key)
 	if e != se || ok != sok {
-		t.Fatalf("%s: store has %v, snapshot %v", key, e, se)
+		t.Fatalf("%s: got %v in the snapshot, want that of the store, %v", key, se, e)
 	}
 }
 
@@ -268,7 +268,7 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 			return false
 		}
 		if i < 0 {
-			t.Fatalf("no end of the initial state in %q, %v", formatEvents(evs), err)
+			t.Fatalf("got events %q, %v, want the end of the initial state", formatEvents(evs), err)
 		}
 		w.after = evs[i].Revision
 		got := []string{}

@@ -57,7 +57,7 @@ func TestLongReadsPause(t *testing.T) {
 	if !ok || pauses != 2 || snap.Len() != total {
 		t.Errorf("SnapshotAt: got %t, %d pauses, want true, 2", ok, pauses)
 	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != podOnNode("") {
-		t.Errorf("old snapshot has %s", e.Stored())
+		t.Errorf("old snapshot: got %s, want %s", e.Stored(), podOnNode(""))
 	}
 
 	for name, namespace := range map[string]string{"of a namespace": "a", "of all": ""} {
@@ -74,7 +74,7 @@ func TestLongReadsPause(t *testing.T) {
 				continue // paused
 			}
 			if err != nil || len(got) != 1 || got[0].Type != watchcache.Bookmark || ended == 0 || calls != 4 {
-				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses", name, formatEvents(got), err, ended, calls)
+				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses, want one bookmark after some and 4", name, formatEvents(got), err, ended, calls)
 			}
 			break
 		}
@@ -97,7 +97,7 @@ func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 		t.Helper()
 		snap, ok := r.pods.SnapshotAt(revision, pause)
 		if !ok || snap.Changed() != revision {
-			t.Fatalf("%d: %t, changed at %d", revision, ok, snap.Changed())
+			t.Fatalf("snapshot at %d: got %t, changed at %d, want one changed there", revision, ok, snap.Changed())
 		}
 	}
 	for i := range others {

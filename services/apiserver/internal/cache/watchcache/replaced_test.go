@@ -144,7 +144,7 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					"binnacle_watch_cache_history_bytes 0", "binnacle_watch_cache_images_bytes 0",
 					`apiserver_terminated_watchers_total{resource="pods"} 0`)
 				if !bytes.Contains(log.Bytes(), []byte("level=ERROR")) || !bytes.Contains(log.Bytes(), []byte("applied=9")) {
-					t.Errorf("log:\n%s", log)
+					t.Errorf("got log\n%s\nwant an error with applied=9", log)
 				}
 				// Watches deliver changes from now on.
 				w := r.watch(watchcache.WatchOptions{AfterRevision: rev})
@@ -299,10 +299,10 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 				seen[ev.Entry.Key()] = true
 			}
 			if len(seen) != len(whole) {
-				t.Fatalf("interrupted after %d of %d events, the watcher received %d", cut, len(whole), len(seen))
+				t.Fatalf("interrupted after %d events: got %d in all, want %d", cut, len(seen), len(whole))
 			}
 			if cut == len(whole) && len(more) != 0 {
-				t.Errorf("complete watcher received %d events again", len(more))
+				t.Errorf("complete watcher: got %d events again, want none", len(more))
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func FuzzSelect(f *testing.F) {
 				want = append(want, e.Key())
 			}
 			if sel.Matches(e) != (sel.Labels.Matches(e.Labels()) && sel.Fields.Matches(fields.Set(all))) {
-				t.Errorf("%q, %q: Matches(%s) = %v", labelText, fieldText, e.Key(), sel.Matches(e))
+				t.Errorf("%q, %q: Matches(%s) = %t, want %t", labelText, fieldText, e.Key(), sel.Matches(e), !sel.Matches(e))
 			}
 			return true
 		})

@@ -83,12 +83,12 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	}
 	for i, ev := range all {
 		if string(ev.Entry.Stored()) != want[i%n] {
-			t.Fatalf("event %d, %v of %s, has a wrong value", i, ev.Type, ev.Entry.Key())
+			t.Fatalf("event %d, %v of %s: got value %.300s, want %.300s", i, ev.Type, ev.Entry.Key(), ev.Entry.Stored(), want[i%n])
 		}
 	}
 	// History has two values of each object: before the change and before the deletion.
 	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(want[0]))/2 {
-		t.Errorf("history takes %v bytes: shared text is stored repeatedly", bytes)
+		t.Errorf("got a history of %v bytes, want at most half of the values: they share text", bytes)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 			stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
 			kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 			if kept < stored {
-				t.Errorf("%v bytes take %v: they share a dictionary", stored, kept)
+				t.Errorf("values of %v bytes: got %v kept, want at least as many: they share no dictionary", stored, kept)
 			}
 		})
 	}

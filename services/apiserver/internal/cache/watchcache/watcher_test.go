@@ -82,7 +82,7 @@ func TestWatchersShareEntries(t *testing.T) {
 			n++
 			id := fmt.Sprint(ev.Type, ev.Revision)
 			if e := entries[id]; e != nil && e != ev.Entry {
-				t.Errorf("%s: watchers received different entries", id)
+				t.Errorf("%s: got another entry for each watcher, want a shared one", id)
 			}
 			entries[id] = ev.Entry
 			if ev.Type == watchcache.Deleted && (ev.Entry.Revision != ev.Revision || ev.Entry.CreateRevision != 2) {
@@ -421,7 +421,7 @@ func TestReloadExpiresWatchers(t *testing.T) {
 		t.Error("got a snapshot within the gap")
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/same"); e != same {
-		t.Error("entry of an unchanged object was replaced")
+		t.Error("unchanged object: got another entry, want the same")
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
 		t.Errorf("changed object is %+v, want revision 4", e)

@@ -34,12 +34,12 @@ func TestValues(t *testing.T) {
 	none := (&expressions.Input{}).Values()
 	for _, name := range []string{"authorizer", "authorizer.requestResource", "variables"} {
 		if _, there := none[name]; there {
-			t.Errorf("%s: got a value", name)
+			t.Errorf("%s: got a value, want none", name)
 		}
 	}
 	some := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
 	if some["authorizer"] != types.True || some["authorizer.requestResource"] != types.False || some["variables"] != types.True {
-		t.Errorf("got %v", some)
+		t.Errorf("got values %v, want authorizer and variables, and no request resource", some)
 	}
 }
 

@@ -94,7 +94,7 @@ func FuzzAccept(f *testing.F) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", h)
 		if c, ok := media.Accept(r); ok && c.Media == "" {
-			t.Errorf("%q: got a choice without a media type", h)
+			t.Errorf("%q: got a choice without a media type, want one with it", h)
 		}
 		media.Supports(h)
 	})

@@ -236,7 +236,7 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 		s := f.live.Current()
 		for i := range 6 {
 			if f.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d: got served %t", i, f.serves(s, i))
+				t.Errorf("widget%d: got served: %t, want %t", i, f.serves(s, i), !f.serves(s, i))
 			}
 		}
 		return s
@@ -251,7 +251,7 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 	check(w2+">- "+w3+">-", w4, 4)
 	for i, s := range []*apiset.Set{first, second} {
 		if !f.serves(s, 1) || !f.serves(s, 2) || f.serves(s, 3) || f.serves(s, 4) != (i == 1) {
-			t.Errorf("snapshot %d changed later", i)
+			t.Errorf("snapshot %d: got other widgets served later, want it unchanged", i)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
 		if is := servedResource(f); is != nil && (is.Slot == was.Slot) == c.ends {
-			t.Errorf("%s: got slots %d and %d", name, was.Slot, is.Slot)
+			t.Errorf("%s: got slot %d after %d, want another one: %t", name, is.Slot, was.Slot, c.ends)
 		}
 	}
 	seen := map[int]bool{first.Slot: true}
@@ -52,7 +52,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 		f.send([]string{described(fmt.Sprint(i))})
 		f.until()
 		if slot := servedResource(f).Slot; seen[slot] {
-			t.Fatalf("after %d changes: got the slot of an earlier definition", i)
+			t.Fatalf("after %d changes: got slot %d of an earlier definition, want a new one", i, slot)
 		} else {
 			seen[slot] = true
 		}

@@ -121,8 +121,11 @@ func TestLeaseLifecycle(t *testing.T) {
 		after(40 * time.Minute)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.stored["leasecandidates/ns/old"] != nil || f.stored["leasecandidates/ns/new"] == nil {
-			t.Error("the dead candidate is kept, or the live one is removed")
+		if f.stored["leasecandidates/ns/old"] != nil {
+			t.Error("expired candidate: got it kept, want it removed")
+		}
+		if f.stored["leasecandidates/ns/new"] == nil {
+			t.Error("live candidate: got it removed, want it kept")
 		}
 	})
 }

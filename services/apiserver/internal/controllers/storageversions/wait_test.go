@@ -45,7 +45,7 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		m.mu.Unlock()
 		begin := time.Now()
 		if <-held || time.Since(begin) > 0 {
-			t.Errorf("waited %v after the publication", time.Since(begin))
+			t.Errorf("after the publication: got a wait of %v, want none", time.Since(begin))
 		}
 	})
 }

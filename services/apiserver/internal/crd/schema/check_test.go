@@ -71,7 +71,7 @@ func TestCheckStatus(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
-		t.Errorf("without a status: got %v", r)
+		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
 	}
 }
 
@@ -81,13 +81,13 @@ func TestBlocking(t *testing.T) {
 	}
 	for _, e := range []*field.Error{field.Required(nil, ""), field.TooLong(nil, "", 1), field.TooMany(nil, 2, 1), field.TypeInvalid(nil, 1, ""), field.NotSupported[string](nil, 1, nil)} {
 		if b := Blocking(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
-			t.Errorf("%v does not block", e.Type)
+			t.Errorf("%v: got blocking error %v, want one of field <nil>", e.Type, b)
 		}
 	}
 	r := Report{Schema: field.ErrorList{{Detail: "1"}}, Embedded: field.ErrorList{{Detail: "3"}}, Lists: field.ErrorList{{Detail: "4"}}}
 	for i, e := range r.All(&field.Error{Detail: "2"}) {
 		if e.Detail != string(rune('1'+i)) {
-			t.Errorf("%d: got %s", i, e.Detail)
+			t.Errorf("got error %s at %d, want %d", e.Detail, i, i+1)
 		}
 	}
 }

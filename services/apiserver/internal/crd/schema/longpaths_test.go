@@ -75,7 +75,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 				return c.find(program(t, s), v)
 			}
 			if near := with(0, many); len(near) < many {
-				t.Fatalf("short paths: got %d errors", len(near))
+				t.Fatalf("short paths: got %d errors, want at least %d", len(near), many)
 			}
 			far, first := with(3, many), with(3, 1)
 			size := 0
@@ -83,11 +83,11 @@ func TestErrorsWithLongPaths(t *testing.T) {
 				size += len(s)
 			}
 			if size < maxErrorBytes/4 || size > 2*maxErrorBytes {
-				t.Errorf("got %d errors in %d bytes", len(far), size)
+				t.Errorf("got %d errors in %d bytes, want %d to %d bytes", len(far), size, maxErrorBytes/4, 2*maxErrorBytes)
 			}
 			slices.Sort(far) // labels have no order
 			if len(first) == 0 || name != "embedded labels" && !slices.Contains(far, first[0]) {
-				t.Errorf("the first error is missing among %d", len(far))
+				t.Errorf("got %d errors without the first one of all, want it", len(far))
 			}
 		})
 	}
@@ -111,10 +111,10 @@ func TestManyInvalidOwners(t *testing.T) {
 		errs := p.Check(doc, nil, true, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
-			t.Errorf("%s: got %v", name, errs)
+			t.Errorf("%s: got errors %v, want one of metadata.ownerReferences first", name, errs)
 		}
 		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
-			t.Errorf("%s: got %d MiB", name, took)
+			t.Errorf("%s: got %d MiB allocated, want at most %d", name, took, c.most)
 		}
 	}
 }

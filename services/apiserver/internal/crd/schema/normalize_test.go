@@ -144,7 +144,7 @@ func TestShapeReports(t *testing.T) {
 	}
 	lenient, err := p.Normalize(parse(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
-		t.Errorf("lenient: got %s, %q, %v", lenient.Doc.Raw(), lenient.Unknown, err)
+		t.Errorf("lenient: got %s, unknown %q, %v, want it unchanged without unknown fields", lenient.Doc.Raw(), lenient.Unknown, err)
 	}
 	none, err := Compile(nil)
 	if err != nil {
@@ -152,10 +152,10 @@ func TestShapeReports(t *testing.T) {
 	}
 	shaped, err = none.Normalize(parse(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), NormalizeOptions{})
 	if err != nil || string(shaped.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
-		t.Errorf("without a schema: got %s, %v", shaped.Doc.Raw(), err)
+		t.Errorf("without a schema: got %s, %v, want only apiVersion, kind and metadata", shaped.Doc.Raw(), err)
 	}
 	if shaped, err := none.Normalize(parse(t, []byte(`[1]`)), NormalizeOptions{}); err != nil || shaped.Changed {
-		t.Errorf("not an object: got %s, %v", shaped.Doc.Raw(), err)
+		t.Errorf("not an object: got %s, %v, want it unchanged", shaped.Doc.Raw(), err)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestHostile(t *testing.T) {
 		t.Errorf("got %d and %d errors, want %v", len(report.Schema), len(report.Lists), maxErrors)
 	}
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
-		t.Errorf("unchanged: got %v", again.All()[0])
+		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
 	shaped, err := p.Normalize(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), NormalizeOptions{Unknown: true})
 	if err != nil || string(shaped.Doc.Raw()) != `{}` {
@@ -242,7 +242,7 @@ func TestCleanMetadata(t *testing.T) {
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
 	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
-		t.Errorf("clean metadata: got %s, %v", out, err)
+		t.Errorf("clean metadata: got %s, %v, want the same bytes", out, err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
 		t.Errorf("got %v", err)

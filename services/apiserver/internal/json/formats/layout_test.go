@@ -94,7 +94,7 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 		}
 		var was, is any
 		if json.Unmarshal(b, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
-			t.Fatalf("%q: got YAML %q and then JSON %q", b, y, back)
+			t.Fatalf("YAML %q: got JSON %q, want %q", y, back, b)
 		}
 	})
 }

@@ -43,7 +43,7 @@ func compareWithLibrary(t *testing.T, doc, patch []byte) (made bool) {
 	case (err == nil) != (wantErr == nil), err != nil && err.Error() != wantErr.Error():
 		t.Errorf("%s of %s: got %v, want %v", patch, doc, err, wantErr)
 	case err != nil && errors.Is(wantErr, library.ErrTestFailed) != errors.Is(err, jsonpatch.ErrTestFailed):
-		t.Errorf("%s of %s: got another kind of error: %v", patch, doc, err)
+		t.Errorf("%s of %s: got error %v, want the kind of %v", patch, doc, err, wantErr)
 	case err == nil && !reflect.DeepEqual(decodeTree(t, got), decodeTree(t, want)):
 		t.Errorf("%s of %s: got %s, want %s", patch, doc, got, want)
 	}

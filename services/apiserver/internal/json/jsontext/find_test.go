@@ -151,7 +151,7 @@ func FuzzFind(f *testing.F) {
 		}
 		for _, v := range got {
 			if v != nil && !json.Valid(v) {
-				t.Fatalf("%q: found %q", doc, v)
+				t.Fatalf("%q: found %q, want valid JSON", doc, v)
 			}
 		}
 	})
@@ -211,7 +211,7 @@ func TestPutChangesOnlyThePath(t *testing.T) {
 			}
 		}
 		if (err == nil) != ok {
-			t.Fatalf("%v in %s: got %v", path, raw, err)
+			t.Fatalf("%v in %s: got error %v, want one: %t", path, raw, err, !ok)
 		}
 		if !ok {
 			return

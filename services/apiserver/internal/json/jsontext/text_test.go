@@ -50,7 +50,7 @@ func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
 				continue
 			}
 			if valid := end == len(doc); valid != json.Valid([]byte(text)) {
-				t.Errorf("%s: got end %d of %d", text, end, len(doc))
+				t.Errorf("%s: got end %d of %d, want the end exactly of valid text: %t", text, end, len(doc), !valid)
 			}
 		}
 	}
@@ -78,16 +78,19 @@ func TestCompactMatchesEncodingJSON(t *testing.T) {
 			want := err == nil && bytes.Equal(written, []byte(text))
 			got := jsontext.Compact([]byte(text))
 			if got && !want {
-				t.Errorf("%q: got compact, but encoding/json writes %q (%v)", text, written, err)
+				t.Errorf("%q: got compact: true, want false: encoding/json writes %q (%v)", text, written, err)
 			}
 			if want && !got && !strings.Contains(text, "\xe2") {
-				t.Errorf("%q: got not compact", text)
+				t.Errorf("%q: got compact: false, want true", text)
 			}
 		}
 	}
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
-	if jsontext.Compact([]byte(deep)) || !jsontext.Compact([]byte(deep[1:len(deep)-1])) {
-		t.Error("got another limit than 64 levels")
+	if jsontext.Compact([]byte(deep)) {
+		t.Error("65 levels: got compact: true, want false")
+	}
+	if !jsontext.Compact([]byte(deep[1 : len(deep)-1])) {
+		t.Error("64 levels: got compact: false, want true")
 	}
 }
 

@@ -60,10 +60,10 @@ func compareWithDecoder(t *testing.T, text []byte) {
 	}
 	defer clean.Release()
 	if got := clean.Any(tape.Root); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q: got cleaned document %s", text, clean.Raw())
+		t.Errorf("%q: got cleaned document %s, want %v", text, clean.Raw(), want)
 	}
 	if !tape.Equal(clean, tape.Root, clean, tape.Root) {
-		t.Errorf("%q is not equal to itself", text)
+		t.Errorf("%q compared with itself: got different, want equal", text)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestDuplicates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(strict) != len(want) {
-			t.Errorf("%s: the Kubernetes decoder finds %v", text, strict)
+			t.Errorf("%s: got duplicates %v, want those of the Kubernetes decoder, %v", text, want, strict)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestMemoHoldsNoInput(t *testing.T) {
 		raw = nil
 		runtime.GC()
 		if first.Value() != nil {
-			t.Errorf("memo holds a reference to the input of %d bytes", size)
+			t.Errorf("got a reference to the input of %d bytes held, want it released", size)
 		}
 		runtime.KeepAlive(memo)
 	}

@@ -148,7 +148,7 @@ func agree(t *testing.T, v *view, name string, a, b registry.Object) {
 	}
 	missing := func(what string, x, y *fieldpath.Set) {
 		if d := x.Difference(unownedFields).Difference(y.Difference(unownedFields)); !d.Empty() {
-			t.Errorf("%s: got %s: %s", name, what, d)
+			t.Errorf("%s: got %s %s, want none", name, what, d)
 		}
 	}
 	missing("fields missing from set", want.set, got.set)

@@ -73,7 +73,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	}
 	obj := object(map[string]any{"points": long})
 	if err := m.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
-		t.Errorf("long atomic list: got %v", err)
+		t.Errorf("long atomic list: got error %v, want one entry of managed fields", err)
 	}
 }
 

@@ -109,14 +109,14 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			wantOwners(t, out, strings.Split(c.want, "\n")...)
 			parts, _, _ := unstructured.NestedSlice(out.(*unstructured.Unstructured).Object, "spec", "parts")
 			if len(parts) != c.parts {
-				t.Errorf("parts %v", parts)
+				t.Errorf("got parts %v, want %d", parts, c.parts)
 			}
 			if _, err := m.Apply(t.Context(), out, thing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
 				t.Errorf("no conflict: %v", err)
 			}
 			again, err := m.Apply(t.Context(), out, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
 			if err != nil || !SameButTimes(again.GetManagedFields(), out.GetManagedFields()) || !m.Equal(again, out) {
-				t.Errorf("the same again: %v", err)
+				t.Errorf("same apply again: got error %v, or a change, want neither", err)
 			}
 			next := out.DeepCopyObject().(*unstructured.Unstructured)
 			if err := unstructured.SetNestedField(next.Object, int64(5), "spec", "size"); err != nil {

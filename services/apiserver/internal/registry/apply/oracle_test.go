@@ -173,7 +173,7 @@ func (s *sequence) apply() {
 	before := s.live.DeepCopyObject()
 	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
 	if !sameJSON(before, s.live) {
-		s.t.Fatalf("the live object was changed")
+		s.t.Fatalf("got the live object changed, want it unchanged:\n%s", toJSON(s.live))
 	}
 	other := s.other.DeepCopyObject()
 	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, manager, force)
@@ -219,7 +219,7 @@ func (s *sequence) again(patch map[string]any, manager string) {
 	time.Sleep(time.Minute)
 	got, err := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, false)
 	if err != nil || !SameButTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.m.Equal(got, s.live) {
-		s.t.Fatalf("the same apply again: %v\n%s\n%s", err, toJSON(got), toJSON(s.live))
+		s.t.Fatalf("same apply again: got %v\n%s\nwant\n%s", err, toJSON(got), toJSON(s.live))
 	}
 }
 
@@ -231,7 +231,7 @@ func (s *sequence) onlyOwner(before, after registry.Object, manager string) {
 	}
 	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
 		if both := e.Intersection(d.set); !(o.Manager == manager && o.applied()) && !both.Empty() {
-			s.t.Fatalf("%s still owns forced fields: %s", o, both)
+			s.t.Fatalf("%s: got forced fields %s, want none of them", o, both)
 		}
 	}
 }
@@ -302,13 +302,13 @@ func (s *sequence) ownedFieldsExist() {
 	}
 	for o, e := range s.m.decodeOrNone(s.live.GetManagedFields()) {
 		if e.Empty() {
-			s.t.Fatalf("%s has an entry without fields", o)
+			s.t.Fatalf("%s: got an entry without fields, want none", o)
 		}
 		t := s.m.typed()
 		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
 			// Fields that were applied empty are omitted.
 			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
-				s.t.Fatalf("%s owns a missing field: %s", o, p)
+				s.t.Fatalf("%s: got the missing field %s, want only existing ones", o, p)
 			}
 		})
 	}

@@ -172,15 +172,21 @@ func TestTimes(t *testing.T) {
 	same := live.DeepCopy()
 	update(t, m, live, same, "x")
 	if got := same.ManagedFields[0].Time.Time; !got.Equal(first) {
-		t.Errorf("no-op: got time %v", got)
+		t.Errorf("no change: got time %v, want %v", got, first)
 	}
 	other := configMap("a", "2")
 	update(t, m, live, other, "x")
 	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
-		t.Errorf("change: got time %v", got)
+		t.Errorf("change: got time %v, want %v", got, c.now)
 	}
-	if !SameButTimes(live.ManagedFields, other.ManagedFields) || m.Equal(live, other) || !m.Equal(live, same) {
-		t.Error("got no difference")
+	if !SameButTimes(live.ManagedFields, other.ManagedFields) {
+		t.Error("other times: got different managed fields, want them equal but for times")
+	}
+	if m.Equal(live, other) {
+		t.Error("changed object: got equal, want different")
+	}
+	if !m.Equal(live, same) {
+		t.Error("unchanged object: got different, want equal")
 	}
 }
 
@@ -203,7 +209,7 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
-		t.Fatalf("owners:\n%s", owners(live))
+		t.Fatalf("got owners\n%s\nwant the oldest merged, with k0 to k5", owners(live))
 	}
 }
 
@@ -238,7 +244,7 @@ func TestMergedUpdatesOfClients(t *testing.T) {
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i < 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
-		t.Errorf("owners:\n%s", owners(obj))
+		t.Errorf("got owners\n%s\nwant the merged entry without k0", owners(obj))
 	}
 }
 
@@ -262,7 +268,7 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	if few, many := took(500), took(4000); many > 16*few {
-		t.Errorf("%d bytes are allocated for 500 managers and %d for 4000", few, many)
+		t.Errorf("got %d bytes allocated for 500 managers and %d for 4000, want at most 16 times as many", few, many)
 	}
 }
 
@@ -343,7 +349,7 @@ func TestFromClientSideApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, _, _ := unstructured.NestedString(last.Object, "data", "a"); v != "2" {
-		t.Errorf("got last-applied annotation %v", last.Object)
+		t.Errorf("got last-applied annotation %v, want the value 2", last.Object)
 	}
 	// Fields that another manager changed since cause a conflict.
 	changed := live.DeepCopy()
@@ -392,7 +398,7 @@ func TestSetCacheIsBounded(t *testing.T) {
 	}
 	k := m.fields.setCache
 	if sum := 0; k.bytes > maxCachedBytes || k.byKey.Len() == 0 {
-		t.Errorf("got %d sets of %d bytes", k.byKey.Len(), k.bytes)
+		t.Errorf("got %d sets of %d bytes, want some in at most %d", k.byKey.Len(), k.bytes, maxCachedBytes)
 	} else {
 		for _, key := range k.byKey.Keys() {
 			sum += len(key.raw)

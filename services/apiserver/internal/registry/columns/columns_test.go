@@ -17,7 +17,7 @@ func TestNameAndAge(t *testing.T) {
 
 	name := columns.Name()
 	if name.Name != "Name" || name.Type != "string" || name.Format != "name" || name.Priority != 0 || name.Description == "" {
-		t.Errorf("got name column %+v", name)
+		t.Errorf("got column %+v, want Name of type string, format name, priority 0", name)
 	}
 	if got := name.Cell(pod); got != "p" {
 		t.Errorf("got name cell %v, want %q", got, "p")
@@ -27,10 +27,10 @@ func TestNameAndAge(t *testing.T) {
 	}
 	age := columns.Age()
 	if age.Name != "Age" || age.Type != "string" || age.Format != "" || age.Description == "" {
-		t.Errorf("got age column %+v", age)
+		t.Errorf("got column %+v, want Age of type string without format", age)
 	}
 	if got := age.Cell(pod); got != (registry.Age{Since: created}) {
-		t.Errorf("got age cell %v", got)
+		t.Errorf("got cell %v, want the age since %v", got, created)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestTypedColumns(t *testing.T) {
 	} {
 		c := test.column
 		if c.Type != test.typ || c.Priority != test.priority || c.Description != "d" {
-			t.Errorf("%s: got column %+v", c.Name, c)
+			t.Errorf("%s: got column %+v, want type %s, priority %d, description d", c.Name, c, test.typ, test.priority)
 		}
 		if got := c.Cell(pod); got != test.cell {
 			t.Errorf("%s: got cell %v, want %v", c.Name, got, test.cell)

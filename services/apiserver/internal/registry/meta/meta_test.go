@@ -268,7 +268,7 @@ func TestServerFields(t *testing.T) {
 			t.Errorf("got server fields %+v", m)
 		}
 		if m.Generation != 9 || m.Name != "a" {
-			t.Errorf("got changed client fields %+v", m)
+			t.Errorf("got fields of the client %+v, want generation 9, name a", m)
 		}
 	})
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -319,7 +319,7 @@ func TestNames(t *testing.T) {
 		{name: "segment", rule: meta.PathSegment, value: ".."},
 	} {
 		if got := test.rule(test.value, test.prefix); (len(got) == 0) != test.ok {
-			t.Errorf("%s %q (prefix %t): %v", test.name, test.value, test.prefix, got)
+			t.Errorf("%s %q (prefix %t): got errors %v, want valid: %t", test.name, test.value, test.prefix, got, test.ok)
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestGenerateName(t *testing.T) {
 			t.Errorf("GenerateName(%q) = %q, want it to begin with %q and 5 more characters", prefix, got, kept)
 		}
 		if again := meta.GenerateName(prefix); again == got {
-			t.Errorf("GenerateName(%q) gave %q twice", prefix, got)
+			t.Errorf("GenerateName(%q): got %q twice, want different names", prefix, got)
 		}
 	}
 }

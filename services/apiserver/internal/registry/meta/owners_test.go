@@ -67,7 +67,7 @@ func TestManyWrongOwners(t *testing.T) {
 		t.Errorf("got %d errors, want 40_000", n)
 	}
 	if n := testing.AllocsPerRun(3, func() { meta.ValidateCreate(kind, obj) }); n > 20_000 {
-		t.Errorf("got %.0f allocations", n)
+		t.Errorf("got %.0f allocations, want at most 20000", n)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestManyControllers(t *testing.T) {
 	}
 	for _, e := range errs[:2] {
 		if n := len(e.ErrorBody()); n < status.MaxMessage || n > 4*status.MaxMessage {
-			t.Errorf("got an error of %d bytes", n)
+			t.Errorf("got an error of %d bytes, want %d to %d", n, status.MaxMessage, 4*status.MaxMessage)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	for _, part := range []string{"ab", "cde"} {
 		select {
 		case got := <-asked:
-			t.Fatalf("the handler was called early with %q", got)
+			t.Fatalf("got the handler called with %q, want it to wait for the body", got)
 		default:
 		}
 		if _, err := io.WriteString(send, part); err != nil {
@@ -138,7 +138,7 @@ func TestBodyCost(t *testing.T) {
 			"a: &a\nb: *a": yaml, `{"a":"&*"}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
 		} {
 			if n := bodyCost([]byte(small), r); (n != 0) != counts {
-				t.Errorf("%.12q… of %q: got %d, want large = %t", small, media, n, counts)
+				t.Errorf("%.12q… of %q: got cost %d, want one: %t", small, media, n, counts)
 			}
 		}
 		if n := bodyCost([]byte(`{"a":"`+strings.Repeat("x", largeBody/2)+`"}`), r); n != 0 &&

@@ -29,7 +29,7 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 		t.Errorf("four service accounts of a namespace got %d units, want %d as one user", taken, alone)
 	}
 	if other := acquireAll(s, newClient("system:serviceaccount:c:one")); other == 0 {
-		t.Error("a service account of another namespace got no unit")
+		t.Error("service account of another namespace: got no unit, want at least one")
 	}
 }
 

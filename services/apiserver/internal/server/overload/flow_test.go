@@ -54,7 +54,7 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if done != x.done || !done && w.Code != status.ClosedRequest {
-			t.Errorf("%s: got handled = %t and code %d, want handled = %t", name, done, w.Code, x.done)
+			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, done, w.Code, x.done)
 		}
 	}
 }

@@ -243,7 +243,7 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 				}}).With(t.Context())
 				err := SlowPermits{Permits{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
 				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
-					t.Errorf("Acquire returned %v, seats released = %t, want rejected = %t, released = %t", err, released, tc.rejected, tc.taken)
+					t.Errorf("got error %v, seats released: %t, want rejected: %t, released: %t", err, released, tc.rejected, tc.taken)
 				}
 				time.Sleep(2 * time.Second)
 				if held := !isFree(permits); held == tc.rejected {

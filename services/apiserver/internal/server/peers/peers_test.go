@@ -71,13 +71,16 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 func TestHandlerUsesNewStorageVersions(t *testing.T) {
 	w := newFixture(t, version("g.first", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(http.ResponseWriter, *http.Request) {})
-	if w.send("first") == nil || w.send("later") != nil {
-		t.Error("the initial storage versions are not used")
+	if w.send("first") == nil {
+		t.Error("initial storage version: got its resource served here, want it proxied")
+	}
+	if w.send("later") != nil {
+		t.Error("resource without storage version: got it proxied, want it served here")
 	}
 	w.source.more <- version("g.later", map[string][]string{"other": {"g/v1"}})
 	eventually(t, "new storage version used", func() bool { return w.send("later") != nil })
 	if w.send("first") == nil {
-		t.Error("the initial storage version is not used any more")
+		t.Error("initial storage version after a change: got its resource served here, want it proxied")
 	}
 }
 
@@ -231,7 +234,7 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 	w.trusted = x509.NewCertPool() // empty
 	w.mu.Unlock()
 	if rec := w.send("theirs"); rec.Code < 500 {
-		t.Errorf("untrusted peer: got %d %s", rec.Code, rec.Body)
+		t.Errorf("untrusted peer: got status %d: %s, want a server error", rec.Code, rec.Body)
 	}
 	eventually(t, "connections with the former CAs closed", func() bool { return second.Load() == 0 })
 	w.mu.Lock()
@@ -273,7 +276,7 @@ func TestReachablePeersArePreferred(t *testing.T) {
 		return true
 	})
 	if rec := w.send("dead"); rec.Code < 500 || len(w.refused) > 0 { // the proxy responds itself
-		t.Errorf("got %d and errors %v", rec.Code, w.refused)
+		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.refused)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	_ = s.Listener.Close() // use the former port

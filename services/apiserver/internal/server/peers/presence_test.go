@@ -173,15 +173,15 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 		eventually(t, "address published", func() bool { return p.Check(nil) == nil })
 		at, err := p.Addresses(t.Context())
 		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || l.ttl != 15*time.Second {
-			t.Errorf("got addresses %v with TTL %s, %v", at, l.ttl, err)
+			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", at, l.ttl, err)
 		}
 		stop()
 		if at, err := p.Addresses(t.Context()); len(at) > 0 || err != nil {
-			t.Errorf("got addresses %v after the end, %v", at, err)
+			t.Errorf("after the end: got addresses %v, %v, want none", at, err)
 		}
 	}
 	if logs.String() != "" {
-		t.Errorf("logged %s", logs)
+		t.Errorf("got log %s, want none", logs)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 			stop()
 			const farewell = "failed to remove the address of this replica"
 			if got := strings.Contains(logs.String(), farewell); got != (c.failure != nil) {
-				t.Errorf("logged %s", logs)
+				t.Errorf("got log %s, want %q on failure only", logs, farewell)
 			}
 		})
 	}

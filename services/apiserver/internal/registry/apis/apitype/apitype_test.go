@@ -60,7 +60,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(pb) != apitype.Size(v) {
-			t.Fatalf("seed %d: size %d, wrote %d", seed, apitype.Size(v), len(pb))
+			t.Fatalf("seed %d: got %d bytes, want the size %d", seed, len(pb), apitype.Size(v))
 		}
 		var back everything
 		if err := apitype.Unmarshal(pb, &back); err != nil {

@@ -96,7 +96,7 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(pb, r.Proto) {
-			t.Errorf("case %d: writing to the copy changed the original", i)
+			t.Errorf("case %d: got the original changed with its copy, want it unchanged", i)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestSerializers(t *testing.T) {
 				}
 				back.GetObjectKind().SetGroupVersionKind(gvk)
 				if *got != gvk {
-					t.Errorf("case %d: kind %s", i, got)
+					t.Errorf("case %d: got kind %s, want %s", i, got, gvk)
 				}
 				a, _ := json.Marshal(&d)
 				b, _ := json.Marshal(back)
@@ -238,7 +238,7 @@ func TestUnionsInJSON(t *testing.T) {
 			c.out = c.in
 		}
 		if string(got) != c.out {
-			t.Errorf("%s: got %s", c.in, got)
+			t.Errorf("%s: got %s, want %s", c.in, got, c.out)
 		}
 	}
 	var s v1.JSONSchemaProps

@@ -83,17 +83,17 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 	}}
 	s := v1beta1.FromV1(d)
 	if s.Spec.Version != "v2" || s.Spec.Validation == nil || s.Spec.Versions[0].Schema != nil || s.Spec.Versions[1].Schema != nil {
-		t.Errorf("got no common schema at the top: %+v", s.Spec)
+		t.Errorf("got spec %+v, want version v2 with the common schema at the top", s.Spec)
 	}
 	if len(s.Spec.AdditionalPrinterColumns) != 1 || s.Spec.SelectableFields != nil || len(s.Spec.Versions[1].SelectableFields) != 1 {
-		t.Errorf("got columns and fields %+v", s.Spec)
+		t.Errorf("got spec %+v, want the common column at the top, the fields in the second version", s.Spec)
 	}
 	if d.Spec.Versions[0].Schema == nil {
 		t.Error("the served object was modified")
 	}
 	back := v1beta1.ToV1(s)
 	if !reflect.DeepEqual(d, back) {
-		t.Errorf("decoded %v", back)
+		t.Errorf("got %v, want %v", back, d)
 	}
 	if back.Spec.Versions[0].Schema == back.Spec.Versions[1].Schema {
 		t.Error("two versions share a schema")
