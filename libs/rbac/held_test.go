@@ -114,7 +114,7 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 			}
 			var refused *rbac.EscalationError
 			if errors.As(err, &refused) && (!refused.Truncated || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
-				t.Errorf("More = %t, %d parts are missing", refused.Truncated, len(refused.Missing))
+				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(refused.Missing), refused.Truncated, c.missing)
 			}
 		})
 	}

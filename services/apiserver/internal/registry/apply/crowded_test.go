@@ -46,14 +46,14 @@ func TestApplyLimitsMembers(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("large patch: got %.200v", err)
+		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
 	for k := range members(MaxMembers + 1) {
 		live.Data[k] = "v"
 	}
 	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("large live object: got %.200v", err)
+		t.Errorf("large live object: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	// Objects with Go types are compared in order, and keep their owners.
 	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
@@ -65,7 +65,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	m := custom(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
 	if err := m.Update(t.Context(), nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("got %.200v", err)
+		t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
 	}
 	long := make([]any, MaxMembers+1) // lists without rules are atomic
 	for i := range long {
@@ -114,7 +114,7 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
 			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
-				t.Errorf("got %.200v", err)
+				t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
 			}
 		})
 	}

@@ -57,8 +57,14 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
 	f.catchUp(t)
-	if !f.Synced() || f.Check(nil) != nil || !f.isAllowed(t, "alice", "get") || f.isAllowed(t, "alice", "list") || !f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
-		t.Fatal("the initial state has no effect")
+	if err := f.Check(nil); !f.Synced() || err != nil {
+		t.Fatalf("after the first load: got synced: %t, check: %v, want true and no error", f.Synced(), err)
+	}
+	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "alice", "list")); got != "true false" {
+		t.Fatalf("after the first load: got alice allowed to get, list: %s, want true false", got)
+	}
+	if !f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
+		t.Fatal("after the first load: got no reference of n1 to the ServiceAccount sa, want one")
 	}
 	f.source.putObject("clusterroles/reader", reader("reader", "get", "list"))
 	f.catchUp(t)
@@ -68,8 +74,11 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 	at := f.source.putObject("rolebindings/a/b", nil)
 	f.source.putObject("pods/a/p", nil)
 	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") || f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
-		t.Error("a deletion has no effect")
+	if f.isAllowed(t, "alice", "get") {
+		t.Error("after the deletion of a binding: got alice allowed, want her denied")
+	}
+	if f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
+		t.Error("after the deletion of the pod: got a reference of n1 to the ServiceAccount sa, want none")
 	}
 	if got, want := f.lastNotified(), f.Engine.Snapshot().Position(); got != want || got[2] != at {
 		t.Errorf("got notification of %s, want %s, at least %d", got, want, at)
@@ -112,8 +121,11 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f.source.mu.Unlock()
 	f.source.lose()
 	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") || f.Graph.HasReference("n1", node.Pod, "a", "p") {
-		t.Error("an object that was deleted without an event is still effective")
+	if f.isAllowed(t, "alice", "get") {
+		t.Error("binding deleted without an event: got alice allowed, want her denied")
+	}
+	if f.Graph.HasReference("n1", node.Pod, "a", "p") {
+		t.Error("pod deleted without an event: got a reference of n1 to it, want none")
 	}
 	if p := f.lastNotified(); p[2] < lost {
 		t.Errorf("got notification of %s although events up to %d were lost, want at least %v", p, lost, lost)
@@ -224,8 +236,11 @@ func TestRestoredStore(t *testing.T) {
 			t.Fatal(t.Context().Err())
 		}
 	}
-	if !f.isAllowed(t, "alice", "get") || f.isAllowed(t, "mallory", "get") || !f.Graph.HasReference("n1", node.Pod, "a", "p") {
-		t.Error("got a policy other than that of the store")
+	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "mallory", "get")); got != "true false" {
+		t.Errorf("after the restore: got alice, mallory allowed: %s, want true false", got)
+	}
+	if !f.Graph.HasReference("n1", node.Pod, "a", "p") {
+		t.Error("after the restore: got no reference of n1 to the pod p, want one")
 	}
 	if now := f.lastNotified(); now.Covers(before) || now != f.Engine.Snapshot().Position() {
 		t.Errorf("got notification of %s, want one that does not cover %s", now, before)
