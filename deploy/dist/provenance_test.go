@@ -91,7 +91,7 @@ func TestCommitIsRecordedForCleanSources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (c.Commit != "") != want {
-			t.Errorf("content %s: got commit %q, want (c.Commit != \"\") = %v", text, c.Commit, want)
+			t.Errorf("content %s: got commit %q, want one: %t", text, c.Commit, want)
 		}
 	}
 }

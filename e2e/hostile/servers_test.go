@@ -103,9 +103,9 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 		serve          func(*tls.Conn)
 		attackers      int
 	}{
-		{"long response heads", "http/1.1", serveRaw(head), 100},
-		{"unfinished responses", "http/1.1", serveRaw([]byte(unfinished)), 1000},
-		{"pings", "h2", sendPings, 30},
+		{name: "long response heads", protocol: "http/1.1", serve: serveRaw(head), attackers: 100},
+		{name: "unfinished responses", protocol: "http/1.1", serve: serveRaw([]byte(unfinished)), attackers: 1000},
+		{name: "pings", protocol: "h2", serve: sendPings, attackers: 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := startTenants(t)

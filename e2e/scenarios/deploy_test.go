@@ -141,7 +141,7 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	bad := func(ok bool, format string, args ...any) {
 		t.Helper()
 		if !ok {
-			t.Errorf("%s: %s, want ok = true", name, fmt.Sprintf(format, args...))
+			t.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 		}
 	}
 	yes := func(b *bool) bool { return b != nil && *b }

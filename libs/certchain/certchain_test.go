@@ -154,12 +154,15 @@ func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 		chain            []*authority
 		config           *tls.Config
 	}{
-		{"host of the address", "server:443", "", []*authority{server}, &tls.Config{RootCAs: pool}},
-		{"another host", "other:443", "valid for server, not other", []*authority{server}, &tls.Config{RootCAs: pool}},
-		{"address", "10.0.0.1:443", "doesn't contain any IP SANs", []*authority{server}, &tls.Config{RootCAs: pool}},
-		{"configured name", "other:443", "", []*authority{server}, &tls.Config{RootCAs: pool, ServerName: "server"}},
-		{"another authority", "server:443", "certificate signed by unknown authority", []*authority{fromForged, forged}, &tls.Config{RootCAs: pool}},
-		{"no port", "server", "missing port", []*authority{server}, &tls.Config{RootCAs: pool}},
+		{name: "host of the address", addr: "server:443", chain: []*authority{server}, config: &tls.Config{RootCAs: pool}},
+		{name: "another host", addr: "other:443", want: "valid for server, not other", chain: []*authority{server},
+			config: &tls.Config{RootCAs: pool}},
+		{name: "address", addr: "10.0.0.1:443", want: "doesn't contain any IP SANs", chain: []*authority{server},
+			config: &tls.Config{RootCAs: pool}},
+		{name: "configured name", addr: "other:443", chain: []*authority{server}, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{name: "another authority", addr: "server:443", want: "certificate signed by unknown authority",
+			chain: []*authority{fromForged, forged}, config: &tls.Config{RootCAs: pool}},
+		{name: "no port", addr: "server", want: "missing port", chain: []*authority{server}, config: &tls.Config{RootCAs: pool}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			presented := tls.Certificate{PrivateKey: c.chain[0].key}

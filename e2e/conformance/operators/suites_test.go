@@ -31,6 +31,6 @@ func TestReadResultsCountsTestsAndSpecs(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if !strings.Contains(log.String(), "undefined: x") {
-		t.Errorf("got log %q, want text with \"undefined: x\"", log.String())
+		t.Errorf("got log %q, want the error: undefined: x", log.String())
 	}
 }

@@ -253,8 +253,14 @@ func TestWriteTimeouts(t *testing.T) {
 				LimitStall(x)
 			}
 			_, err := x.Write(make([]byte, 2*maxWrite+1))
-			if got := err != nil; got != tc.aborted || (testutil.ToFloat64(l.metrics.responses) == 1) != tc.aborted || len(w.sizes) != map[bool]int{true: 1, false: 3}[tc.aborted] {
-				t.Errorf("%s: error %v after writes of %v, want aborted = %t", name, err, w.sizes, tc.aborted)
+			if got := err != nil; got != tc.aborted {
+				t.Errorf("%s: got error %v, want one: %t", name, err, tc.aborted)
+			}
+			if got := testutil.ToFloat64(l.metrics.responses) == 1; got != tc.aborted {
+				t.Errorf("%s: got an aborted response counted: %t, want %t", name, got, tc.aborted)
+			}
+			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(w.sizes) != want {
+				t.Errorf("%s: got writes of %v, want %d", name, w.sizes, want)
 			}
 			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") || tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
 				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name, formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines), tc.aborted)

@@ -183,8 +183,11 @@ func BenchmarkApplyLabelWatchers500(b *testing.B) {
 func BenchmarkSnapshotScan10000(b *testing.B) {
 	c, _ := newBench(b)
 	for _, bc := range []struct{ name, namespace, labels, fields string }{
-		{name: "all"}, {name: "namespace", namespace: "namespace-07"}, {name: "node", fields: nodeField + "=node-7"},
-		{name: "label", labels: "example.com/label-5=value-5"}, {name: "field", fields: "status.phase!=Running"},
+		{name: "all"},
+		{name: "namespace", namespace: "namespace-07"},
+		{name: "node", fields: nodeField + "=node-7"},
+		{name: "label", labels: "example.com/label-5=value-5"},
+		{name: "field", fields: "status.phase!=Running"},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -34,9 +34,9 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 		name string
 		sel  objects.Selection
 	}{
-		{"watch of another tenant", selection(t, "small", "", "")},
-		{"watch of all", objects.Selection{}},
-		{"watch of a field value that the object had", selection(t, "", "", nodeField+"=n0")},
+		{name: "watch of another tenant", sel: selection(t, "small", "", "")},
+		{name: "watch of all", sel: objects.Selection{}},
+		{name: "watch of a field value that the object had", sel: selection(t, "", "", nodeField+"=n0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) {

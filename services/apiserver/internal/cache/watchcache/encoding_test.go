@@ -135,7 +135,10 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 
 // Encodings of entries that only readers reference do not count towards the budget.
 func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
-	for _, tc := range []struct{ events, kept int }{{64, 64}, {1 << 17, 256}} {
+	for _, tc := range []struct{ events, kept int }{
+		{events: 64, kept: 64},
+		{events: 1 << 17, kept: 256},
+	} {
 		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.kept) })
 	}
 }

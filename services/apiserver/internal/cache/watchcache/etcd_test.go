@@ -74,7 +74,10 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	for _, w := range []struct {
 		*watchcache.Watcher
 		sel objects.Selection
-	}{{all, objects.Selection{}}, {some, sel}} {
+	}{
+		{Watcher: all, sel: objects.Selection{}},
+		{Watcher: some, sel: sel},
+	} {
 		if got, want := r.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
 			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)
 		}

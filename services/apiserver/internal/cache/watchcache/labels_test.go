@@ -64,14 +64,14 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 		sel              objects.Selection
 		examined, listed int
 	}{
-		"the label":                          {app, 300, 300},
-		"the label, in a namespace":          {selection(t, "ns-1", "app=3", ""), 100, 100},
-		"two labels":                         {selection(t, "", "third=1,app=3", ""), 300, 100},
-		"two labels that exclude each other": {selection(t, "", "third=none,app=3", ""), 300, 0},
-		"a value that no object has":         {selection(t, "", "app=none", ""), 0, 0},
-		"several values":                     {selection(t, "", "app in (3,4)", ""), total, 600},
-		"not the value":                      {selection(t, "", "app!=3", ""), total, 2700},
-		"another label":                      {selection(t, "", "third=1", ""), total, 1000},
+		"the label":                          {sel: app, examined: 300, listed: 300},
+		"the label, in a namespace":          {sel: selection(t, "ns-1", "app=3", ""), examined: 100, listed: 100},
+		"two labels":                         {sel: selection(t, "", "third=1,app=3", ""), examined: 300, listed: 100},
+		"two labels that exclude each other": {sel: selection(t, "", "third=none,app=3", ""), examined: 300, listed: 0},
+		"a value that no object has":         {sel: selection(t, "", "app=none", ""), examined: 0, listed: 0},
+		"several values":                     {sel: selection(t, "", "app in (3,4)", ""), examined: total, listed: 600},
+		"not the value":                      {sel: selection(t, "", "app!=3", ""), examined: total, listed: 2700},
+		"another label":                      {sel: selection(t, "", "third=1", ""), examined: total, listed: 1000},
 	} {
 		if examined, listed := r.list(c.sel); examined != c.examined || listed != c.listed {
 			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, c.examined, c.listed)

@@ -151,7 +151,10 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*watchcache.Config)
-	}{{"sealed", nil}, {"verbatim", verbatim}} {
+	}{
+		{name: "sealed"},
+		{name: "verbatim", change: verbatim},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := newMemStore()
 			if c.name == "sealed" {

@@ -33,14 +33,16 @@ func TestWatcherTransitions(t *testing.T) {
 		values []string // "" deletes
 		want   []string
 	}{
-		{"begins as selected", []string{in}, []string{"ADDED pods/a/x@2 " + in}},
-		{"never selected", []string{out, ""}, []string{}},
-		{"changes", []string{in, in2}, []string{"ADDED pods/a/x@2 " + in, "MODIFIED pods/a/x@3 " + in2}},
-		{"becomes selected", []string{out, in}, []string{"ADDED pods/a/x@3 " + in}},
-		{"ceases with its last selected state", []string{in, out}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
-		{"deleted while selected", []string{in, ""}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
-		{"deleted after it ceased", []string{in, out, ""}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
-		{"comes back", []string{in, "", in2}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2}},
+		{name: "begins as selected", values: []string{in}, want: []string{"ADDED pods/a/x@2 " + in}},
+		{name: "never selected", values: []string{out, ""}, want: []string{}},
+		{name: "changes", values: []string{in, in2}, want: []string{"ADDED pods/a/x@2 " + in, "MODIFIED pods/a/x@3 " + in2}},
+		{name: "becomes selected", values: []string{out, in}, want: []string{"ADDED pods/a/x@3 " + in}},
+		{name: "ceases with its last selected state", values: []string{in, out},
+			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{name: "deleted while selected", values: []string{in, ""}, want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{name: "deleted after it ceased", values: []string{in, out, ""}, want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{name: "comes back", values: []string{in, "", in2},
+			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

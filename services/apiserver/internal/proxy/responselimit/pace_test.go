@@ -40,9 +40,9 @@ func TestSmallWritesDelayReads(t *testing.T) {
 		message, answer int // in bytes
 		delayed         bool
 	}{
-		{"pings", 17, 39, true},
-		{"window updates", 4 << 10, 35, false},
-		{"requests", 100, 100, false},
+		{name: "pings", message: 17, answer: 39, delayed: true},
+		{name: "window updates", message: 4 << 10, answer: 35},
+		{name: "requests", message: 100, answer: 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -487,7 +487,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		r.End(t.Context(), nil)
 		a := sink.last(t).Annotations
 		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {
-			t.Errorf("got annotations %v, want latencies = %t", a, want)
+			t.Errorf("got annotations %v, want latencies: %t", a, want)
 		}
 		for _, none := range []string{"decode-response-object", "authentication"} {
 			if v, ok := a[latencyPrefix+none]; ok {
