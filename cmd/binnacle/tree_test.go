@@ -64,7 +64,7 @@ func TestCommandLine(t *testing.T) {
 		}
 		for _, w := range c.want {
 			if !strings.Contains(out+errs, w) {
-				t.Errorf("%s: got no %q in\n%s%s", line, w, out, errs)
+				t.Errorf("%s: got output\n%s%s\nwant %q in it", line, out, errs, w)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func TestCommandLine(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
 		if code, out, _ := runCommand(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
-			t.Errorf("%s: got %d\n%.200s", shell, code, out)
+			t.Errorf("%s: got exit code %d: %.200s, want 0 and %q", shell, code, out, want)
 		}
 	}
 	for _, c := range []struct {

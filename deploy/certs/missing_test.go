@@ -65,15 +65,15 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 			created, err := certs.Ensure(o)
 			var missing *certs.MissingCAError
 			if !errors.As(err, &missing) || len(created) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
-				t.Fatalf("got files %v, error %v", created, err)
+				t.Fatalf("got files %v, error %v, want none and an error that names the key and --new-ca", created, err)
 			}
 			after := snapshot(t, o.Dir)
 			if len(after) != len(before) {
-				t.Errorf("got %d files before, %d after", len(before), len(after))
+				t.Errorf("got %d files, want %d as before", len(after), len(before))
 			}
 			for path, data := range before {
 				if after[path] != data {
-					t.Errorf("%s changed", path)
+					t.Errorf("%s: got another content, want it unchanged", path)
 				}
 			}
 		})
@@ -156,7 +156,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 	_, err := certs.Ensure(o)
 	var unsigned *certs.UnsignedError
 	if !errors.As(err, &unsigned) || len(unsigned.Requests) != 2 || len(unsigned.Missing) != 1 {
-		t.Fatalf("got error %v", err)
+		t.Fatalf("got error %v, want one with 2 requests and 1 missing certificate", err)
 	}
 	write(t, l.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
 	for _, path := range unsigned.Requests {

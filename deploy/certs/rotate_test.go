@@ -96,7 +96,7 @@ func TestRotationKeepsTrust(t *testing.T) {
 	}
 	for ca, before := range first {
 		if leafOf(t, l.CA(ca)).Equal(before) {
-			t.Errorf("%s was not replaced", ca)
+			t.Errorf("%s: got the previous certificate, want a new one", ca)
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(before)
@@ -135,8 +135,11 @@ func TestSingleCARotation(t *testing.T) {
 			t.Fatalf("after %s: got no error for switching all CAs", step)
 		}
 	}
-	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) || leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
-		t.Error("got other rotated files than expected")
+	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) {
+		t.Error("got the serving CA rotated, want it unchanged")
+	}
+	if leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
+		t.Error("got the etcd CA unchanged, want it rotated")
 	}
 }
 
@@ -147,10 +150,13 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 	ca, before := leafOf(t, l.CA(certs.ClientCA)), leafOf(t, l.Admin())
 	o.Renew = true
 	if created := ensureFiles(t, o); len(created) != len(all)-len(certs.CAs()) {
-		t.Errorf("got %d of %d files", len(created), len(all))
+		t.Errorf("got %d files, want %d, all but the CAs", len(created), len(all)-len(certs.CAs()))
 	}
-	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) || leafOf(t, l.Admin()).Equal(before) {
-		t.Error("got other renewed files than expected")
+	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) {
+		t.Error("got the client CA renewed, want it unchanged")
+	}
+	if leafOf(t, l.Admin()).Equal(before) {
+		t.Error("got the certificate of the administrator unchanged, want it renewed")
 	}
 }
 

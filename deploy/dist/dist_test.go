@@ -73,7 +73,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Uname != "" {
-			t.Errorf("%s: got time %v, owner %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
+			t.Errorf("%s: got time %v, owner %d %q, want %v, 0 without name", h.Name, h.ModTime, h.Uid, h.Uname, at)
 		}
 		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(text))
 	}
@@ -166,7 +166,7 @@ func TestBillOfMaterials(t *testing.T) {
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
 	for _, p := range d.Packages {
 		if ids[p.ID] || notInID.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
-			t.Errorf("got name %s", p.ID)
+			t.Errorf("got ID %s, want a unique one of allowed characters", p.ID)
 		}
 		ids[p.ID] = true
 		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {

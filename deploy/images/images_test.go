@@ -51,7 +51,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 	}
 	recipe, err := os.ReadFile(filepath.Join(out, "context", "tokencleaner", "Dockerfile"))
 	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe), `ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
-		t.Errorf("got Dockerfile %s, %v", recipe, err)
+		t.Errorf("got Dockerfile %s, %v, want the entrypoint /tokencleaner and port 6446, no placeholder", recipe, err)
 	}
 	data, err := os.ReadFile(filepath.Join(out, "tokencleaner-"+runtime.GOARCH+".cdx.json"))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 || b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
-		t.Errorf("got bill %+v", b)
+		t.Errorf("got bill %+v, want CycloneDX of tokencleaner, the standard library first", b)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestSizeOfImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size.unpacked != 4<<20 || size.packed < 1<<20 || size.packed > 5<<18 {
-		t.Errorf("got %s for 1 MiB of noise and 3 MiB of zeros", size)
+		t.Errorf("1 MiB of noise and 3 MiB of zeros: got %s, want 4 MiB unpacked, 1 to 1.25 MiB packed", size)
 	}
 	if _, err := measure(filepath.Join(dir, "none")); err == nil {
 		t.Error("missing file: got no error")
@@ -102,7 +102,7 @@ func TestBillListsModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(data), `"purl": "pkg:golang/github.com/spf13/pflag@v`) {
-		t.Errorf("got bill %s", data)
+		t.Errorf("got bill %s, want pflag in it", data)
 	}
 }
 

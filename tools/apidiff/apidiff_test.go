@@ -144,7 +144,7 @@ func TestReportOfEqualStatesIsEmpty(t *testing.T) {
 	var got strings.Builder
 	report(&got, s, s)
 	if strings.Contains(got.String(), "\n  ") {
-		t.Errorf("report is\n%s", got.String())
+		t.Errorf("got report\n%s\nwant no indented lines", got.String())
 	}
 }
 

@@ -53,6 +53,6 @@ func TestClosedTerminalStopsTheSuite(t *testing.T) {
 		}
 	}
 	if got := <-code; got != 0 || !hung {
-		t.Errorf("got exit code %d: %s", got, errs.String())
+		t.Errorf("got exit code %d, want 0 after the hanging service was stopped: %s", got, errs.String())
 	}
 }

@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		case !strings.Contains(out.String(), c.out):
-			t.Errorf("%s: got no %q in %q", name, c.out, out.String())
+			t.Errorf("%s: got output %q, want it to contain %q", name, out.String(), c.out)
 		}
 	}
 }

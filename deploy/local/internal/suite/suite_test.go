@@ -182,7 +182,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	link, err := os.ReadFile(filepath.Join(u.Dir, "console.url"))
 	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link), want) || len(link) < len(want)+20 {
-		t.Errorf("got console link %q, %v", link, err)
+		t.Errorf("got console link %q, %v, want one that begins with %s", link, err, want)
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
 		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
@@ -206,7 +206,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	for i := 1; i < len(names); i++ {
 		if strings.Index(text, names[i]+" stopped in") > strings.Index(text, names[i-1]+" stopped in") {
-			t.Errorf("%s stopped after %s", names[i], names[i-1])
+			t.Errorf("got %s stopped after %s, want it before", names[i], names[i-1])
 		}
 	}
 	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
@@ -248,7 +248,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 			t.Errorf("got Up() = %v, want error \"tokencleaner exited (exit status 3)\"", err)
 		}
 		if !strings.Contains(text, "tokencleaner exited (exit status 3); its last lines:") || strings.Count(text, "fatal: cannot start") != 2 {
-			t.Errorf("got no report:\n%s", text)
+			t.Errorf("got output\n%s\nwant a report of tokencleaner with its last lines, twice", text)
 		}
 		if !strings.Contains(text, "apiserver stopped in") || strings.Contains(text, "bootstrapsigner stopped in") {
 			t.Errorf("got, want that apiserver is stopped and bootstrapsigner is not started:\n%s", text)
@@ -336,7 +336,7 @@ func TestUpWritesNothingTwice(t *testing.T) {
 	before := run()
 	for path, at := range run() {
 		if !at.Equal(before[path]) {
-			t.Errorf("%s was written again", path)
+			t.Errorf("%s: got it written again, want it unchanged", path)
 		}
 	}
 }
@@ -380,7 +380,7 @@ func TestStartIsQuiet(t *testing.T) {
 			}
 		}
 		if own > 10 {
-			t.Errorf("replicated %v: got %d lines:\n%s", replicated, own, u.out.String())
+			t.Errorf("replicated: %t: got %d lines, want at most 10:\n%s", replicated, own, u.out.String())
 		}
 		u.stop()
 		if err := <-u.done; err != nil {

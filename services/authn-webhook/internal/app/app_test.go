@@ -155,7 +155,7 @@ func TestClientCertificates(t *testing.T) {
 			for _, path := range []string{"/", "/authenticate"} {
 				code, answer := f.post(c, path, v1, "static-token")
 				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
-					t.Errorf("%s: got %d %s", path, code, answer)
+					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, answer, tt.want)
 				}
 			}
 		})
@@ -362,7 +362,7 @@ func TestAudiences(t *testing.T) {
 	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
 	f.run(o)
 	if got := [3]string{f.review("static-token"), f.review("static-token", "own"), f.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
-		t.Errorf("got %q", got)
+		t.Errorf("got users %q, want carol, carol, unknown", got)
 	}
 	if got := f.review(f.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
 		t.Errorf("own audience: got %q, want \"system:serviceaccount:default:robot\"", got)

@@ -240,9 +240,9 @@ func TestFailingAPIServerIsNoResult(t *testing.T) {
 	lookups := start(t, api, true)
 	api.SetDown(true)
 	if _, err := lookups.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want one other than NotFound", err)
 	}
 	if _, err := lookups.Secret(t.Context(), "kube-system", "legacy"); err == nil || apierrors.IsNotFound(err) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want one other than NotFound", err)
 	}
 }

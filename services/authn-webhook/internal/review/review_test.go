@@ -124,10 +124,10 @@ func TestReviews(t *testing.T) {
 					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", r.APIVersion, r.Kind, r.Spec, version)
 				}
 				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err || !slices.Equal(s.Audiences, tt.got) {
-					t.Errorf("got %+v", s)
+					t.Errorf("got status %+v, want user %q, error %q, audiences %q", s, tt.user, tt.err, tt.got)
 				}
 				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" || s.User.Extra["example.org/x"][0] != "y") {
-					t.Errorf("got %+v", s.User)
+					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", s.User)
 				}
 				f.wantOne(t, tt.result)
 				f.wantSecret(t, tt.token)
@@ -238,7 +238,7 @@ func (f *fixture) wantOne(t *testing.T, result string) {
 func (f *fixture) wantSecret(t *testing.T, token string) {
 	t.Helper()
 	if strings.Contains(f.logs.String(), token) && token != "bad" {
-		t.Errorf("got the token in the log: %s", f.logs.String())
+		t.Errorf("got log %s, want no token in it", f.logs.String())
 	}
 }
 
@@ -250,10 +250,10 @@ func FuzzReview(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		out := w.post(text, "application/json")
 		if out.Code != http.StatusOK && out.Code != http.StatusBadRequest && out.Code != http.StatusServiceUnavailable {
-			t.Errorf("got %d %s", out.Code, out.Body)
+			t.Errorf("got status %d: %s, want 200, 400 or 503", out.Code, out.Body)
 		}
 		if !json.Valid(out.Body.Bytes()) {
-			t.Errorf("got invalid JSON: %s", out.Body)
+			t.Errorf("got body %s, want valid JSON", out.Body)
 		}
 	})
 }

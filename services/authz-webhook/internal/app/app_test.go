@@ -221,7 +221,7 @@ func TestFeatureGates(t *testing.T) {
 				value = 0
 			}
 			if _, body := f.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
-				t.Error("got another value of the gate in the metrics")
+				t.Errorf("got metrics %.300s, want the gate AuthorizeWithSelectors at %d", body, value)
 			}
 		})
 	}

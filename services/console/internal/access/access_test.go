@@ -181,7 +181,7 @@ func TestDecisionsAreCached(t *testing.T) {
 	s.fails = true
 	for range 2 {
 		if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
-			t.Errorf("without an API server: got %+v", got)
+			t.Errorf("without an API server: got %+v, want 503 that does not name etcd", got)
 		}
 	}
 	if s.asked != 2 {

@@ -85,7 +85,7 @@ func protected(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%s: got %v", path, h)
+		t.Errorf("%s: got headers %v, want a policy without unsafe sources and nosniff", path, h)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestState(t *testing.T) {
 	w := l.get("/state")
 	var s view.State
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("got %d %v %s", w.Code, err, w.Body)
+		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", w.Code, err, w.Body)
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`, `"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
@@ -188,11 +188,11 @@ func TestPageIsAccessible(t *testing.T) {
 		}
 		for _, text := range []string{"text", "soft", "good", "bad", "warn"} {
 			if ratio := contrast(t, colours[text], colours["back"]); ratio < 4.5 {
-				t.Errorf("%s: contrast of %s is %.2f", name, text, ratio)
+				t.Errorf("%s: got a contrast of %s of %.2f, want at least 4.5", name, text, ratio)
 			}
 		}
 		if ratio := contrast(t, colours["chart"], colours["back"]); ratio < 3 { // graphics
-			t.Errorf("%s: contrast of charts is %.2f", name, ratio)
+			t.Errorf("%s: got a contrast of charts of %.2f, want at least 3", name, ratio)
 		}
 	}
 	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
@@ -204,17 +204,17 @@ func TestPageIsAccessible(t *testing.T) {
 	}
 	for _, tag := range regexp.MustCompile(`<th\b[^>]*>`).FindAllString(string(html), -1) {
 		if !strings.Contains(tag, `scope="col"`) {
-			t.Errorf("%s has no scope", tag)
+			t.Errorf("got %s, want scope=\"col\"", tag)
 		}
 	}
 	for _, tag := range regexp.MustCompile(`<table[^>]*>`).FindAllString(string(html), -1) {
 		if !strings.Contains(tag, "aria-labelledby=") {
-			t.Errorf("%s has no name", tag)
+			t.Errorf("got %s, want aria-labelledby", tag)
 		}
 	}
 	for _, tag := range regexp.MustCompile(`<[a-z]+ class="wide"[^>]*>`).FindAllString(string(html), -1) {
 		if !strings.Contains(tag, `tabindex="0"`) {
-			t.Errorf("%s cannot be reached with keys", tag)
+			t.Errorf("got %s, want tabindex=\"0\"", tag)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
-		t.Errorf("got %+v", s.Certificates)
+		t.Errorf("got certificates %+v, want that of serving, valid until %v", s.Certificates, time.Unix(1.8e9, 0))
 	}
 	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
 		t.Errorf("got %+v, want 3 buckets, the last with 10 deliveries", s.Deliveries)
@@ -153,7 +153,7 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 		t.Errorf("got latencies %v, want [{0.05 6} {+Inf 10}]", s.Latencies)
 	}
 	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 || s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
-		t.Errorf("got %+v", s)
+		t.Errorf("got %+v, want v1.33.13, connected, 2 slow consumers, 12 pods of 4000 bytes, 41 requests of ada", s)
 	}
 }
 
@@ -165,8 +165,11 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Member{{Endpoint: "embedded", Up: true, Leader: true, Used: 900, Quota: 1000, Alarms: []string{"NOSPACE"}}}
-	if fmt.Sprint(s.Members) != fmt.Sprint(want) || s.DiskFree != 7 {
-		t.Errorf("got %+v", s)
+	if fmt.Sprint(s.Members) != fmt.Sprint(want) {
+		t.Errorf("got members %v, want %v", s.Members, want)
+	}
+	if s.DiskFree != 7 {
+		t.Errorf("got %v bytes free, want 7", s.DiskFree)
 	}
 }
 

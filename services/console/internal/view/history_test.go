@@ -65,7 +65,7 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 		t.Errorf("all replicas: got %+v, want LIST with 200, about 40 per second, %d in all", q, 2*1780)
 	}
 	if math.Abs(*r.Requests-20) > 0.5 || math.Abs(*r.CPU-0.2) > 0.01 {
-		t.Errorf("one replica: got %v requests, %v CPUs", *r.Requests, *r.CPU)
+		t.Errorf("one replica: got %v requests per second, %v CPUs, want about 20, 0.2", *r.Requests, *r.CPU)
 	}
 	// Half of the deliveries took at most 0.1 s, the rest up to 1 s.
 	if math.Abs(*r.DeliveryP99-0.982) > 0.001 {
@@ -112,7 +112,7 @@ func TestRefusalsAreListedOnce(t *testing.T) {
 		t.Fatalf("got %d refusals, want 200", len(got))
 	}
 	if r := got[0]; !r.Time.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
-		t.Errorf("newest: got %+v", r)
+		t.Errorf("newest: got %+v, want one of apiserver at %s, 298 s after the begin", r, one.Address)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestMissingReplicas(t *testing.T) {
 	}
 	// One entry per certificate of all replicas, the first to expire above.
 	if len(got.Certificates) != 2 || got.Certificates[0].File != "a.crt" || !got.Certificates[1].Ends.Equal(ends) {
-		t.Errorf("got %+v", got.Certificates)
+		t.Errorf("got certificates %+v, want 2, a.crt first, the other valid until %v", got.Certificates, ends)
 	}
 }
 
@@ -210,6 +210,6 @@ func TestStorageAndClientsOfAllReplicas(t *testing.T) {
 		t.Errorf("clients: got %v, want %s", s.Clients, want)
 	}
 	if len(s.Etcd) != 2 || !s.Etcd[0].Up || !s.Etcd[0].Leader || s.Etcd[1].Up {
-		t.Errorf("etcd: got %+v", s.Etcd)
+		t.Errorf("etcd: got %+v, want 2 members, the first up and leader, the second down", s.Etcd)
 	}
 }

@@ -78,7 +78,7 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		e := &list.Items[0]
 		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" ||
 			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" || e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
-			t.Errorf("event %+v", e)
+			t.Errorf("got event %+v, want a warning Bad of a-controller about the dependent", e)
 		}
 		if !e.FirstTimestamp.Time.Equal(first) || !e.LastTimestamp.Time.Equal(last) {
 			t.Errorf("occurred from %v to %v, want %v to %v", e.FirstTimestamp, e.LastTimestamp, first, last)
@@ -162,7 +162,7 @@ func TestEventIsRetriedUnlessRejected(t *testing.T) {
 				warn(start(t, client), "one")
 				time.Sleep(time.Hour) // the bubble's time
 				if got := written(t, client, "a"); attempts != tt.attempts || (len(got) == 1) != tt.written {
-					t.Errorf("%d attempts, events %q", attempts, got)
+					t.Errorf("got %d attempts, events %q, want %d, written: %t", attempts, got, tt.attempts, tt.written)
 				}
 			})
 		})

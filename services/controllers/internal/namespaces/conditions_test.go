@@ -21,8 +21,11 @@ func TestConditions(t *testing.T) {
 		remaining:  map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
 		finalizers: map[string]int{"f": 1},
 	}
-	if !bad.report(&s, first) || bad.report(&s, second) {
-		t.Error("a change is reported wrongly")
+	if !bad.report(&s, first) {
+		t.Error("first report: got no change, want one")
+	}
+	if bad.report(&s, second) {
+		t.Error("same report again: got a change, want none")
 	}
 	want := []corev1.NamespaceCondition{
 		{Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale GroupVersion discovery: x/v1"},
@@ -57,7 +60,7 @@ func compare(t *testing.T, s corev1.NamespaceStatus, want []corev1.NamespaceCond
 			at = kept
 		}
 		if !c.LastTransitionTime.Equal(&at) {
-			t.Errorf("%s: changed at %v", c.Type, c.LastTransitionTime)
+			t.Errorf("%s: got transition time %v, want %v", c.Type, c.LastTransitionTime, at)
 		}
 		c.LastTransitionTime = metav1.Time{}
 		want[i].LastTransitionTime = metav1.Time{}

@@ -67,7 +67,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	}
 	old, err := table.ByKind("example.com/v1", "Widget")
 	if err != nil || old.Version != "v1" || !old.Can("list", "delete") || old.Can("watch") || old.Namespaced {
-		t.Errorf("ByKind() = %+v, %v", old, err)
+		t.Errorf("ByKind() = %+v, %v, want v1 in the cluster scope that can list and delete, not watch", old, err)
 	}
 	if _, err := table.ByKind("example.com/v1", "Gadget"); err == nil {
 		t.Error("an unknown kind has a resource")

@@ -147,7 +147,7 @@ func TestDeletionHasPreconditions(t *testing.T) {
 		}
 		p := d[0].DeleteOptions.Preconditions
 		if p == nil || p.UID == nil || *p.UID != "uid-aaaaaa" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
-			t.Errorf("got preconditions %v", p)
+			t.Errorf("got preconditions %v, want UID uid-aaaaaa at version 7", p)
 		}
 	})
 }
@@ -248,7 +248,7 @@ func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 		e := events.Items[0]
 		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
 			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" || e.Source.Component != "token-cleaner" {
-			t.Errorf("got event %+v", e)
+			t.Errorf("got event %+v, want one warning InvalidExpiration of the Secret", e)
 		}
 	})
 }

@@ -156,7 +156,7 @@ func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	}
 	g.Remove(r, object("x"))
 	if kept := heap() - before; kept > changes/4*size {
-		t.Errorf("the graph keeps %d MiB of texts", kept>>20)
+		t.Errorf("got %d MiB of texts kept, want at most a quarter of the changes", kept>>20)
 	}
 	if n := g.Len(); n != 0 {
 		t.Errorf("got %d nodes, want 0", n)
