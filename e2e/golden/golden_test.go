@@ -53,7 +53,7 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 	}
 	runner := golden.NewRunner(server.URL, cert)
 
-	results := play(t, runner, cases)
+	results := runCases(t, runner, cases)
 	tally := golden.Tally{}
 	for _, c := range cases {
 		tally.Add(results[c.File])
@@ -70,8 +70,8 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 	t.Log("\n" + report.String())
 }
 
-// play runs the cases concurrently and returns their results by file.
-func play(t *testing.T, runner *golden.Runner, cases []*golden.Case) map[string][]golden.Result {
+// runCases runs the cases concurrently and returns their results by file.
+func runCases(t *testing.T, runner *golden.Runner, cases []*golden.Case) map[string][]golden.Result {
 	t.Helper()
 	type played struct {
 		file    string

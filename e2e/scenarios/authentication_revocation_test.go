@@ -27,8 +27,8 @@ type revocable struct {
 	revoke func(t *testing.T, admin kubernetes.Interface) error
 }
 
-// bound returns a token that is bound to an object.
-func bound(kind, name string) func(*testing.T, kubernetes.Interface) string {
+// boundToken returns a token that is bound to an object.
+func boundToken(kind, name string) func(*testing.T, kubernetes.Interface) string {
 	return func(t *testing.T, admin kubernetes.Interface) string {
 		return freshToken(t, admin, "robot", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name})
 	}
@@ -50,13 +50,13 @@ func revocables() []revocable {
 		}
 	}
 	return []revocable{
-		{name: "a deleted pod", token: bound("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted pod", token: boundToken("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
 		}},
-		{name: "a deleted secret", token: bound("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted secret", token: boundToken("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
 		}},
-		{name: "a deleted node", token: bound("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted node", token: boundToken("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
 		}},
 		{name: "a deleted bootstrap token", token: bootstrap("aaaaaa.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {

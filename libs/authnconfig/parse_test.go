@@ -41,7 +41,7 @@ func TestParseAcceptsValidConfigurations(t *testing.T) {
 		"no email":     issuer("  claimMappings:\n    username:\n      expression: claims.emails[0]\n"),
 		"MatchAny one": strings.Replace(issuer(byName), "[a]", "[a]\n    audienceMatchPolicy: MatchAny", 1),
 		"no groups":    issuer(byName + "    groups: {prefix: ''}\n"),
-		"64 issuers":   many(64),
+		"64 issuers":   manyIssuers(64),
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestParseAcceptsValidConfigurations(t *testing.T) {
 	}
 }
 
-func many(n int) string {
+func manyIssuers(n int) string {
 	var b strings.Builder
 	b.WriteString(header + "jwt:\n")
 	for i := range n {
@@ -84,7 +84,7 @@ func TestParseErrors(t *testing.T) {
 		{name: "every unknown field", text: header + "x: 1\nz: 1\n", want: "line 4: unknown field \"z\""},
 		{name: "key twice", text: header + "jwt: []\njwt: []\n", want: `"jwt" already set`},
 		{name: "wrong type", text: header + "jwt: 1\n", want: "cannot unmarshal number"},
-		{name: "too many", text: many(65), want: "jwt: Too many: 65: must have at most 64 items"},
+		{name: "too many", text: manyIssuers(65), want: "jwt: Too many: 65: must have at most 64 items"},
 
 		{name: "no URL", text: strings.Replace(issuer(byName), "url: https://one", "discoveryURL: https://x", 1), want: "line 4: jwt[0].issuer.url: Required value: URL is required"},
 		{name: "http", text: strings.Replace(issuer(byName), "https://one", "http://one", 1), want: `line 5: jwt[0].issuer.url: Invalid value: "http://one": URL scheme must be https`},

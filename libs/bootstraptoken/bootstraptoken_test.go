@@ -46,7 +46,7 @@ func secret(change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
-func with(key, value string) *corev1.Secret {
+func secretWith(key, value string) *corev1.Secret {
 	return secret(func(s *corev1.Secret) { s.Data[key] = []byte(value) })
 }
 
@@ -62,19 +62,19 @@ func TestAuthenticate(t *testing.T) {
 		err    string   // "" with nil groups: the token is ignored
 	}{
 		"good":                  {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
-		"not yet expired":       {secret: with("expiration", "2025-06-01T12:00:01Z"), token: good, groups: []string{"system:bootstrappers"}},
-		"extra groups":          {secret: with("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"), token: good, groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"}},
-		"expired":               {secret: with("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
-		"unreadable expiration": {secret: with("expiration", "tomorrow"), token: good, err: "expiration"},
+		"not yet expired":       {secret: secretWith("expiration", "2025-06-01T12:00:01Z"), token: good, groups: []string{"system:bootstrappers"}},
+		"extra groups":          {secret: secretWith("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"), token: good, groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"}},
+		"expired":               {secret: secretWith("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
+		"unreadable expiration": {secret: secretWith("expiration", "tomorrow"), token: good, err: "expiration"},
 		"wrong secret":          {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
 		"no such id":            {secret: secret(nil), token: "zzz123." + secretText, err: "no bootstrap token"},
-		"id differs from name":  {secret: with("token-id", "abc124"), token: good, err: "token-id"},
-		"no id":                 {secret: with("token-id", ""), token: good, err: "token-id"},
-		"short secret inside":   {secret: with("token-secret", "abc"), token: good, err: "token-secret"},
-		"usage off":             {secret: with("usage-bootstrap-authentication", "false"), token: good, err: "not for authentication"},
-		"usage in capitals":     {secret: with("usage-bootstrap-authentication", "True"), token: good, err: "not for authentication"},
-		"foreign group":         {secret: with("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
-		"group with a space":    {secret: with("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"), token: good, err: "auth-extra-groups"},
+		"id differs from name":  {secret: secretWith("token-id", "abc124"), token: good, err: "token-id"},
+		"no id":                 {secret: secretWith("token-id", ""), token: good, err: "token-id"},
+		"short secret inside":   {secret: secretWith("token-secret", "abc"), token: good, err: "token-secret"},
+		"usage off":             {secret: secretWith("usage-bootstrap-authentication", "false"), token: good, err: "not for authentication"},
+		"usage in capitals":     {secret: secretWith("usage-bootstrap-authentication", "True"), token: good, err: "not for authentication"},
+		"foreign group":         {secret: secretWith("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
+		"group with a space":    {secret: secretWith("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"), token: good, err: "auth-extra-groups"},
 		"another type":          {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: good, err: "not of type"},
 		"being deleted":         {secret: secret(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: now} }), token: good, err: "deleted"},
 		"lookup fails":          {down: true, token: good, err: "down"},

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// follow returns a channel of what Follow reports.
-func follow(t *testing.T, file, known string) <-chan string {
+// followFile returns a channel of what Follow reports.
+func followFile(t *testing.T, file, known string) <-chan string {
 	t.Helper()
 	got := make(chan string, 10)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,7 +52,7 @@ func write(t *testing.T, file, content string) {
 func TestFollowReportsEachChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
-	got := follow(t, file, "one")
+	got := followFile(t, file, "one")
 	if s := <-got; s != "two" {
 		t.Errorf("got %q, want the change before the start", s)
 	}
@@ -92,7 +92,7 @@ func TestFollowSymbolicLinks(t *testing.T) {
 	if err := errors.Join(os.Symlink("v1", link), os.Symlink(filepath.Join("..data", "config"), file)); err != nil {
 		t.Fatal(err)
 	}
-	got := follow(t, file, "")
+	got := followFile(t, file, "")
 	if s := <-got; s != "1" {
 		t.Errorf("got %q, want \"1\"", s)
 	}
@@ -117,7 +117,7 @@ func TestFollowRecreatedFolder(t *testing.T) {
 			}
 			file := filepath.Join(dir, "config")
 			write(t, file, "one")
-			got := follow(t, file, "")
+			got := followFile(t, file, "")
 			if s := <-got; s != "one" {
 				t.Errorf("got %q, want \"one\"", s)
 			}

@@ -30,7 +30,7 @@ func TestPipeWithoutWriterDoesNotBlock(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { release.Stop() })
-	got := follow(t, file, "a")
+	got := followFile(t, file, "a")
 	if err := os.Rename(pipe, file); err != nil {
 		t.Fatal(err)
 	}

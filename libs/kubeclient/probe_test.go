@@ -41,7 +41,7 @@ func (m *messages) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func answered(code int, body io.Reader) *http.Response {
+func newResponse(code int, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
 }
 
@@ -62,9 +62,9 @@ func TestProbeBackoff(t *testing.T) {
 				cancel()
 			}
 			if ups[n] {
-				return answered(http.StatusOK, strings.NewReader("ok")), nil
+				return newResponse(http.StatusOK, strings.NewReader("ok")), nil
 			}
-			return answered(http.StatusInternalServerError, strings.NewReader("no")), nil
+			return newResponse(http.StatusInternalServerError, strings.NewReader("no")), nil
 		})}, slog.New(log))
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(r *http.Request) (*http.Response, error) {
 			n++
 			if n == 1 {
-				return answered(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
+				return newResponse(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
 			}
 			cancel()
 			return nil, r.Context().Err()

@@ -30,8 +30,8 @@ func pod(name, onNode string, change func(*corev1.Pod)) *corev1.Pod {
 
 func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
 
-// everything adds a reference to one object in each way that a pod can.
-func everything(p *corev1.Pod) {
+// addAllReferences adds a reference to one object in each way that a pod can.
+func addAllReferences(p *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
 	claim := "named"
 	created, other := "made", "others"
@@ -95,12 +95,12 @@ func csi() corev1.PersistentVolumeSource {
 // entries.
 func TestGraphBelongs(t *testing.T) {
 	g := node.NewGraph()
-	g.Set(pod("p", "n1", everything))
+	g.Set(pod("p", "n1", addAllReferences))
 	g.Set(pod("mirror", "n2", func(p *corev1.Pod) {
-		everything(p)
+		addAllReferences(p)
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	}))
-	g.Set(pod("pending", "", everything))
+	g.Set(pod("pending", "", addAllReferences))
 	g.Set(volume("pv", "claim", csi()))
 	g.Set(volume("free", "", csi()))
 	g.Set(volume("azure", "claim", corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
@@ -157,7 +157,7 @@ func TestGraphBelongs(t *testing.T) {
 	g.Delete(node.Volume, "", "second")
 	all("n1", true)
 	// Entries are removed with the last object that references them.
-	g.Set(pod("p", "n1", everything)) // an update without changes
+	g.Set(pod("p", "n1", addAllReferences)) // an update without changes
 	g.Delete(node.Pod, "a", "p")
 	g.Delete(node.Attachment, "", "va")
 	g.Retain(node.Slice, func(string, string) bool { return false })
@@ -236,7 +236,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 // TestAuthorizerDecisionsAndReasons checks what the authorizer of nodes allows, and its reasons.
 func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 	g := node.NewGraph()
-	g.Set(pod("p", "n1", everything))
+	g.Set(pod("p", "n1", addAllReferences))
 	z := node.NewAuthorizer(g, features.New().Enabled)
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "own"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1"}})
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
@@ -382,7 +382,7 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 // ClusterTrustBundle and KubeletServiceAccountTokenForCredentialProviders add.
 func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 	g := node.NewGraph()
-	g.Set(pod("p", "n1", everything))
+	g.Set(pod("p", "n1", addAllReferences))
 	gates := features.New()
 	if err := gates.Set("ClusterTrustBundle=true,KubeletServiceAccountTokenForCredentialProviders=true"); err != nil {
 		t.Fatal(err)

@@ -49,9 +49,9 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		paths = append(paths, strings.Split(p, "."))
 	}
 	for name, change := range map[string]func(*corev1.Pod){
-		"everything": everything,
+		"everything": addAllReferences,
 		"a mirror": func(p *corev1.Pod) {
-			everything(p)
+			addAllReferences(p)
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		},
 	} {

@@ -80,8 +80,8 @@ func page(revision, more string, names ...string) *corev1.ConfigMapList {
 	return l
 }
 
-// follow runs a reflector and compares the calls.
-func follow(t *testing.T, s *server, want ...string) {
+// checkCalls runs a reflector and compares the calls.
+func checkCalls(t *testing.T, s *server, want ...string) {
 	t.Helper()
 	run(t, s, nil)
 	if !slices.Equal(s.seen, want) {
@@ -116,7 +116,7 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 }
 
 func TestReflectorListsInPagesAndResumesWatches(t *testing.T) {
-	follow(t, &server{
+	checkCalls(t, &server{
 		t: t, lists: []any{apierrors.NewInternalError(errors.New("a test")), page("5", "next", "a", "b"), page("5", "", "c")},
 		watches: []any{
 			[]watch.Event{{Type: watch.Added, Object: object("d", "6")}, {Type: watch.Modified, Object: object("a", "7")}, {Type: watch.Deleted, Object: object("b", "8")}, {Type: watch.Bookmark, Object: object("", "9")}},
@@ -135,7 +135,7 @@ func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 		"expired while watching": []watch.Event{{Type: watch.Error, Object: &expired.ErrStatus}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			follow(t, &server{t: t, lists: []any{page("5", "", "a"), page("8", "", "b")}, watches: []any{lost}},
+			checkCalls(t, &server{t: t, lists: []any{page("5", "", "a"), page("8", "", "b")}, watches: []any{lost}},
 				"begin", "list ", "listed a", "end 5", "watch 5", "begin", "list ", "listed b", "end 8", "watch 8")
 		})
 	}
@@ -143,7 +143,7 @@ func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 
 func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 	unreachable := errors.New("connection refused")
-	follow(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5", "watch 5", "watch 5")
+	checkCalls(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5", "watch 5", "watch 5")
 	s := &server{t: t, lists: []any{page("5", ""), page("6", "", "a")}, watches: []any{unreachable}}
 	run(t, s, func(c *reflector.Config) { c.RelistUnanswered = true })
 	if want := []string{"begin", "list ", "end 5", "watch 5", "begin", "list ", "listed a", "end 6"}; !slices.Equal(s.seen[:len(want)], want) {
@@ -152,6 +152,6 @@ func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 }
 
 func TestResourceThatIsNotServedHasNoObjects(t *testing.T) {
-	follow(t, &server{t: t, lists: []any{reflector.ErrNotServed, page("5", "", "a")}},
+	checkCalls(t, &server{t: t, lists: []any{reflector.ErrNotServed, page("5", "", "a")}},
 		"begin", "list ", "begin", "end ", "begin", "list ", "listed a", "end 5", "watch 5")
 }

@@ -29,8 +29,8 @@ func claims() satoken.Claims {
 	}
 }
 
-// made creates a token with arbitrary headers and claims.
-func made(t testing.TB, method jwt.SigningMethod, key any, header map[string]any, change func(*satoken.Claims)) string {
+// signToken creates a token with arbitrary headers and claims.
+func signToken(t testing.TB, method jwt.SigningMethod, key any, header map[string]any, change func(*satoken.Claims)) string {
 	t.Helper()
 	c := claims()
 	if change != nil {
@@ -59,7 +59,7 @@ func pkix(t testing.TB, key any) []byte {
 // TestBrokenTokens rejects damaged tokens of this issuer, and ignores those of others.
 func TestBrokenTokens(t *testing.T) {
 	key, other := rsaKey(), ecKey(t, elliptic.P256())
-	good := made(t, jwt.SigningMethodRS256, key, nil, nil)
+	good := signToken(t, jwt.SigningMethodRS256, key, nil, nil)
 	parts := strings.Split(good, ".")
 	kid := public(t, key)[0].ID
 	swap := func(i int, s string) string {
@@ -73,24 +73,24 @@ func TestBrokenTokens(t *testing.T) {
 		token string
 		mine  bool
 	}{
-		"none":                    {token: made(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), mine: mine},
+		"none":                    {token: signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), mine: mine},
 		"None in capitals":        {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", mine: mine},
 		"no algorithm":            {token: swap(0, b64([]byte(`{}`))), mine: mine},
-		"HS256 by the public key": {token: made(t, jwt.SigningMethodHS256, pkix(t, key.Public()), map[string]any{"kid": kid}, nil), mine: mine},
-		"RS512":                   {token: made(t, jwt.SigningMethodRS512, key, nil, nil), mine: mine},
-		"PS256":                   {token: made(t, jwt.SigningMethodPS256, key, nil, nil), mine: mine},
-		"another key":             {token: made(t, jwt.SigningMethodES256, other, nil, nil), mine: mine},
-		"another key by the id":   {token: made(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), mine: mine},
-		"critical header": {token: made(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil),
+		"HS256 by the public key": {token: signToken(t, jwt.SigningMethodHS256, pkix(t, key.Public()), map[string]any{"kid": kid}, nil), mine: mine},
+		"RS512":                   {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), mine: mine},
+		"PS256":                   {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), mine: mine},
+		"another key":             {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), mine: mine},
+		"another key by the id":   {token: signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), mine: mine},
+		"critical header": {token: signToken(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil),
 			mine: mine},
-		"another issuer": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }),
+		"another issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }),
 			mine: foreign},
-		"no issuer": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), mine: foreign},
-		"no expiry": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), mine: mine},
-		"another subject": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Subject = "system:serviceaccount:ns:b" }),
+		"no issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), mine: foreign},
+		"no expiry": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), mine: mine},
+		"another subject": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Subject = "system:serviceaccount:ns:b" }),
 			mine: mine},
-		"no binding": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), mine: mine},
-		"from the future": {token: made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }),
+		"no binding": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), mine: mine},
+		"from the future": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }),
 			mine: mine},
 		"signature cut":     {token: good[:len(good)-4], mine: mine},
 		"no signature":      {token: swap(2, ""), mine: mine},
@@ -117,7 +117,7 @@ func TestBrokenTokens(t *testing.T) {
 	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
 		t.Errorf("valid token: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), made(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
+	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
 		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
@@ -129,7 +129,7 @@ func TestBrokenTokens(t *testing.T) {
 func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	key := rsaKey()
 	token := func(change func(*satoken.Claims)) string {
-		return made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+		return signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 			*c = satoken.Claims{
 				RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
 				LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
@@ -211,7 +211,7 @@ func FuzzAuthenticate(f *testing.F) {
 	key := ecKey(f, elliptic.P256())
 	good := sign(f, key, nil)
 	f.Add(good)
-	f.Add(made(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil))
+	f.Add(signToken(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil))
 	f.Add(strings.Repeat(".", 10))
 	f.Add("e30.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJleHAiOjFlNDB9.AA")
 	a := newAuthenticator(f, full(), start, key)

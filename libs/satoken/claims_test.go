@@ -73,7 +73,7 @@ func TestLegacyAccounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := full()
-			token := made(t, jwt.SigningMethodRS256, key, nil, func(o *satoken.Claims) {
+			token := signToken(t, jwt.SigningMethodRS256, key, nil, func(o *satoken.Claims) {
 				legacyClaims(o)
 				if c.claims != nil {
 					c.claims(o)
@@ -127,7 +127,7 @@ func TestHintsOfClaims(t *testing.T) {
 		"to a node": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }),
 			objects: []satoken.Object{account, {Kind: satoken.KindNode, Name: "n", UID: "un"}}},
 		"to what has no name":     {token: sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }), objects: []satoken.Object{account}},
-		"of a secret":             {token: made(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
+		"of a secret":             {token: signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
 		"one part":                {token: bound},
 		"two parts":               {token: "a." + bound},
 		"three parts":             {token: "a." + bound + ".c", objects: []satoken.Object{account}},
@@ -169,7 +169,7 @@ func TestDefaultClock(t *testing.T) {
 	if len(r.User.Extra) != 1 {
 		t.Errorf("extra %v, want 1", r.User.Extra)
 	}
-	nameless := made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+	nameless := signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
 	})
 	r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)

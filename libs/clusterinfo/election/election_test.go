@@ -47,16 +47,16 @@ func stand(t *testing.T, client kubernetes.Interface, name string, work func(con
 
 func untilTheEnd(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
-// after advances the time of the bubble.
-func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
+// advance advances the time of the bubble.
+func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		a := stand(t, client, "a", untilTheEnd)
-		after(time.Second)
+		advance(time.Second)
 		b := stand(t, client, "b", untilTheEnd)
-		after(time.Minute)
+		advance(time.Minute)
 		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
 			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b", a.working.Load(), b.working.Load(), b.terms.Load())
 		}
@@ -69,7 +69,7 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 		if err := <-a.done; err != nil {
 			t.Errorf("Run() = %v", err)
 		}
-		after(5 * time.Second) // far less than the lease duration, because the lease was released
+		advance(5 * time.Second) // far less than the lease duration, because the lease was released
 		if !b.working.Load() {
 			t.Error("b did not take over")
 		}
@@ -86,17 +86,17 @@ func TestLostLeaseStopsWork(t *testing.T) {
 			return down.Load(), nil, errors.New("connection refused")
 		})
 		a := stand(t, client, "a", untilTheEnd)
-		after(time.Second)
+		advance(time.Second)
 		if !a.working.Load() {
 			t.Fatal("a does not work")
 		}
 		down.Store(true)
-		after(15 * time.Second) // the lease duration
+		advance(15 * time.Second) // the lease duration
 		if a.working.Load() {
 			t.Error("a works without a lease")
 		}
 		down.Store(false)
-		after(20 * time.Second)
+		advance(20 * time.Second)
 		if !a.working.Load() || a.terms.Load() != 2 {
 			t.Errorf("got a leading: %t after %d terms, want true after 2", a.working.Load(), a.terms.Load())
 		}
@@ -113,7 +113,7 @@ func TestFailedWorkEndsRun(t *testing.T) {
 			t.Errorf("Run() = %v, want error %v", err, wrong)
 		}
 		b := stand(t, client, "b", untilTheEnd)
-		after(5 * time.Second)
+		advance(5 * time.Second)
 		if !b.working.Load() {
 			t.Error("the lease was not released")
 		}
@@ -129,7 +129,7 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 			return true, nil, errors.New("connection refused")
 		})
 		a := stand(t, client, "a", untilTheEnd)
-		after(time.Minute)
+		advance(time.Minute)
 		if err := a.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
 			t.Errorf("Ready() = %v, want error \"waiting for the lease kube-system/test: not read yet\"", err)
 		}

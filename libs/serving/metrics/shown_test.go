@@ -14,8 +14,8 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// of returns a series with the label user.
-func of(user string, m *dto.Metric) *dto.Metric {
+// withUser returns a series with the label user.
+func withUser(user string, m *dto.Metric) *dto.Metric {
 	m.Label = []*dto.LabelPair{{Name: ptr("user"), Value: ptr(user)}}
 	return m
 }
@@ -36,7 +36,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
 		}, want: `x_count{user="unexpected"} 6`, unexpected: "6"},
 	} {
-		series := []*dto.Metric{of("ann", c.series()), of("bob", c.series()), of("eve", c.series())}
+		series := []*dto.Metric{withUser("ann", c.series()), withUser("bob", c.series()), withUser("eve", c.series())}
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			return []*dto.MetricFamily{{Name: ptr("x"), Help: ptr("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
 		})

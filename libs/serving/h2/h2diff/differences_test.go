@@ -138,7 +138,7 @@ func (d *differences) compare(name string, ours, standard []step) string {
 		if text := violation(a) + violation(b); text != "" {
 			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text, show(ours[:min(i+1, len(ours))]), show(standard[:min(i+1, len(standard))]))
 		}
-		onlyOurs, onlyStandard := without(a, b), without(b, a)
+		onlyOurs, onlyStandard := linesOnlyIn(a, b), linesOnlyIn(b, a)
 		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(a, b) {
 			onlyOurs, onlyStandard = a, b // in another order
 		}
@@ -178,8 +178,8 @@ func (d *differences) find(name string, ours, standard []string) *compiled {
 	return nil
 }
 
-// without returns the lines of a that b lacks.
-func without(a, b step) (lines []string) {
+// linesOnlyIn returns the lines of a that b lacks.
+func linesOnlyIn(a, b step) (lines []string) {
 	rest := slices.Clone(b)
 	for _, line := range a {
 		if i := slices.Index(rest, line); i >= 0 {

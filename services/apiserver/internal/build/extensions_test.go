@@ -65,8 +65,8 @@ func (e *extension) last() *http.Request {
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
-// extend starts an extension server and registers it.
-func extend(t *testing.T, a *api, trust bool) *extension {
+// startExtension starts an extension server and registers it.
+func startExtension(t *testing.T, a *api, trust bool) *extension {
 	t.Helper()
 	e := &extension{}
 	e.Server = httptest.NewUnstartedServer(e)
@@ -111,7 +111,7 @@ func TestExtensionServer(t *testing.T) {
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
 		t.Errorf("before the registration: got status %d: %s, want 404", r.code, r.body)
 	}
-	e := extend(t, a, false)
+	e := startExtension(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
 	for _, c := range []struct{ method, path, body, asked string }{
@@ -219,7 +219,7 @@ func TestExtensionServer(t *testing.T) {
 func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	e := extend(t, a, true) // its certificate is for example.com
+	e := startExtension(t, a, true) // its certificate is for example.com
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
 	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if r.code != 503 || !strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {

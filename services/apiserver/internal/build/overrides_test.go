@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// second starts an etcd that a test can stop and start again with the same data.
-func second(t *testing.T, socket, data string) *embedded.Server {
+// startSecondEtcd starts an etcd that a test can stop and start again with the same data.
+func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: "unix://" + socket, Logger: etcdtest.Logger(t)})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestEtcdOverrides(t *testing.T) {
 	socket := filepath.Join(dir, "s")
 	data := filepath.Join(dir, "data")
 	main := etcdtest.Listening(t)
-	other := second(t, socket, data)
+	other := startSecondEtcd(t, socket, data)
 	bus := startBus(t)
 	encryption := filepath.Join(dir, "enc.yaml")
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
@@ -137,7 +137,7 @@ func TestEtcdOverrides(t *testing.T) {
 		t.Errorf("read without its cluster: got status %d, want a server error", got.code)
 	}
 
-	again := second(t, socket, data)
+	again := startSecondEtcd(t, socket, data)
 	t.Cleanup(again.Stop)
 	a.eventually("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
@@ -175,7 +175,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
 		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", r.code)
 	}
-	again := second(t, socket, filepath.Join(t.TempDir(), "data"))
+	again := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(again.Stop)
 	a.eventually("there", func() bool { return a.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
 	a.want(201, "POST", configMaps, configMap("c"))
@@ -205,7 +205,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
-	other := second(t, socket, filepath.Join(dir, "data"))
+	other := startSecondEtcd(t, socket, filepath.Join(dir, "data"))
 	a := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"/events#unix://" + socket}
@@ -217,7 +217,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	events := watchOf(a, eventsPath+"?watch=true&resourceVersion="+a.get(eventsPath).version())
 	others := watchOf(a, configMaps+"?watch=true&resourceVersion="+a.get(configMaps).version())
 	other.Stop()
-	again := second(t, socket, filepath.Join(dir, "empty"))
+	again := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
 	a.eventually("noticed", func() bool { return a.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
 	a.eventually("reloaded", func() bool {

@@ -29,7 +29,7 @@ func reader() *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
 }
 
-func bound() *rbacv1.RoleBinding {
+func readerBinding() *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: meta("a", "b"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	}
@@ -98,7 +98,7 @@ func TestFollowing(t *testing.T) {
 		t.Error("got allowed without a role")
 	}
 	f.server.Put("clusterroles", reader())
-	at := f.server.Put("rolebindings", bound())
+	at := f.server.Put("rolebindings", readerBinding())
 	f.server.Put("pods", pod())
 	f.eventually("allowed", f.allowed)
 	f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
@@ -111,7 +111,7 @@ func TestFollowing(t *testing.T) {
 	f.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
 	mark = f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
 	f.eventually("at the next bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
-	gone := f.server.Delete("rolebindings", bound())
+	gone := f.server.Delete("rolebindings", readerBinding())
 	f.server.Delete("pods", pod())
 	f.eventually("refused", func() bool { return !f.allowed() })
 	f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
@@ -126,10 +126,10 @@ func TestWatchesResume(t *testing.T) {
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
 	for range 3 {
 		f.server.Cut(false)
-		f.server.Put("rolebindings", bound())
+		f.server.Put("rolebindings", readerBinding())
 		f.eventually("allowed", f.allowed)
 		f.server.Cut(false)
-		f.server.Delete("rolebindings", bound())
+		f.server.Delete("rolebindings", readerBinding())
 		f.eventually("refused", func() bool { return !f.allowed() })
 	}
 	if n := f.server.Lists("rolebindings"); n != 1 {
@@ -142,11 +142,11 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 		f := newFixture(t)
 		f.server.SetLate(reason)
 		f.server.Put("clusterroles", reader())
-		f.server.Put("rolebindings", bound())
+		f.server.Put("rolebindings", readerBinding())
 		f.server.Put("pods", pod())
 		f.eventually("allowed", f.allowed)
 		f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
-		f.server.DeleteUnseen("rolebindings", bound())
+		f.server.DeleteUnseen("rolebindings", readerBinding())
 		f.server.DeleteUnseen("pods", pod())
 		f.server.Cut(true)
 		f.eventually("refused", func() bool { return !f.allowed() })
@@ -175,16 +175,16 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.server.Put("clusterroles", reader())
-			f.server.Put("rolebindings", bound())
+			f.server.Put("rolebindings", readerBinding())
 			f.server.Put("pods", pod())
 			f.eventually("allowed", f.allowed)
 			f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
-			f.server.DeleteUnseen("rolebindings", bound())
+			f.server.DeleteUnseen("rolebindings", readerBinding())
 			f.server.DeleteUnseen("pods", pod())
 			restore(f)
 			f.eventually("refused", func() bool { return !f.allowed() })
 			f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
-			f.server.Put("rolebindings", bound())
+			f.server.Put("rolebindings", readerBinding())
 			f.eventually("allowed again", f.allowed)
 		})
 	}

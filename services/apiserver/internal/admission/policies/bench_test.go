@@ -23,8 +23,8 @@ func bigPod() *corev1.Pod {
 	return p
 }
 
-// others returns n policies for kinds that no request in the benchmark has.
-func others(n int) (out []string) {
+// policiesOfOtherKinds returns n policies for kinds that no request in the benchmark has.
+func policiesOfOtherKinds(n int) (out []string) {
 	for i := range n {
 		name := fmt.Sprintf("other-%04d", i)
 		out = append(out, strings.Replace(policy(name, fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1), boundPolicy(name, deny))
@@ -34,7 +34,7 @@ func others(n int) (out []string) {
 
 // BenchmarkIdle measures a request with a thousand policies that do not match it.
 func BenchmarkIdle(b *testing.B) {
-	f := newFixture(b, others(1000)...)
+	f := newFixture(b, policiesOfOtherKinds(1000)...)
 	r := f.request("pods", bigPod())
 	if err := f.validating.Validate(b.Context(), r); err != nil { // builds the index
 		b.Fatal(err)
@@ -70,7 +70,7 @@ func BenchmarkTenPolicies(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		const many = 1000
-		objects := others(many)
+		objects := policiesOfOtherKinds(many)
 		before := heap()
 		bare := newFixture(b)
 		_ = bare.validating.Validate(b.Context(), bare.configMap())

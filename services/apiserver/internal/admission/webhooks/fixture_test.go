@@ -293,14 +293,14 @@ func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
 	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 }
 
-func everything() []admissionv1.RuleWithOperations {
+func allRules() []admissionv1.RuleWithOperations {
 	star := []string{"*"}
 	return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star}}}
 }
 
 func validatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
 	for _, f := range change {
 		f(&w)
 	}
@@ -309,7 +309,7 @@ func validatingConfiguration(name string, to admissionv1.WebhookClientConfig, ch
 
 func mutatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
 	for _, f := range change {
 		f(&w)
 	}

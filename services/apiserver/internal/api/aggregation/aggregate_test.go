@@ -52,7 +52,7 @@ func things(w http.ResponseWriter, r *http.Request) {
 // availability checks keep the connection with the old certificate alive.
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	var now atomic.Pointer[tls.Certificate]
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = now.Load })
 	b.register(e, ca.pem)
@@ -70,7 +70,7 @@ func TestRenewedCertificates(t *testing.T) {
 
 func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
 	b.register(e, ca.pem)
@@ -129,7 +129,7 @@ func (b *fixture) front() *httptest.Server {
 
 func TestRedirects(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/t") {
 			w.Header().Set("Location", "/apis/ext.test/v1/elsewhere")
 			w.WriteHeader(http.StatusFound)
@@ -159,7 +159,7 @@ func TestRedirects(t *testing.T) {
 // TestUpgrades proxies requests that upgrade their connection, with the identity of the user.
 func TestUpgrades(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/echo") && r.Header.Get("X-Remote-User") == "eve" && r.Header.Get("Authorization") == "":
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -240,7 +240,7 @@ func TestProxyErrors(t *testing.T) {
 		{what: "no bundle", cert: serving, ca: []byte("nonsense"), code: 500, body: "unable to load root certificates: unable to parse bytes as PEM block"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			e := extend(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
+			e := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 				case c.what == "cut":
@@ -335,7 +335,7 @@ func TestAvailabilityCheckTimesOut(t *testing.T) {
 
 func (c checked) run(t *testing.T) {
 	t.Parallel()
-	c.check(t, extend, start)
+	c.check(t, startExtension, start)
 }
 
 func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture) {
@@ -423,7 +423,7 @@ func metrics(t *testing.T, b *fixture, name string) (sum float64) {
 
 func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
 	b.board.put(name, apiService(e.port, ca.pem))
 	local := apiService(e.port, nil)
@@ -454,7 +454,7 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 // TestConnectionsAreClosed: connections are closed when the APIService is deleted and at shutdown.
 func TestConnectionsAreClosed(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	for range 2 {

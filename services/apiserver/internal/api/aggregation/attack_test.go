@@ -25,7 +25,7 @@ import (
 // a client spells them.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	s := b.front()
@@ -66,7 +66,7 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 // drop the identity headers that this server sets.
 func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	r := httptest.NewRequest("GET", thing, nil)
@@ -149,7 +149,7 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 // TestUnboundedResponsesAreCut: neither headers nor documents of a server are read without a bound.
 func TestUnboundedResponsesAreCut(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -228,7 +228,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 func TestUnansweredUpgradesEnd(t *testing.T) {
 	ca := newAuthority(t)
 	requests := make(chan bool, 1)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			plain(w, r)
 			return
@@ -252,7 +252,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 // this server's headers.
 func TestPagesAndEarlyHints(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case thing:
 			w.Header().Set("Content-Type", "text/html")
@@ -283,7 +283,7 @@ func TestPagesAndEarlyHints(t *testing.T) {
 func TestExpandingDocumentsAreRejected(t *testing.T) {
 	ca := newAuthority(t)
 	many := strings.Repeat("{},", 1<<18)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")

@@ -22,7 +22,7 @@ import (
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
 	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	e := extend(t, good, things)
+	e := startExtension(t, good, things)
 	var rotated atomic.Bool
 	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if !rotated.Load() {

@@ -112,7 +112,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 		},
 		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later checkAndReport sees all
 				serve(w, r)
 				return
@@ -133,7 +133,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 func TestDiscoveryUsesEntityTags(t *testing.T) {
 	ca := newAuthority(t)
 	var now atomic.Int64
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
 		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
 			plain(w, r)
@@ -178,7 +178,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 // TestCoreGroup: the core group has paths of its own.
 func TestCoreGroup(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
 			w.Header().Set("Content-Type", aggregatedType)
@@ -294,7 +294,7 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if got := b.discovered(); got != "stale" {
@@ -310,7 +310,7 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
 	ready.Store(true)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
 	b := start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
 	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })

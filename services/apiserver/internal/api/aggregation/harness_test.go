@@ -364,8 +364,8 @@ func plain(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, listed)
 }
 
-// extend starts an extension server whose certificate is for a name.
-func extend(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
+// startExtension starts an extension server whose certificate is for a name.
+func startExtension(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -38,7 +38,7 @@ func unavailable(t *testing.T, b *fixture, name string) float64 {
 // deleted.
 func TestUnavailableMetric(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
 	requests, goOn := make(chan bool, 8), make(chan bool)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		find := c.Service
@@ -94,7 +94,7 @@ func TestCertificateMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := extend(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, things)
+		e := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, things)
 		b := start(t, nil)
 		b.register(e, ca.pem)
 		w := b.send(eve, httptest.NewRequest("GET", thing, nil))

@@ -21,8 +21,8 @@ import (
 // change, and only changed APIServices are decoded.
 func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
-	quiet := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
-	busy := extend(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	busy := startExtension(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	var later, decoded atomic.Int64
 	b := start(t, func(b *fixture, c *aggregation.Config) {
 		begin := time.Now()

@@ -74,7 +74,7 @@ func (b *fixture) notifications() int {
 // unchanged server is not.
 func TestChangesAreNotified(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
@@ -124,7 +124,7 @@ func TestChangesAreNotified(t *testing.T) {
 // the status.
 func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	s := apiService(e.port, ca.pem)
@@ -163,7 +163,7 @@ func TestCheckSchedule(t *testing.T) {
 	ca := newAuthority(t)
 	held, goOn := make(chan bool, 8), make(chan bool)
 	var holds atomic.Bool
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v3" && holds.Load() {
 			held <- true
 			<-goOn
@@ -231,7 +231,7 @@ func TestCheckSchedule(t *testing.T) {
 // its APIService decides. A check that is aborted reports nothing.
 func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	checked := make(chan bool, 1)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
@@ -263,7 +263,7 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 // TestUndecodableAPIServicesAreSkipped: they have no handler, and other APIServices work.
 func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
@@ -291,7 +291,7 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 func TestServersThatMove(t *testing.T) {
 	ca := newAuthority(t)
 	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	old, other := extend(t, cert, things), extend(t, cert, things)
+	old, other := startExtension(t, cert, things), startExtension(t, cert, things)
 	b := start(t, nil)
 	b.register(old, ca.pem)
 	b.register(other, ca.pem)
@@ -313,7 +313,7 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 		{host: "", err: errors.New("nowhere"), want: "nowhere"},
 		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
-		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 		for _, from := range []int64{1, 2} { // the first call is that of the check
 			var calls atomic.Int64
 			b := start(t, func(_ *fixture, config *aggregation.Config) {
@@ -341,7 +341,7 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 // TestCheckRejectsSwitchingProtocols: a server that answers 101 is unavailable.
 func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)

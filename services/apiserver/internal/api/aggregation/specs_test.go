@@ -43,7 +43,7 @@ func described(w http.ResponseWriter, r *http.Request) {
 
 func TestOpenAPIOfServers(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
 	var mu sync.Mutex
 	now := time.Now()
 	later := func(d time.Duration) {
@@ -148,7 +148,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 		"partly another": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
 		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/openapi/v3" {
 				serve(w, r)
 				return
@@ -170,7 +170,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 // cannot be reached or have no document are left out.
 func TestOpenAPIOfSeveralServers(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
 		switch {
 		case r.URL.Path == "/openapi/v2":
@@ -225,7 +225,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 // known document is kept when the server fails, and is returned without waiting for the server.
 func TestOpenAPIIsRefreshed(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)

@@ -24,7 +24,7 @@ import (
 // long-running connection.
 func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			plain(w, r)
 			return

@@ -89,7 +89,7 @@ func TestManyWaitForOneDocument(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
 				g, made := slow(t, "1", gate)
-				s := small(t)
+				s := newSmallService(t)
 				s.Replace([]openapi.Group{g}, nil)
 				first := send(t, s, c.path, c.accept, true, nil)
 				synctest.Wait()
@@ -141,7 +141,7 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		gate := make(chan struct{})
 		before, madeBefore := slow(t, "1", gate)
 		now, madeNow := slow(t, "2", gate)
-		s := small(t)
+		s := newSmallService(t)
 		leaving := func() {
 			t.Helper()
 			c := send(t, s, "/openapi/v2", "", true, nil)
@@ -176,7 +176,7 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 // TestPanicsAreNotCached: a panic during a build fails the waiting requests, and the next request
 // builds again.
 func TestPanicsAreNotCached(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	g := widgets(t, "1")
 	inner, broken := g.Schemas, true
 	g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
@@ -202,7 +202,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 // are described together.
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
-		s := small(t)
+		s := newSmallService(t)
 		opened := map[string]*atomic.Int32{}
 		var groups []openapi.Group
 		for _, group := range []string{"one.example.com", "two.example.com"} {
@@ -238,7 +238,7 @@ func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	open := make(chan struct{})
 	close(open)
 	g, made := slow(t, "1", open)
-	s := small(t)
+	s := newSmallService(t)
 	for _, others := range [][]openapi.RemoteGroupVersion{nil, {{GroupVersion: ext, Hash: "1"}}, {{GroupVersion: ext, Hash: "2"}}} {
 		s.Replace([]openapi.Group{g}, others)
 		body(t, s, "/openapi/v2")

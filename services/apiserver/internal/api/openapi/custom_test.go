@@ -47,8 +47,8 @@ func widgets(t testing.TB, hash string) openapi.Group {
 	}
 }
 
-// small returns a service with one built-in group, whose documents are built quickly.
-func small(t testing.TB) *openapi.Service {
+// newSmallService returns a service with one built-in group, whose documents are built quickly.
+func newSmallService(t testing.TB) *openapi.Service {
 	t.Helper()
 	var leases []*registry.Kind
 	for _, k := range kinds(t) {
@@ -69,7 +69,7 @@ func small(t testing.TB) *openapi.Service {
 
 // TestCustomResources checks the documents of a custom resource.
 func TestCustomResources(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 
 	doc := v3(t, s, "apis/shop.example.com/v1")
@@ -124,7 +124,7 @@ func TestCustomResources(t *testing.T) {
 }
 
 func TestOperationIDsOfLowercaseKind(t *testing.T) {
-	s, g := small(t), widgets(t, "1")
+	s, g := newSmallService(t), widgets(t, "1")
 	g.Kinds[0].Kind, g.Kinds[0].Verbs = "red-widget", []string{"list", "get"}
 	s.Replace([]openapi.Group{g}, nil)
 	paths := v3(t, s, "apis/shop.example.com/v1").Paths.Paths
@@ -140,7 +140,7 @@ func TestOperationIDsOfLowercaseKind(t *testing.T) {
 }
 
 func TestSelectableFieldsArePublished(t *testing.T) {
-	s, g := small(t), widgets(t, "1")
+	s, g := newSmallService(t), widgets(t, "1")
 	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
 	s.Replace([]openapi.Group{g}, nil)
 	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
@@ -156,7 +156,7 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 }
 
 func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
-	s, g := small(t), widgets(t, "1")
+	s, g := newSmallService(t), widgets(t, "1")
 	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
 	k, given := g.Kinds[0], g.Schemas
 	k.Group = "coordination.api.k8s.io"
@@ -181,7 +181,7 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 }
 
 func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
-	s, g := small(t), widgets(t, "1")
+	s, g := newSmallService(t), widgets(t, "1")
 	g.Lenient = map[string]bool{"Widget": true}
 	s.Replace([]openapi.Group{g}, nil)
 	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
@@ -193,7 +193,7 @@ func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 }
 
 func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 	before := index(t, s)
 	changed := widgets(t, "2")

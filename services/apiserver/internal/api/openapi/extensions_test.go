@@ -25,7 +25,7 @@ const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":
 
 // TestExtensionDocuments merges the documents of other servers, and ignores invalid ones.
 func TestExtensionDocuments(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	part, err := openapi.Part([]byte(foreign), ext)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 }
 
 func TestExtensionV3Documents(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	theirs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) })
 	s.Replace(nil, []openapi.RemoteGroupVersion{
 		{GroupVersion: ext, Hash: "a b", Document: theirs},

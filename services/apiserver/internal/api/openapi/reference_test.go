@@ -66,11 +66,11 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, got := decoded(t, text), decoded(t, body(t, h, "/openapi/v3/"+at))
+		want, got := decodeAny(t, text), decodeAny(t, body(t, h, "/openapi/v3/"+at))
 		compared++
 		for _, d := range differences("", want, got) {
 			if !explained(&d, used) {
-				t.Errorf("%s: %s is %s: got %s, want %s", at, d.path, d.what, short(d.got), short(d.want))
+				t.Errorf("%s: %s is %s: got %s, want %s", at, d.path, d.what, shorten(d.got), shorten(d.want))
 			}
 		}
 	}
@@ -142,9 +142,9 @@ func readsItself(s map[string]any) bool {
 	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(text), "schemas/"+name+`"`) })
 }
 
-// decoded returns a document with its parameters by name, and without the values of enums in
+// decodeAny returns a document with its parameters by name, and without the values of enums in
 // descriptions.
-func decoded(t *testing.T, text []byte) any {
+func decodeAny(t *testing.T, text []byte) any {
 	t.Helper()
 	var doc any
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -176,7 +176,7 @@ func byName(v any) any {
 	return v
 }
 
-func short(v any) string {
+func shorten(v any) string {
 	text, _ := json.Marshal(v)
 	if len(text) > 150 {
 		text = text[:150]

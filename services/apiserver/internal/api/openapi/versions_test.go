@@ -30,7 +30,7 @@ func manyWidgets(t testing.TB, versions int) []openapi.Group {
 func TestDocumentsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	synctest.Test(t, func(t *testing.T) {
-		s, groups := small(t), manyWidgets(t, 6)
+		s, groups := newSmallService(t), manyWidgets(t, 6)
 		gate := make(chan struct{})
 		var begun atomic.Int32
 		for i := range groups {
@@ -57,7 +57,7 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 
 // TestDocumentsShareCommonParts: documents that are built together share the work for common parts.
 func TestDocumentsShareCommonParts(t *testing.T) {
-	s := small(t)
+	s := newSmallService(t)
 	get(t, s, "/openapi/v3")
 	made := func(versions int) uint64 {
 		groups := manyWidgets(t, versions)
@@ -78,7 +78,7 @@ func TestDocumentsShareCommonParts(t *testing.T) {
 func BenchmarkManyVersions(b *testing.B) {
 	for path, accept := range map[string]string{"/openapi/v3": "", "/openapi/v2": protoV2} {
 		b.Run(path[len("/openapi/"):], func(b *testing.B) {
-			s, groups := small(b), manyWidgets(b, 100)
+			s, groups := newSmallService(b), manyWidgets(b, 100)
 			get(b, s, path)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func everything(t testing.TB) (*registry.Catalog, *apiset.Set) {
+func fullCatalog(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	t.Helper()
 	c, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -45,7 +45,7 @@ func describe(o *requestinfo.Info) string {
 
 // TestResolve checks the verb and the resource of requests by their method and path.
 func TestResolve(t *testing.T) {
-	_, kinds := everything(t)
+	_, kinds := fullCatalog(t)
 	for _, c := range []struct{ method, path, want string }{
 		{method: "GET", path: "/healthz", want: "get -"},
 		{method: "POST", path: "/", want: "post -"},
@@ -124,7 +124,7 @@ func TestResolve(t *testing.T) {
 }
 
 func TestLongRunning(t *testing.T) {
-	_, kinds := everything(t)
+	_, kinds := fullCatalog(t)
 	for path, want := range map[string]bool{
 		"GET /api/v1/pods?watch=1": true, "GET /api/v1/watch/pods": true, "POST /api/v1/namespaces/a/pods/p/exec": true,
 		"GET /api/v1/namespaces/a/pods/p/log": true, "PUT /api/v1/nodes/n/proxy/x": true,
@@ -207,7 +207,7 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 
 // TestAuthorizedOperationIsExecuted builds random paths from discovery and modifies them.
 func TestAuthorizedOperationIsExecuted(t *testing.T) {
-	catalog, kinds := everything(t)
+	catalog, kinds := fullCatalog(t)
 	hits := 0
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom(catalog.Kinds()).Draw(t, "kind")
@@ -271,7 +271,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	_, kinds := everything(f)
+	_, kinds := fullCatalog(f)
 	f.Add("GET", "/api/v1/namespaces/a/pods/p/log", "watch=1&fieldSelector=metadata.name%3Dp")
 	f.Add("DELETE", "/api/v1/namespaces/a/namespaces/b", "")
 	f.Add("GET", "/api/v1/watch/namespaces/a/pods/p/log", "")

@@ -46,7 +46,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 			delete(live, key)
 		}
 		mirror.history = append(mirror.history, ev)
-		play(mirror.current, ev)
+		applyEvent(mirror.current, ev)
 	}
 	random := func(n int) {
 		for range n {

@@ -76,7 +76,7 @@ func (m *memStore) txn(ops ...op) int64 {
 			ev.CreateRevision = rev
 		}
 		m.history = append(m.history, ev)
-		play(m.current, ev)
+		applyEvent(m.current, ev)
 		m.marks[rev] = append(m.marks[rev], storage.MarkOf(&ev))
 		m.revision = rev
 	}
@@ -105,13 +105,13 @@ func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 		if ev.Revision > revision {
 			break
 		}
-		play(state, ev)
+		applyEvent(state, ev)
 	}
 	return state
 }
 
-// play applies an event to a state.
-func play(state map[string]storage.KeyValue, ev storage.Event) {
+// applyEvent applies an event to a state.
+func applyEvent(state map[string]storage.KeyValue, ev storage.Event) {
 	if ev.Type == storage.Deleted {
 		delete(state, ev.Key)
 		return

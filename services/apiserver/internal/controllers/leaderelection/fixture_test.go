@@ -235,5 +235,5 @@ func (f *fixture) written(at string) int {
 	return f.writes[at]
 }
 
-// after advances the time of the bubble.
-func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
+// advance advances the time of the bubble.
+func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }

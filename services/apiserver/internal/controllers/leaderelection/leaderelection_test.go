@@ -52,15 +52,15 @@ func TestElection(t *testing.T) {
 				for _, c := range tt.all {
 					f.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
-					after(time.Second)
+					advance(time.Second)
 				}
 				kill := f.live(names...)
 				for _, name := range tt.dead {
 					kill(name)
 				}
-				after(10 * time.Second) // the initial renewals are too old to count
+				advance(10 * time.Second) // the initial renewals are too old to count
 				f.controller("one")
-				after(15 * time.Second)
+				advance(15 * time.Second)
 				if got := f.lease("ns/l"); got != tt.want {
 					t.Errorf("got lease %s, want %s", got, tt.want)
 				}
@@ -82,43 +82,43 @@ func TestLeaseLifecycle(t *testing.T) {
 			}
 		}
 		f.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
-		after(10 * time.Second)
+		advance(10 * time.Second)
 		want("single candidate", "new - "+oldest)
 		calls := f.written("leasecandidates/ns/new")
-		after(10 * time.Minute)
+		advance(10 * time.Minute)
 		if got := f.written("leasecandidates/ns/new"); got != calls {
 			t.Errorf("got %d pings of a candidate without a change, want %v", got-calls, calls)
 		}
-		after(6 * time.Minute)
+		advance(6 * time.Minute)
 		if got := f.written("leasecandidates/ns/new"); got != calls+2 {
 			t.Errorf("got %d pings and answers before the candidate expires, want %v", got-calls, calls+2)
 		}
 		f.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
-		after(2 * time.Second)
+		advance(2 * time.Second)
 		want("an older version becomes a candidate", "new old "+oldest)
-		after(10 * time.Second) // the holder lets the lease expire
+		advance(10 * time.Second) // the holder lets the lease expire
 		want("the older version is leader", "old - "+oldest)
 		kill("old")
-		after(20 * time.Second)
+		advance(20 * time.Second)
 		want("it died", "new - "+oldest)
 		calls = f.written("leasecandidates/ns/new")
-		after(5 * time.Minute)
+		advance(5 * time.Minute)
 		if got := f.written("leasecandidates/ns/new"); got != calls {
 			t.Errorf("got %d pings because of a dead candidate, want %v", got-calls, calls)
 		}
 		kill("new")
 		f.live("new")
-		after(time.Second)
+		advance(time.Second)
 		f.mu.Lock()
 		l := f.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
 		f.putObject("leases/ns/l", l)
 		f.mu.Unlock()
-		after(10 * time.Second)
+		advance(10 * time.Second)
 		if got := f.lease("ns/l"); got != "new - "+oldest {
 			t.Errorf("expired lease of a live holder: got %s, want %v", got, "new - "+oldest)
 		}
-		after(40 * time.Minute)
+		advance(40 * time.Minute)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.stored["leasecandidates/ns/old"] != nil {
@@ -136,27 +136,27 @@ func TestOneControllerElects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		stop := f.controller("one")
-		after(time.Second)
+		advance(time.Second)
 		f.controller("two")
-		after(time.Minute)
+		advance(time.Minute)
 		if got := f.lease(controllerLease); got != "one - -" {
 			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
 		stop()
-		after(5 * time.Second) // the lease was released
+		advance(5 * time.Second) // the lease was released
 		if got := f.lease(controllerLease); got != "two - -" {
 			t.Errorf("after the first controller stopped: got lease %s, want \"two - -\"", got)
 		}
 		f.mu.Lock()
 		f.down = true
 		f.mu.Unlock()
-		after(time.Minute)
+		advance(time.Minute)
 		f.mu.Lock()
 		f.down = false
 		f.mu.Unlock()
 		f.live("a")
 		f.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
-		after(30 * time.Second)
+		advance(30 * time.Second)
 		if got := f.lease("ns/l"); got != "a - "+oldest {
 			t.Errorf("after an outage: got lease %s, want %v", got, "a - "+oldest)
 		}
@@ -173,7 +173,7 @@ func TestIneligibleLeases(t *testing.T) {
 		f.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
 		f.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
 		f.controller("one")
-		after(time.Minute)
+		advance(time.Minute)
 		if got := f.lease("kube-system/leader-election-controller"); got != "one - -" {
 			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
@@ -215,14 +215,14 @@ func TestClocksThatAreAhead(t *testing.T) {
 				f.live("b")
 				tt.live(f)
 				f.controller("one")
-				after(30 * time.Second)
+				advance(30 * time.Second)
 				if got, want := f.lease("ns/l"), tt.want+" - "+oldest; got != want {
 					t.Errorf("got lease %s, want %s", got, want)
 				}
 				if got := f.written("leasecandidates/ns/a"); got > 10 {
 					t.Errorf("got %d writes of the candidate, want at most 10", got)
 				}
-				after(50 * time.Minute)
+				advance(50 * time.Minute)
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if lives := tt.want == "a"; (f.stored["leasecandidates/ns/a"] != nil) != lives {
@@ -242,7 +242,7 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
 		}
 		f.controller("one")
-		after(61 * time.Second) // the leases are written and no ping is pending
+		advance(61 * time.Second) // the leases are written and no ping is pending
 		reads := func() (lists, gets int) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -251,7 +251,7 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 		lists, gets := reads()
 		for range 10 {
 			f.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
-			after(200 * time.Millisecond)
+			advance(200 * time.Millisecond)
 		}
 		l, g := reads()
 		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
@@ -277,14 +277,14 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 		for _, name := range names {
 			f.addCandidate(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
 		}
-		after(10 * time.Second)
+		advance(10 * time.Second)
 		f.live("b")
 		f.controller("one")
-		after(time.Minute)
+		advance(time.Minute)
 		if got := f.lease("ns/l"); got != "b - "+oldest {
 			t.Errorf("got lease %s, want %v", got, "b - "+oldest)
 		}
-		after(40 * time.Minute)
+		advance(40 * time.Minute)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if n := len(f.stored); n != 3 { // the leases and the leader
@@ -311,7 +311,7 @@ func TestLogIsConcise(t *testing.T) {
 		f.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
 		f.controller("one")
 		f.live("c")
-		after(4 * time.Minute)
+		advance(4 * time.Minute)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		controllers := map[string]int{}
@@ -344,7 +344,7 @@ func TestLogOfManyLeasesIsBounded(t *testing.T) {
 			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
 		}
 		f.controller("one")
-		after(4 * time.Second)
+		advance(4 * time.Second)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if n := bytes.Count(f.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {

@@ -13,8 +13,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// wide returns a schema of 60 fields and five rules.
-func wide() *v1.JSONSchemaProps {
+// wideSchema returns a schema of 60 fields and five rules.
+func wideSchema() *v1.JSONSchemaProps {
 	limit := func(n int64) *int64 { return &n }
 	text := func(max int64) v1.JSONSchemaProps {
 		return v1.JSONSchemaProps{Type: "string", MaxLength: limit(max), Description: strings.Repeat("about a field ", 5)}
@@ -78,7 +78,7 @@ func typical() []byte {
 }
 
 func BenchmarkWalk(b *testing.B) {
-	s := wide()
+	s := wideSchema()
 	p, err := schema.Compile(s)
 	if err != nil {
 		b.Fatal(err)
@@ -132,7 +132,7 @@ func BenchmarkWalk(b *testing.B) {
 }
 
 func BenchmarkDefinition(b *testing.B) {
-	s := wide()
+	s := wideSchema()
 	compiler := rules.NewCompiler()
 	b.Run("check", func(b *testing.B) {
 		b.ReportAllocs()

@@ -23,7 +23,7 @@ func anyStrings(values ...any) *rapid.Generator[any] {
 	})
 }
 
-func decoded(t *rapid.T, doc []byte) map[string]any {
+func decodeObject(t *rapid.T, doc []byte) map[string]any {
 	d, err := tape.Parse(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +63,10 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := &unstructured.Unstructured{Object: decoded(t, doc)}
+		old := &unstructured.Unstructured{Object: decodeObject(t, doc)}
 		m := p.strategy.(*merge)
 		obj, ok := mergeLabels(old, m.doc, func() bool { return true })
-		if !reflect.DeepEqual(old.Object, decoded(t, doc)) {
+		if !reflect.DeepEqual(old.Object, decodeObject(t, doc)) {
 			t.Fatalf("%s: got the old object %v changed, want it unchanged", raw, old.Object)
 		}
 		if !ok {
@@ -77,12 +77,12 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := decoded(t, merged)
+		want := decodeObject(t, merged)
 		clean, _, err := objectmeta.Clean(encoded(t, want["metadata"]), false, false)
 		if err != nil {
 			t.Fatalf("%s into %s is rejected by the general path: %v", raw, doc, err)
 		}
-		want["metadata"] = decoded(t, clean)
+		want["metadata"] = decodeObject(t, clean)
 		got := obj.(*unstructured.Unstructured).Object
 		got["metadata"] = withoutNullTime(got["metadata"].(map[string]any))
 		want["metadata"] = withoutNullTime(want["metadata"].(map[string]any))

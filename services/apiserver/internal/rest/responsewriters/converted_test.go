@@ -74,8 +74,8 @@ func largeForm(c *Conversions) *Form {
 	return formOf(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
 }
 
-// small returns an entry with a small stored object.
-func small(key string) *objects.Entry { return objects.Uncached(key, []byte("{}")) }
+// smallEntry returns an entry with a small stored object.
+func smallEntry(key string) *objects.Entry { return objects.Uncached(key, []byte("{}")) }
 
 // TestConvertedDocumentsAreBounded checks that responses of a principal hold half of the limit at
 // most. Each document counts as an eighth of it.
@@ -86,7 +86,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		prepare := func(principal string) *Form {
 			f := largeForm(c)
 			go func() {
-				err := f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{small("/a")})
+				err := f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
 				if err != nil || len(f.docs) != 1 {
 					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
 				}
@@ -128,7 +128,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		var holding []*Form
 		for range 4 {
 			f := largeForm(c)
-			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*objects.Entry{small("/a")}); err != nil {
+			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
 			}
 			holding = append(holding, f)
@@ -140,7 +140,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 			OnSuspend:      func() func() { return func() {} },
 		}
 		got := make(chan error, 1)
-		go func() { got <- largeForm(c).Prepare(ctx, []*objects.Entry{small("/b")}) }()
+		go func() { got <- largeForm(c).Prepare(ctx, []*objects.Entry{smallEntry("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
 		for _, f := range holding {
 			f.Finish()
@@ -169,7 +169,7 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 			})
 			return f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{e})
 		}
-		shared := small("/shared")
+		shared := smallEntry("/shared")
 		done := make(chan error, 2)
 		go func() { done <- prepare("a", objects.Uncached("/large", make([]byte, 2<<20))) }()
 		synctest.Wait()
@@ -204,7 +204,7 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 			})
 			return f.Prepare(t.Context(), entries)
 		}
-		good := small("/good")
+		good := smallEntry("/good")
 		list := make(chan error, 1)
 		go func() { list <- prepare(good, objects.Uncached("/bad", []byte("bad"))) }()
 		synctest.Wait()

@@ -51,7 +51,7 @@ func createCases() []writeCase {
 		},
 		{
 			name:    "create with a version",
-			do:      create(at(wanted(), "5")),
+			do:      create(atVersion(wanted(), "5")),
 			code:    400,
 			message: "resourceVersion should not be set on objects to be created",
 			want:    "gone",
@@ -60,7 +60,7 @@ func createCases() []writeCase {
 		{
 			name:     "create existing object with a version",
 			existing: config("a", "0"),
-			do:       create(at(wanted(), "5")),
+			do:       create(atVersion(wanted(), "5")),
 			code:     400,
 			want:     "a=0",
 			dropped:  1,
@@ -68,13 +68,13 @@ func createCases() []writeCase {
 		{
 			name:    "create rejected by admission with a version",
 			prepare: rejectAll,
-			do:      create(at(wanted(), "5")),
+			do:      create(atVersion(wanted(), "5")),
 			code:    403,
 			want:    "gone",
 			dropped: 1,
 		},
-		{name: "create with the version 0", do: create(at(wanted("a", "1"), "0")), want: "a=1", swaps: 1},
-		{name: "create with a version that is not a number", do: create(at(wanted("a", "1"), "x")), want: "a=1", swaps: 1},
+		{name: "create with the version 0", do: create(atVersion(wanted("a", "1"), "0")), want: "a=1", swaps: 1},
+		{name: "create with a version that is not a number", do: create(atVersion(wanted("a", "1"), "x")), want: "a=1", swaps: 1},
 		{
 			name: "create with another namespace",
 			do:   create(func() *corev1.ConfigMap { c := wanted(); c.Namespace = "other"; return c }()),

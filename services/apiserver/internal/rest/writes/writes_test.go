@@ -99,7 +99,7 @@ func precondition(uid, version string) metav1.DeleteOptions {
 }
 
 // Modifiers of config maps.
-func at(c *corev1.ConfigMap, version string) *corev1.ConfigMap {
+func atVersion(c *corev1.ConfigMap, version string) *corev1.ConfigMap {
 	c.ResourceVersion = version
 	return c
 }

@@ -21,8 +21,8 @@ func reader(name string, verbs ...string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
 }
 
-// bound returns a binding of a role to a user.
-func bound(ns, name, role, user string) *rbacv1.RoleBinding {
+// roleBinding returns a binding of a role to a user.
+func roleBinding(ns, name, role, user string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: meta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: user}},
@@ -53,7 +53,7 @@ func (f *fixture) catchUp(t *testing.T) {
 func TestPolicyFollowsTheCache(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
-		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
 	f.catchUp(t)
@@ -95,7 +95,7 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 			f.source.putObject(fmt.Sprintf("rolebindings/a/b%d", k), nil)
 		}
 		if allowed {
-			f.source.putObject(key, bound("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
+			f.source.putObject(key, roleBinding("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
 		}
 		f.catchUp(t)
 		if f.isAllowed(t, "alice", "get") != allowed {
@@ -109,7 +109,7 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
-		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	f.catchUp(t)
@@ -130,7 +130,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	if p := f.lastNotified(); p[2] < lost {
 		t.Errorf("got notification of %s although events up to %d were lost, want at least %v", p, lost, lost)
 	}
-	f.source.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+	f.source.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 	f.catchUp(t)
 	if !f.isAllowed(t, "alice", "get") {
 		t.Error("later changes have no effect")
@@ -141,7 +141,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 func TestCorruptObjectsGrantNothing(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
-		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 	})
 	f.catchUp(t)
 	f.source.putObject("clusterroles/reader", "no object")
@@ -161,7 +161,7 @@ func TestManyInitialBindings(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
 		for i := range users {
-			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
+			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i), roleBinding("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
 		}
 	})
 	f.catchUp(t)
@@ -215,13 +215,13 @@ func TestWatchCacheStops(t *testing.T) {
 func TestRestoredStore(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
-		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	f.catchUp(t)
 	revision, state := f.source.save()
 	for range 20 {
-		f.source.putObject("rolebindings/a/c", bound("a", "c", "reader", "mallory"))
+		f.source.putObject("rolebindings/a/c", roleBinding("a", "c", "reader", "mallory"))
 	}
 	f.source.putObject("rolebindings/a/b", nil)
 	f.source.putObject("pods/a/p", nil)

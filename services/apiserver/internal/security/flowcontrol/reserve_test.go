@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
+func seatsOnly(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
 // flood sends n requests of maximum width in one flow. It returns the running ones when waits
 // requests wait, and a channel with the others.
@@ -18,7 +18,7 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 	came := make(chan *flowcontrol.Request, n)
 	for range n {
 		go func() {
-			request, _, err := f.Begin(context.Background(), user(name, "l"), list, widest)
+			request, _, err := f.Begin(context.Background(), user(name, "l"), list, seatsOnly)
 			if err != nil {
 				f.t.Errorf("%s: got %v, want no error", name, err)
 			}

@@ -50,7 +50,7 @@ func TestAllPluginsAreChecked(t *testing.T) {
 // return.
 func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
+	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plainValue())
 	third := strings.Repeat("A", 43) + "="
 	others := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
 	if _, _, err := get(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {

@@ -34,13 +34,13 @@ func TestOperationsAreCounted(t *testing.T) {
 	b.Intervals = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
 	s := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
 	store := s.at(openWith(t, b, rules(rule("secrets", keys("aesgcm", key32), plugin), rule("configmaps", identity)), false))
-	create(t, store, seal, plain())
-	create(t, store, other, plain())
+	create(t, store, seal, plainValue())
+	create(t, store, other, plainValue())
 	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
 		t.Error("value with an encryption prefix was stored")
 	}

@@ -130,11 +130,11 @@ func TestKeyChange(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	store := s.at(openKMS(t, p, 5*time.Second, nil))
-	create(t, store, secretKey, plain())
+	create(t, store, secretKey, plainValue())
 	p.UseKey("key-2")
 	eventually(t, "stale", func() bool {
 		got, stale, err := get(t, store, secretKey)
-		if got != string(plain()) || err != nil {
+		if got != string(plainValue()) || err != nil {
 			t.Fatalf("got %.9q, %v, want the plain value", got, err)
 		}
 		return stale
@@ -142,7 +142,7 @@ func TestKeyChange(t *testing.T) {
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
-	create(t, store, secretKey, plain())
+	create(t, store, secretKey, plainValue())
 	if id := keyOf(t, s.values[secretKey]); id != "key-2" {
 		t.Errorf("new value has key %q, want key-2", id)
 	}
@@ -164,13 +164,13 @@ func TestInconsistentPluginKeepsOldKey(t *testing.T) {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && strings.Contains(err.Error(), "failed to rotate DEK")
 	})
-	create(t, store, secretKey, plain())
+	create(t, store, secretKey, plainValue())
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
 	p.EncryptWith("")
 	eventually(t, "rotated", func() bool {
-		create(t, store, secretKey, plain())
+		create(t, store, secretKey, plainValue())
 		return keyOf(t, s.values[secretKey]) == "key-2"
 	})
 }
@@ -190,19 +190,19 @@ func TestPluginGone(t *testing.T) {
 			p := kmstest.New(t)
 			s := newRawStore()
 			others := s.at(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
-			create(t, others, "/registry/secrets/default/seen", plain())
-			create(t, others, "/registry/secrets/default/unseen", plain())
-			create(t, s.at(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plain())
+			create(t, others, "/registry/secrets/default/seen", plainValue())
+			create(t, others, "/registry/secrets/default/unseen", plainValue())
+			create(t, s.at(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
 			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
 			store := s.at(live)
 			if _, _, err := get(t, store, "/registry/secrets/default/seen"); err != nil {
 				t.Fatal(err)
 			}
-			create(t, store, secretKey, plain())
+			create(t, store, secretKey, plainValue())
 			c.fail(p)
 			eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
-				if got, _, err := get(t, store, key); got != string(plain()) || err != nil {
+				if got, _, err := get(t, store, key); got != string(plainValue()) || err != nil {
 					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
@@ -214,19 +214,19 @@ func TestPluginGone(t *testing.T) {
 				}
 			}
 			eventually(t, "writes rejected", func() bool {
-				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
+				_, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{})
 				var why *storage.SealError
 				if err != nil && (!errors.As(err, &why) || !strings.Contains(err.Error(), " expired at ")) {
 					t.Fatal(err)
 				}
 				return err != nil
 			})
-			if got, _, err := get(t, store, secretKey); got != string(plain()) || err != nil {
+			if got, _, err := get(t, store, secretKey); got != string(plainValue()) || err != nil {
 				t.Errorf("read while writes are rejected: got %.9q, %v, want the plain value", got, err)
 			}
 			c.recover(p)
 			eventually(t, "writes accepted", func() bool {
-				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
+				_, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{})
 				return err == nil
 			})
 			if _, _, err := get(t, store, "/registry/secrets/default/unseen"); err != nil {
@@ -240,7 +240,7 @@ func TestPluginGone(t *testing.T) {
 func TestStartWithoutPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
 	store := s.at(live)
@@ -248,7 +248,7 @@ func TestStartWithoutPlugin(t *testing.T) {
 	if _, _, err := get(t, store, secretKey); err == nil || err.Error() != want {
 		t.Errorf("read: got %v, want %s", err, want)
 	}
-	if _, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{}); err == nil || err.Error() != want {
+	if _, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{}); err == nil || err.Error() != want {
 		t.Errorf("write: got %v, want %s", err, want)
 	}
 	err := live.Current().Check(t.Context(), 0)
@@ -270,14 +270,14 @@ func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
 	})
-	create(t, s.at(live), secretKey, plain())
+	create(t, s.at(live), secretKey, plainValue())
 }
 
 // TestLostKey checks that values of a lost key cannot be read.
 func TestLostKey(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	store := s.at(openKMS(t, p, 5*time.Second, nil))
@@ -302,7 +302,7 @@ func TestLostKey(t *testing.T) {
 func TestConcurrentReadersShareCalls(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	store := s.at(openKMS(t, p, 20*time.Second, nil))
 	p.Hang()
 	done := make(chan error)
@@ -334,7 +334,7 @@ type sealedBy struct {
 func newPluginWithValue(t *testing.T) *sealedBy {
 	t.Helper()
 	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
-	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
+	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
 	return s
 }
 
@@ -360,7 +360,7 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 		if err := live.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		create(t, store, secretKey, plain())
+		create(t, store, secretKey, plainValue())
 	}
 	families, err := reg.Gather()
 	if err != nil {

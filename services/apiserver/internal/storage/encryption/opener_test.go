@@ -43,8 +43,8 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
 	live := open(t, rules(rule("secrets", keys("aesgcm", key32))))
 	s := newRawStore()
-	create(t, s.at(live), first, plain())
-	create(t, s.at(live), second, plain())
+	create(t, s.at(live), first, plainValue())
+	create(t, s.at(live), second, plainValue())
 	batch := storage.Batch{Revision: 5, Events: []storage.Event{
 		{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
 		{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: s.values[first]},
@@ -63,7 +63,7 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	if len(seen.Events) != 4 {
 		t.Fatalf("got %d events, want 4", len(seen.Events))
 	}
-	for i, want := range [][]byte{[]byte("open"), plain(), plain(), nil} {
+	for i, want := range [][]byte{[]byte("open"), plainValue(), plainValue(), nil} {
 		e := seen.Events[i]
 		if !bytes.Equal(e.Value, want) || (e.Seal != nil) != (i == 1 || i == 2) {
 			t.Errorf("event %d: got %.20q, seal %+v, want %.20q, and a seal on events 1 and 2 only", i, e.Value, e.Seal, want)
@@ -81,15 +81,15 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 func TestValuesWithoutRule(t *testing.T) {
 	s := newRawStore()
 	sealed := s.at(open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, sealed, secretKey, plain())
+	create(t, sealed, secretKey, plainValue())
 	other := s.at(open(t, rules(rule("configmaps", keys("aesgcm", key32)))))
 	if got, _, err := get(t, other, secretKey); err == nil || got != "" ||
 		!strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
 		t.Errorf("without a key: got %.20q, %v, want no value and an error of the identity transformer", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
-	create(t, other, another, plain())
-	if got, stale, err := get(t, other, another); got != string(plain()) || stale || err != nil {
+	create(t, other, another, plainValue())
+	if got, stale, err := get(t, other, another); got != string(plainValue()) || stale || err != nil {
 		t.Errorf("got %.20q, stale %v, %v, want the plain value, not stale", got, stale, err)
 	}
 }
@@ -102,7 +102,7 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &sealError) {
 		t.Errorf("Create: got %v, want SealError", err)
 	}
-	create(t, s, secretKey, plain())
+	create(t, s, secretKey, plainValue())
 	kv, _, err := raw.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 		storage.WriteOptions{}); !errors.As(err, &sealError) {
 		t.Errorf("Update: got %v, want SealError", err)
 	}
-	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plain()) {
+	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plainValue()) {
 		t.Errorf("got stored value %.20q, %v, want the plain one", now.Value, err)
 	}
 }

@@ -31,8 +31,8 @@ const (
 
 const secretKey = "/registry/secrets/default/s"
 
-// plain returns a value of the size of the recorded secret.
-func plain() []byte { return append([]byte("k8s\x00"), bytes.Repeat([]byte("x"), 218)...) }
+// plainValue returns a value of the size of the recorded secret.
+func plainValue() []byte { return append([]byte("k8s\x00"), bytes.Repeat([]byte("x"), 218)...) }
 
 func rules(lines ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(lines, "")
@@ -151,7 +151,7 @@ func TestStoredValues(t *testing.T) {
 		seen++
 		live := open(t, c.Configuration)
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		create(t, s.at(live), key, plain())
+		create(t, s.at(live), key, plainValue())
 		stored, prefix := s.values[key], ""
 		if c.Stored.Prefix != nil {
 			prefix = *c.Stored.Prefix
@@ -166,7 +166,7 @@ func TestStoredValues(t *testing.T) {
 				continue
 			}
 			value, stale, err := get(t, s.at(live), key)
-			if value != string(plain()) || err != nil || stale != (before != i) {
+			if value != string(plainValue()) || err != nil || stale != (before != i) {
 				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t", c.Name, before, value, stale, err, before != i)
 			}
 		}
@@ -220,13 +220,13 @@ func TestLayouts(t *testing.T) {
 		t.Run(c.provider, func(t *testing.T) {
 			s := newRawStore()
 			store := s.at(open(t, rules(rule("secrets", keys(c.provider, key32)))))
-			create(t, store, secretKey, plain())
+			create(t, store, secretKey, plainValue())
 			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
-			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plain()) {
-				t.Errorf("stored value decrypted with the key: got %q, want %q", got, plain())
+			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plainValue()) {
+				t.Errorf("stored value decrypted with the key: got %q, want %q", got, plainValue())
 			}
-			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plain())...)
-			if got, stale, err := get(t, store, secretKey); got != string(plain()) || stale || err != nil {
+			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plainValue())...)
+			if got, stale, err := get(t, store, secretKey); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("got %q, stale %t, %v, want the plain value, not stale", got, stale, err)
 			}
 		})
@@ -253,16 +253,16 @@ func TestWildcards(t *testing.T) {
 			if want == "absent" {
 				continue
 			}
-			create(t, store, key, plain())
+			create(t, store, key, plainValue())
 			prefix, _ := want.(string)
 			if prefix == "" {
-				if !bytes.Equal(s.values[key], plain()) {
+				if !bytes.Equal(s.values[key], plainValue()) {
 					t.Errorf("%s: got stored value %.40q, want it unencrypted", key, s.values[key])
 				}
 			} else if !bytes.HasPrefix(s.values[key], []byte(prefix)) {
 				t.Errorf("%s: got stored value %.40q, want prefix %s", key, s.values[key], prefix)
 			}
-			if got, stale, err := get(t, store, key); got != string(plain()) || stale || err != nil {
+			if got, stale, err := get(t, store, key); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
 			}
 		}
@@ -311,9 +311,9 @@ func TestProviders(t *testing.T) {
 					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v, want the same value, not stale", len(value), len(got), stale, err)
 				}
 			}
-			create(t, store, secretKey, plain())
+			create(t, store, secretKey, plainValue())
 			sealed := s.values[secretKey]
-			create(t, store, secretKey, plain())
+			create(t, store, secretKey, plainValue())
 			if p.with != identity && bytes.Equal(sealed, s.values[secretKey]) {
 				t.Error("two encryptions of a value are equal")
 			}
@@ -327,18 +327,18 @@ func TestProviders(t *testing.T) {
 				return
 			}
 			t.Run("another key", func(t *testing.T) {
-				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identity)))), secretKey); err == nil && got == string(plain()) {
+				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identity)))), secretKey); err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
 				first := s.at(open(t, rules(rule("secrets", p.with, identity))))
-				s.values["/registry/secrets/default/plain"] = plain()
-				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plain()) || !stale || err != nil {
+				s.values["/registry/secrets/default/plain"] = plainValue()
+				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
 				second := s.at(open(t, rules(rule("secrets", identity, p.with))))
-				if got, stale, err := get(t, second, secretKey); got != string(plain()) || !stale || err != nil {
+				if got, stale, err := get(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
 			})
@@ -371,7 +371,7 @@ func TestProviders(t *testing.T) {
 func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	s := newRawStore()
 	sealer := s.at(open(t, rules(rule("secrets", keys("aescbc", key32)))))
-	create(t, sealer, secretKey, plain())
+	create(t, sealer, secretKey, plainValue())
 	look := s.values[secretKey]
 	for name, store := range map[string]*encryption.Store{
 		"without a configuration": s.at(encryption.NewIdentity()),
@@ -396,13 +396,13 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 // TestKeysWithSameName checks that the right key is found if a rotation uses the same name twice.
 func TestKeysWithSameName(t *testing.T) {
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
+	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plainValue())
 	both := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
-	if got, stale, err := get(t, both, secretKey); got != string(plain()) || !stale || err != nil {
+	if got, stale, err := get(t, both, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in one rule: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
 	apart := s.at(open(t, rules(rule("secrets", keys("aesgcm", other32)), rule("secrets", keys("aesgcm", key32)))))
-	if got, stale, err := get(t, apart, secretKey); got != string(plain()) || !stale || err != nil {
+	if got, stale, err := get(t, apart, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in two rules: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
 }
@@ -414,7 +414,7 @@ func FuzzOpen(f *testing.F) {
 	s := newRawStore()
 	store := s.at(open(f, rules(rule("secrets", all...))))
 	for _, p := range all {
-		create(f, s.at(open(f, rules(rule("secrets", p)))), secretKey, plain())
+		create(f, s.at(open(f, rules(rule("secrets", p)))), secretKey, plainValue())
 		f.Add(s.values[secretKey])
 	}
 	f.Fuzz(func(t *testing.T, stored []byte) {

@@ -46,7 +46,7 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			p.plugin.FailDecrypt("key-1", codes.OK)
 			p.plugin.ReturnWrongKeys(false)
 			restart(t, p.plugin, live)
-			eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+			eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
 		})
 	}
 }
@@ -64,16 +64,16 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			const lost = 40
 			lose := seal()
 			for i := range lost {
-				create(t, lose, fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
+				create(t, lose, fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 			}
 			p.UseKey("key-2")
-			create(t, seal(), secretKey, plain())
+			create(t, seal(), secretKey, plainValue())
 			p.FailDecrypt("key-1", code)
 			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.RefreshTimeout = time.Hour }))
 			const after = "/registry/secrets/default/t"
-			create(t, seal(), after, plain()) // with an unknown seed
+			create(t, seal(), after, plainValue()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
-				if got, err := w.shows(t, key); err != nil || got != string(plain()) {
+				if got, err := w.shows(t, key); err != nil || got != string(plainValue()) {
 					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
@@ -94,10 +94,10 @@ func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	raw := etcdtest.Embedded(t)
 	for i := range 10 {
 		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil),
-			fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
+			fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 	}
 	p.UseKey("key-2")
-	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
+	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
 	p.FailDecrypt("key-1", codes.Unknown)
 	p.FailDecrypt("key-2", codes.Unknown)
 	live := openKMS(t, p, 500*time.Millisecond, nil)

@@ -102,7 +102,7 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
@@ -139,7 +139,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		if err := sealing.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		create(t, store, key, plain())
+		create(t, store, key, plainValue())
 		lost = append(lost, s.item(key))
 	}
 	for i := range lost {

@@ -106,8 +106,8 @@ func (w *fixture) shows(t *testing.T, key string) (string, error) {
 // ones, and has unreadable objects beside readable ones.
 func TestCacheOfEncryptedValues(t *testing.T) {
 	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, w.store, secretKey, plain())
-	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
+	create(t, w.store, secretKey, plainValue())
+	if got, err := w.shows(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
@@ -126,7 +126,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	if got, err := w.shows(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("value copied from another key: got %.20q, %v, want no value and an authentication error", got, err)
 	}
-	create(t, w.store, "/registry/secrets/default/after", plain())
+	create(t, w.store, "/registry/secrets/default/after", plainValue())
 	evs, err := watch.Next(t.Context(), nil)
 	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
 		t.Errorf("got events %v, %v, want ADDED after", evs, err)
@@ -181,7 +181,7 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 // deletion.
 func TestObjectDamagedWhileWatched(t *testing.T) {
 	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, w.store, secretKey, plain())
+	create(t, w.store, secretKey, plainValue())
 	revision, err := w.cache.MostRecent(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -243,10 +243,10 @@ func TestReload(t *testing.T) {
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	w := newFixture(t, live)
-	create(t, w.store, secretKey, plain())
+	create(t, w.store, secretKey, plainValue())
 	const damaged = "/registry/secrets/default/damaged"
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), damaged, plain())
+	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), damaged, plainValue())
 	if _, err := w.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -261,14 +261,14 @@ func TestReload(t *testing.T) {
 	}
 	apply(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
 	eventually(t, "readable", func() bool { _, err := w.shows(t, damaged); return err == nil })
-	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
+	if got, err := w.shows(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	kept := live.Current()
 	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
 	next := rules(rule("secrets", identity))
 	// Files are read in order: when the next one is applied, this one has been read.
-	create(t, w.store, "/registry/secrets/default/kept", plain())
+	create(t, w.store, "/registry/secrets/default/kept", plainValue())
 	if kept != live.Current() {
 		t.Error("invalid configuration was applied")
 	}
@@ -359,7 +359,7 @@ func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 		t.Error("value is readable without the plugin")
 	}
 	p.plugin.Start()
-	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
 }
 
 // TestHangingDecryptionBlocksNothing checks a plugin that is healthy but does not decrypt. Values
@@ -393,7 +393,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
 	p.plugin.Resume()
-	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
 }
 
 // TestNarrowerRuleIsDetected checks that values of a wider rule are unreadable under a narrower

@@ -36,8 +36,8 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
-	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plain())
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plain())
+	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plainValue())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plainValue())
 
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())

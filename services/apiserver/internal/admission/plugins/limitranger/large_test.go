@@ -18,8 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// many returns n resources with names of the given length.
-func many(prefix string, n, name int) corev1.ResourceList {
+// manyResources returns n resources with names of the given length.
+func manyResources(prefix string, n, name int) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := range n {
 		k := fmt.Sprintf("%s/x%d", prefix, i)
@@ -46,7 +46,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		return all
 	}
 	few := list("cpu", "1", "memory", "1Gi")
-	bounds := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = many("a.b", 400, 0) })
+	bounds := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = manyResources("a.b", 400, 0) })
 	for name, c := range map[string]struct {
 		ranges     ranges
 		containers int
@@ -55,17 +55,17 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		code       int32
 	}{
 		"few":        {ranges: defaults(few), containers: 20},
-		"some":       {ranges: defaults(many("a.b", 20, 0), few), containers: 10},
-		"many":       {ranges: defaults(many("a.b", 500, 0)), containers: 10, large: true},
-		"long names": {ranges: defaults(many("a.b", 20, 300)), containers: 20, large: true},
+		"some":       {ranges: defaults(manyResources("a.b", 20, 0), few), containers: 10},
+		"many":       {ranges: defaults(manyResources("a.b", 500, 0)), containers: 10, large: true},
+		"long names": {ranges: defaults(manyResources("a.b", 20, 300)), containers: 20, large: true},
 		"bounds":     {ranges: bounds, containers: 10, large: true},
 		"too many": {
-			ranges: defaults(many("a.b", 5000, 0)), containers: 100, large: true,
+			ranges: defaults(manyResources("a.b", 5000, 0)), containers: 100, large: true,
 			refused: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
 		},
-		"several ranges": {ranges: defaults(many("a.b", 1000, 300), few), containers: 1, large: true},
+		"several ranges": {ranges: defaults(manyResources("a.b", 1000, 300), few), containers: 1, large: true},
 		"in all": {
-			ranges: defaults(many("a.b", 2000, 300), many("a.c", 2000, 300), many("a.d", 2000, 300), few), containers: 1, large: true,
+			ranges: defaults(manyResources("a.b", 2000, 300), manyResources("a.c", 2000, 300), manyResources("a.d", 2000, 300), few), containers: 1, large: true,
 			refused: "limit ranges add more to the pod than can be stored", code: 413,
 		},
 	} {

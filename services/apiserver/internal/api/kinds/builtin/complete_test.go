@@ -133,7 +133,7 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 				tried[kind][fieldOf(err)] = true
 			}
 			if len(b.Live) > 0 {
-				states = append(states, decode(t, k, with(t, plain(t, created), b.Live)))
+				states = append(states, decode(t, k, withFields(t, toMap(t, created), b.Live)))
 			}
 		}
 		for _, old := range states {

@@ -38,12 +38,12 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 			if errs := changeOf(k, changed, old, "status"); len(errs) > 0 {
 				t.Errorf("status: got errors %q", errs)
 			}
-			if kept := strings.Contains(mustYAML(t, plain(t, changed)), "ipMode"); kept != (name == "on") {
+			if kept := strings.Contains(mustYAML(t, toMap(t, changed)), "ipMode"); kept != (name == "on") {
 				t.Errorf("got ipMode kept: %t", kept)
 			}
 			used := decode(t, k, withMode)
 			changeOf(k, used, decode(t, k, withMode), "status")
-			if !strings.Contains(mustYAML(t, plain(t, used)), "ipMode: Proxy") {
+			if !strings.Contains(mustYAML(t, toMap(t, used)), "ipMode: Proxy") {
 				t.Error("ipMode was dropped although the old status has it")
 			}
 
@@ -53,12 +53,12 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 				t.Fatalf("definition: got errors %q", errs)
 			}
 			for _, field := range []string{"selectableFields", "optionalOldSelf"} {
-				if kept := strings.Contains(mustYAML(t, plain(t, created)), field); kept != (name == "on") {
+				if kept := strings.Contains(mustYAML(t, toMap(t, created)), field); kept != (name == "on") {
 					t.Errorf("%s: got kept on create: %t", field, kept)
 				}
 				updated := decode(t, k, definition)
 				changeOf(k, updated, decode(t, k, definition), "")
-				if !strings.Contains(mustYAML(t, plain(t, updated)), field) {
+				if !strings.Contains(mustYAML(t, toMap(t, updated)), field) {
 					t.Errorf("%s was dropped although the old definition has it", field)
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// of returns a set of resource names as used in the facts. The core group has its own test.
-func of(names ...string) map[string]bool {
+// setOf returns a set of resource names as used in the facts. The core group has its own test.
+func setOf(names ...string) map[string]bool {
 	set := map[string]bool{}
 	for _, n := range names {
 		set[n] = true
@@ -37,16 +37,16 @@ func outsideCore(t *testing.T) []*registry.Kind {
 // TestFlags compares the rules of each kind with Kubernetes 1.33. Resources that are not listed
 // have the zero value.
 func TestFlags(t *testing.T) {
-	generation := of("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
+	generation := setOf("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
 		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets",
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "endpointslices", "flowschemas", "prioritylevelconfigurations")
-	createOnUpdate := of("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
-	needsVersion := of("leases", "leasecandidates", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
+	createOnUpdate := setOf("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
+	needsVersion := setOf("leases", "leasecandidates", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "runtimeclasses")
-	returnDeleted := of("csidrivers", "csinodes", "storageclasses", "volumeattachments")
-	pathNames := of("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "certificatesigningrequests")
+	returnDeleted := setOf("csidrivers", "csinodes", "storageclasses", "volumeattachments")
+	pathNames := setOf("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "certificatesigningrequests")
 	for _, k := range outsideCore(t) {
 		if k.Virtual {
 			continue

@@ -118,7 +118,7 @@ func issue(
 	return claims.Kubernetes, claims.Exp - claims.Iat, nil
 }
 
-func bound(apiVersion, kind, name, uid string) *authenticationv1.BoundObjectReference {
+func boundObject(apiVersion, kind, name, uid string) *authenticationv1.BoundObjectReference {
 	return &authenticationv1.BoundObjectReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 }
 
@@ -130,13 +130,13 @@ func TestTokenBinding(t *testing.T) {
 		want private
 	}{
 		"nothing":              {want: private{}},
-		"a pod without a node": {ref: bound("v1", "Pod", "p", ""), want: private{Pod: ref("p", "pods-uid")}},
-		"a pod of a node": {ref: bound("v1", "Pod", "p-on-n", "pods-uid"),
+		"a pod without a node": {ref: boundObject("v1", "Pod", "p", ""), want: private{Pod: ref("p", "pods-uid")}},
+		"a pod of a node": {ref: boundObject("v1", "Pod", "p-on-n", "pods-uid"),
 			want: private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
-		"a pod of a missing node": {ref: bound("v1", "Pod", "p-on-none", ""),
+		"a pod of a missing node": {ref: boundObject("v1", "Pod", "p-on-none", ""),
 			want: private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
-		"a secret": {ref: bound("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
-		"a node":   {ref: bound("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
+		"a secret": {ref: boundObject("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
+		"a node":   {ref: boundObject("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
 	} {
 		got, _, err := issue(t, &Issuer{}, 3600, c.ref)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
@@ -149,21 +149,21 @@ func TestTokenBinding(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"no such pod":               {ref: bound("v1", "Pod", "none", ""), is: apierrors.IsNotFound},
-		"no such secret":            {ref: bound("v1", "Secret", "none", ""), is: apierrors.IsNotFound},
-		"no such node":              {ref: bound("v1", "Node", "none", ""), is: apierrors.IsNotFound},
-		"another pod":               {ref: bound("v1", "Pod", "p", "x"), is: apierrors.IsConflict},
-		"another secret":            {ref: bound("v1", "Secret", "s", "x"), is: apierrors.IsConflict},
-		"another node":              {ref: bound("v1", "Node", "n", "x"), is: apierrors.IsConflict},
-		"a pod of another group":    {ref: bound("apps/v1", "Pod", "p", ""), is: apierrors.IsBadRequest},
-		"a secret of another group": {ref: bound("apps/v1", "Secret", "s", ""), is: apierrors.IsBadRequest},
-		"a node of another group":   {ref: bound("apps/v1", "Node", "n", ""), is: apierrors.IsBadRequest},
-		"a config map":              {ref: bound("v1", "ConfigMap", "m", ""), is: apierrors.IsBadRequest},
-		"a pod, unreadable":         {ref: bound("v1", "Pod", "p", ""), failure: failure, is: apierrors.IsTooManyRequests},
-		"a secret, unreadable":      {ref: bound("v1", "Secret", "s", ""), failure: failure, is: apierrors.IsTooManyRequests},
-		"a node, unreadable":        {ref: bound("v1", "Node", "n", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"no such pod":               {ref: boundObject("v1", "Pod", "none", ""), is: apierrors.IsNotFound},
+		"no such secret":            {ref: boundObject("v1", "Secret", "none", ""), is: apierrors.IsNotFound},
+		"no such node":              {ref: boundObject("v1", "Node", "none", ""), is: apierrors.IsNotFound},
+		"another pod":               {ref: boundObject("v1", "Pod", "p", "x"), is: apierrors.IsConflict},
+		"another secret":            {ref: boundObject("v1", "Secret", "s", "x"), is: apierrors.IsConflict},
+		"another node":              {ref: boundObject("v1", "Node", "n", "x"), is: apierrors.IsConflict},
+		"a pod of another group":    {ref: boundObject("apps/v1", "Pod", "p", ""), is: apierrors.IsBadRequest},
+		"a secret of another group": {ref: boundObject("apps/v1", "Secret", "s", ""), is: apierrors.IsBadRequest},
+		"a node of another group":   {ref: boundObject("apps/v1", "Node", "n", ""), is: apierrors.IsBadRequest},
+		"a config map":              {ref: boundObject("v1", "ConfigMap", "m", ""), is: apierrors.IsBadRequest},
+		"a pod, unreadable":         {ref: boundObject("v1", "Pod", "p", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {ref: boundObject("v1", "Secret", "s", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"a node, unreadable":        {ref: boundObject("v1", "Node", "n", ""), failure: failure, is: apierrors.IsTooManyRequests},
 		"a pod of an unreadable node": {
-			ref: bound("v1", "Pod", "p-on-lost", ""),
+			ref: boundObject("v1", "Pod", "p-on-lost", ""),
 			is:  func(err error) bool { return err != nil && err.Error() == "cannot read node" },
 		},
 	} {
@@ -177,7 +177,7 @@ func TestTokenBinding(t *testing.T) {
 // in pods.
 func TestTokenLifetime(t *testing.T) {
 	const year = 365 * 24 * 3600
-	pod := bound("v1", "Pod", "p", "")
+	pod := boundObject("v1", "Pod", "p", "")
 	for name, c := range map[string]struct {
 		issuer    Issuer
 		seconds   int64
