@@ -199,7 +199,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 		t.Errorf("verify the signature: %v", err)
 	}
 	if r := anonymous.Execute(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
-		t.Errorf("anonymous list of ConfigMaps succeeded: %s, want r.Err set", r.Stdout)
+		t.Errorf("anonymous list of ConfigMaps: got %s, want an error", r.Stdout)
 	}
 }
 

@@ -87,7 +87,7 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
 	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
 	if r := cli.Execute(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
-		t.Errorf("explain an unknown field: got %s, want r.Err set", r.Stdout)
+		t.Errorf("explain an unknown field: got %s, want an error", r.Stdout)
 	}
 	if r := cli.Execute(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
 		t.Errorf("get nothings: got %v %s", r.Err, r.Stderr)

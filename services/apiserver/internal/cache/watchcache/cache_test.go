@@ -87,13 +87,15 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 		name string
 		cfg  watchcache.Config
 	}{
-		{"no source", watchcache.Config{CurrentRevision: store}},
-		{"no newest revision", watchcache.Config{Source: src}},
-		{"a resource twice", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
-		{"a resource within another", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
-		{"a resource outside of the root", watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{foreign}}},
-		{"a resource without a name",
-			watchcache.Config{
+		{name: "no source", cfg: watchcache.Config{CurrentRevision: store}},
+		{name: "no newest revision", cfg: watchcache.Config{Source: src}},
+		{name: "a resource twice", cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
+		{name: "a resource within another",
+			cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
+		{name: "a resource outside of the root",
+			cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{foreign}}},
+		{name: "a resource without a name",
+			cfg: watchcache.Config{
 				Source:          src,
 				CurrentRevision: store,
 				Resources:       []watchcache.ResourceConfig{{Prefix: "/registry/x/", Attributes: pod.Attributes}},

@@ -143,12 +143,12 @@ func TestStalledWatcherIsCut(t *testing.T) {
 		opts watchcache.WatchOptions
 		read int // events before the owner stalls
 	}{
-		{"initial state", watchcache.WatchOptions{Initial: watchcache.InitialState}, 1},
-		{"initial state of a namespace",
-			watchcache.WatchOptions{Selection: objects.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
-			1},
-		{"behind", watchcache.WatchOptions{AfterRevision: 1}, 1},
-		{"active", watchcache.WatchOptions{AfterRevision: 21}, 0},
+		{name: "initial state", opts: watchcache.WatchOptions{Initial: watchcache.InitialState}, read: 1},
+		{name: "initial state of a namespace",
+			opts: watchcache.WatchOptions{Selection: objects.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
+			read: 1},
+		{name: "behind", opts: watchcache.WatchOptions{AfterRevision: 1}, read: 1},
+		{name: "active", opts: watchcache.WatchOptions{AfterRevision: 21}, read: 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newLargeRig(t, 20)

@@ -93,12 +93,12 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	if k.Default != nil { // clients read the object with its defaults
 		k.Default(created)
 	}
-	got := plain(t, created)
+	got := toMap(t, created)
 	delete(got["metadata"].(map[string]any), "uid")
 	if s, ok := got["status"].(map[string]any); ok {
 		delete(s, "lastPhaseTransitionTime")
 	}
-	if !reflect.DeepEqual(got, plain(t, decode(t, k, c.Created))) {
+	if !reflect.DeepEqual(got, toMap(t, decode(t, k, c.Created))) {
 		t.Errorf("got created object\n%s", mustYAML(t, got))
 	}
 	for i, b := range c.Broken {
@@ -111,14 +111,14 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	}
 	for i, b := range c.Changes {
 		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
-			live := with(t, plain(t, created), b.Live)
+			live := withFields(t, toMap(t, created), b.Live)
 			changed := decode(t, k, b.made(t, live))
 			got := changeOf(k, changed, decode(t, k, live), b.Sub)
 			if !reflect.DeepEqual(got, b.Errors) {
 				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
 			for path, want := range b.Becomes {
-				if got := at(plain(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
+				if got := valueAt(toMap(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
 					t.Errorf("%s\n%s: got %v, want %v", mustYAML(t, b.Set), path, got, want)
 				}
 			}
@@ -154,7 +154,7 @@ func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
 		}
 		set[path] = keys
 	}
-	return with(t, obj, set)
+	return withFields(t, obj, set)
 }
 
 // createOf creates an object.
@@ -212,8 +212,8 @@ func textsOf(errs field.ErrorList) (out []string) {
 	return out
 }
 
-// plain returns an object as JSON values, without its type.
-func plain(t *testing.T, obj registry.Object) map[string]any {
+// toMap returns an object as JSON values, without its type.
+func toMap(t *testing.T, obj registry.Object) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(obj)
 	if err != nil {
@@ -237,8 +237,8 @@ func mustYAML(t *testing.T, v any) string {
 	return string(text)
 }
 
-// with returns a copy of an object with values set.
-func with(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
+// withFields returns a copy of an object with values set.
+func withFields(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(obj)
 	if err != nil {
@@ -268,8 +268,8 @@ func steps(path string) (out []string) {
 	return out
 }
 
-// at returns the value at a path, or nil.
-func at(in any, path []string) any {
+// valueAt returns the value at a path, or nil.
+func valueAt(in any, path []string) any {
 	for _, p := range path {
 		switch v := in.(type) {
 		case map[string]any:
