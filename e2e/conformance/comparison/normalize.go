@@ -14,7 +14,7 @@ import (
 var (
 	uuids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times     = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
-	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
+	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	cellPorts = regexp.MustCompile(`:3[0-2]\d{3}/`)
@@ -23,7 +23,9 @@ var (
 	ages           = regexp.MustCompile(`^(\d+[smh])+$`)
 	tokenVolumes   = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
 	pointers       = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
-	partOfNumber   = regexp.MustCompile(`[-.0-9A-Za-z]`)
+	// quantityTexts are the cached texts of quantities in the syntax of Go.
+	quantityTexts = regexp.MustCompile(`s:"[^"]*", Format:`)
+	partOfNumber  = regexp.MustCompile(`[-.0-9A-Za-z]`)
 	// goTimes are times of this year in the syntax of Go.
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
@@ -85,6 +87,7 @@ func scrub(s string, vars map[string]string) string {
 			s = replaceVariable(s, v, "{"+k+"}")
 		}
 	}
+	s = quantityTexts.ReplaceAllString(s, `s:"<cached>", Format:`)
 	s = pointers.ReplaceAllString(s, "<pointer>")
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
