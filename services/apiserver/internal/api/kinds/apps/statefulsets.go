@@ -107,8 +107,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	poddefaults.Template(&s.Template)
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
-		declare.SetDefault(&c.APIVersion, "v1")
-		declare.SetDefault(&c.Kind, "PersistentVolumeClaim")
+		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim" // also if the client sent others
 		poddefaults.Claim(c)
 	}
 }

@@ -84,7 +84,10 @@ func driverRules(fldPath validate.Path, d *storagev1.CSIDriver) {
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	audiences := validate.Set[string]{}
 	validate.Each(spec, "tokenRequests", s.TokenRequests, func(fldPath validate.Path, r *storagev1.TokenRequest) {
-		validate.Unique(fldPath, "audience", r.Audience, audiences)
+		if !audiences.Add(r.Audience) {
+			fldPath.Duplicate("audience", r.Audience)
+			return // as Kubernetes, which reports no further error of a duplicate
+		}
 		switch lifetime := r.ExpirationSeconds; {
 		case lifetime == nil:
 		case *lifetime < minTokenSeconds:
