@@ -112,7 +112,11 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return unreadable(err)
 	}
-	d, err := tape.Parse(w.JSON)
+	text, err := jsonOfDecoded(w)
+	if err != nil {
+		return unreadable(err)
+	}
+	d, err := tape.Parse(text)
 	if err != nil {
 		return unreadable(err)
 	}

@@ -49,6 +49,27 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	}
 }
 
+// TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are those of
+// kube-apiserver.
+func TestWholeFloatsAreNumbers(t *testing.T) {
+	k := scaledKind(t, `{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},"l":{"type":"array","items":{"type":"boolean"}},"e":{"type":"number","enum":[1]}}}`)
+	for text, want := range map[string][]string{
+		`{"s":1.0}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
+		`{"s":1e2}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
+		`{"s":1}`:           {`s: Invalid value: "integer": s in body must be of type string: "integer"`},
+		`{"l":[-0.0]}`:      {`l[0]: Invalid value: "number": l[0] in body must be of type boolean: "number"`},
+		`{"e":-0.0}`:        {`e: Unsupported value: -0: supported values: "1"`},
+		`{"i":1.0,"e":1.0}`: nil,
+	} {
+		obj := atomicType(t, []byte(text))
+		stored, err := json.Marshal(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectErrors(t, text, k.Document.Validate(t.Context(), registry.DocumentWrite{Object: obj, JSON: stored}), want)
+	}
+}
+
 // TestUnknownFieldsDependOnVersionOfBody checks that the schema of the version in a body decides which of
 // its fields are unknown.
 func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {

@@ -145,13 +145,21 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 	}
 	d, v := s.doc, key+1
 	text := d.Text(v)
+	if d.Kind(v) == tape.Null {
+		switch {
+		case s.emptiesNullMetadata(key):
+			text = []byte("{}")
+		case at != noNode && !s.program.nodes[at].nullable:
+			return // Check reports it
+		}
+	}
 	if at != noNode {
 		text = s.filledMeta(at, text)
 		if s.err != nil {
 			return
 		}
 	}
-	if len(text) == len(d.Text(v)) && tidy(d, v) {
+	if d.Kind(v) != tape.Null && len(text) == len(d.Text(v)) && tidy(d, v) {
 		return
 	}
 	out, unknown, err := objectmeta.Clean(text, s.options.Unknown, s.options.DropMalformed)
@@ -168,6 +176,12 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 		start, end := d.Span(v)
 		s.replace(start, end, out)
 	}
+}
+
+// emptiesNullMetadata reports whether a member is metadata whose null becomes an empty object before
+// defaults are added. In an apply, defaults come first, and a null that is not allowed is an error.
+func (s *normalizer) emptiesNullMetadata(key tape.Ref) bool {
+	return s.operations&cleanMetadata != 0 && !s.options.KeepNulls && s.doc.IsText(key, "metadata")
 }
 
 // reportMeta reports unknown fields of embedded metadata.

@@ -119,19 +119,33 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
 	p := program(t, `{"type":"object","properties":{
 		"one":`+resource+`,"list":{"type":"array","items":`+resource+`},"map":{"type":"object","additionalProperties":`+resource+`},
+		"both":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","nullable":true,"default":{"name":"Bar"},"properties":{"generateName":{"type":"string","default":"g"}}}}},
 		"part":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object","default":{"a":"b"}}}}}}}}`)
 	const filled = `{"metadata":{"name":"Bar","labels":{"a":"b"}}}`
 	for doc, want := range map[string]string{
 		`{"one":{}}`:                         `{"one":` + filled + `}`,
-		`{"one":{"metadata":null}}`:          `{"one":` + filled + `}`,
+		`{"one":{"metadata":null}}`:          `{"one":{"metadata":{}}}`,
 		`{"one":{"metadata":{}}}`:            `{"one":{"metadata":{}}}`,
 		`{"list":[{}]}`:                      `{"list":[` + filled + `]}`,
 		`{"map":{"k":{}}}`:                   `{"map":{"k":` + filled + `}}`,
+		`{"list":[{"metadata":null}]}`:       `{"list":[{"metadata":{}}]}`,
 		`{"part":{"metadata":{"name":"p"}}}`: `{"part":{"metadata":{"name":"p","labels":{"a":"b"}}}}`,
+		`{"part":{"metadata":null}}`:         `{"part":{}}`,
+		`{"both":{"metadata":null}}`:         `{"both":{"metadata":{"generateName":"g"}}}`,
 	} {
 		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{})
 		if err != nil || string(shaped.Doc.Raw()) != want {
 			t.Errorf("%s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
+		}
+	}
+	// An apply adds defaults first, and keeps nulls that the schema does not allow.
+	for doc, want := range map[string]string{
+		`{"one":{"metadata":null}}`:  `{"one":` + filled + `}`,
+		`{"part":{"metadata":null}}`: `{"part":{"metadata":null}}`,
+	} {
+		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{KeepNulls: true})
+		if err != nil || string(shaped.Doc.Raw()) != want {
+			t.Errorf("applied %s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
 		}
 	}
 }

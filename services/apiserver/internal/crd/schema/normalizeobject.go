@@ -83,6 +83,7 @@ func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.R
 		child := &s.program.nodes[sub]
 		switch {
 		case child.nullable:
+		case child.defaultValue != nil && meta && s.emptiesNullMetadata(key):
 		case child.defaultValue != nil && s.operations&addDefaults != 0:
 			return replaceByDefault
 		case child.defaultValue == nil && s.operations&removeNulls != 0:

@@ -52,10 +52,24 @@ func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 	if err != nil {
 		return nil, nil, err
 	}
-	if same(out, sorted) {
+	if same(out, sorted) && !hasFraction(d) {
 		return text, unknown, nil
 	}
 	return out, unknown, nil
+}
+
+// hasFraction reports whether a number has a fraction or an exponent. The numbers of metadata are
+// integers, so that 1.0 must become 1.
+func hasFraction(d *tape.Doc) bool {
+	for r := range tape.Ref(d.Entries()) {
+		if d.Kind(r) != tape.Number {
+			continue
+		}
+		if _, ok := d.Int(r); !ok {
+			return true
+		}
+	}
+	return false
 }
 
 // wellFormed decodes the fields of metadata that can be decoded.
