@@ -226,12 +226,13 @@ func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggrega
 	h := w.Header()
 	h.Set("ETag", b.etag)
 	h.Set("Vary", "Accept")
+	h.Set("Cache-Control", "public")
 	for _, tag := range strings.Split(r.Header.Get("If-None-Match"), ",") {
 		if t := strings.TrimSpace(tag); strings.TrimPrefix(t, "W/") == b.etag || t == "*" {
-			h.Set("Cache-Control", "no-cache, private")
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
 	}
-	write(w, a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind, b.bytes)
+	h.Set("Content-Type", a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind)
+	_, _ = w.Write(b.bytes)
 }
