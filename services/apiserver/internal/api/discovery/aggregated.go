@@ -234,5 +234,5 @@ func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggrega
 		}
 	}
 	h.Set("Content-Type", a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind)
-	_, _ = w.Write(b.bytes) // the client is gone
+	_, _ = w.Write(b.bytes) // fails only if the client is gone
 }

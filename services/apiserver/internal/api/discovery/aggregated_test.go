@@ -100,12 +100,12 @@ func TestAggregatedETag(t *testing.T) {
 	d, h := serve(t)
 	first := get(h, "/apis", "Accept", "application/json"+asV2)
 	tag := first.Header().Get("ETag")
-	if tag == "" || first.Header().Get("Vary") != "Accept" {
-		t.Fatalf("got headers %v, want an ETag and Vary: Accept", first.Header())
+	if tag == "" || first.Header().Get("Vary") != "Accept" || first.Header().Get("Cache-Control") != "public" {
+		t.Fatalf("got headers %v, want an ETag, Vary: Accept and Cache-Control: public", first.Header())
 	}
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
-		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag {
+		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag || again.Header().Get("Cache-Control") != "public" {
 			t.Errorf("%s: %d with %d bytes, want %v, 0", match, again.Code, again.Body.Len(), http.StatusNotModified)
 		}
 	}
