@@ -113,12 +113,12 @@ func (t *tree) root() *cobra.Command {
 // itself, so that its exit codes are the same as those of the separate program.
 func (t *tree) certificates() *cobra.Command {
 	root := certscommand.New(name + " certs")
-	return own("certs", root.Short, "", func(args []string) { t.code = certscommand.Run(root, args, t.out, t.errs) },
+	return rawCommand("certs", root.Short, "", func(args []string) { t.code = certscommand.Run(root, args, t.out, t.errs) },
 		func(_ []string, last string) []string { return flagNames(root.Flags(), last) })
 }
 
-// own is a command that reads its arguments itself.
-func own(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
+// rawCommand is a command that reads its arguments itself.
+func rawCommand(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, GroupID: group, DisableFlagParsing: true,
 		Run: func(_ *cobra.Command, args []string) { run(args) },
@@ -135,7 +135,7 @@ func (t *tree) supervisor(p command.Program, group string) *cobra.Command {
 	use := p.Name
 	p.Name = name + " " + use
 	p.Self = t.self
-	return own(use, p.Short, group,
+	return rawCommand(use, p.Short, group,
 		func(args []string) { t.code = p.Main(args, t.out, t.errs) },
 		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
 }
@@ -143,12 +143,12 @@ func (t *tree) supervisor(p command.Program, group string) *cobra.Command {
 func (t *tree) service(c options.Command, group string) *cobra.Command {
 	use := c.Name
 	c.Name = name + " " + use
-	return own(use, c.Short, group, func(args []string) { options.Run(c, args) }, c.Suggest)
+	return rawCommand(use, c.Short, group, func(args []string) { options.Run(c, args) }, c.Suggest)
 }
 
 // member is a server that the suite runs and did not write.
 func (t *tree) member(use, short, group string, run func(context.Context, []string, io.Writer) error, known *flag.FlagSet) *cobra.Command {
-	return own(use, short, group, func(args []string) {
+	return rawCommand(use, short, group, func(args []string) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if err := run(ctx, args, t.out); err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -72,9 +72,9 @@ func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration)
 	return a, err
 }
 
-// fits reports whether the files of s hold a certificate of this CA with the wanted
+// validCertificate reports whether the files of s hold a certificate of this CA with the wanted
 // subject, usage and names that does not expire soon.
-func (a *authority) fits(s spec, now time.Time) bool {
+func (a *authority) validCertificate(s spec, now time.Time) bool {
 	pair, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key)
 	if err != nil || a.cert == nil {
 		return false

@@ -166,7 +166,7 @@ func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Ti
 	}
 	for _, s := range p.certs {
 		signer := signers[s.by]
-		if !o.Renew && signer.fits(s, now) {
+		if !o.Renew && signer.validCertificate(s, now) {
 			if err := os.Remove(s.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return created, err
 			}

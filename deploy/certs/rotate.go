@@ -53,7 +53,7 @@ func Rotate(o Options, step Step, which ...CA) (created []string, err error) {
 		all = append(all, r)
 	}
 	for _, r := range all {
-		paths, err := r.take(step, o.caLifetime())
+		paths, err := r.runStep(step, o.caLifetime())
 		if err != nil {
 			return created, err
 		}
@@ -113,8 +113,8 @@ func (r *rotation) check(step Step) error {
 	return nil
 }
 
-// take performs a step of the rotation and returns the written files.
-func (r *rotation) take(step Step, lifetime time.Duration) (created []string, err error) {
+// runStep performs a step of the rotation and returns the written files.
+func (r *rotation) runStep(step Step, lifetime time.Duration) (created []string, err error) {
 	switch step {
 	case Prepare:
 		a, err := createAuthority(r.next, "binnacle-"+string(r.ca), time.Now(), lifetime)

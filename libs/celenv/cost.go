@@ -42,8 +42,8 @@ const (
 	rewrites           // reads its text and writes another
 	canonical          // reads its text and writes it again
 	traverses          // reads each element of a list, or a text
-	searches           // matches a regular expression against a text
-	joins
+	searchCalls        // matches a regular expression against a text
+	joinCalls
 	containsIP
 	containsCIDR
 	validates
@@ -56,7 +56,7 @@ const authorizeCost = 350_000
 var classes = map[string]class{
 	"isSorted": traverses, "sum": traverses, "max": traverses, "min": traverses, "indexOf": traverses, "lastIndexOf": traverses,
 	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
-	"replace": rewrites, "split": rewrites, "join": joins, "find": searches, "findAll": searches,
+	"replace": rewrites, "split": rewrites, "join": joinCalls, "find": searchCalls, "findAll": searchCalls,
 	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
 	"semver": readsText, "isSemver": readsText, "major": constantCost, "minor": constantCost, "patch": constantCost,
 	escapeKey:        readsText,
@@ -109,31 +109,31 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 	case c == traverses:
 		cost = traversal(args[0])
 	case c == readsText:
-		cost = scaled(sizeOf(args[0]), common.StringTraversalCostFactor)
+		cost = scaledBy(sizeOf(args[0]), common.StringTraversalCostFactor)
 	case c == rewrites, c == canonical:
-		cost = scaled(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
-	case c == joins:
-		cost = scaled(sizeOf(result), 2*common.StringTraversalCostFactor)
+		cost = scaledBy(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
+	case c == joinCalls:
+		cost = scaledBy(sizeOf(result), 2*common.StringTraversalCostFactor)
 	case len(args) < 2:
 		return 0, false
-	case c == searches:
-		cost = scaled(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaled(sizeOf(args[1]), common.RegexStringLengthCostFactor)
+	case c == searchCalls:
+		cost = scaledBy(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaledBy(sizeOf(args[1]), common.RegexStringLengthCostFactor)
 	case c == containsIP:
-		cost = scaled(2*sizeOf(args[0]), common.StringTraversalCostFactor)
+		cost = scaledBy(2*sizeOf(args[0]), common.StringTraversalCostFactor)
 		if overload == "cidr_contains_ip_string" {
-			cost += scaled(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaledBy(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
 	case c == containsCIDR:
-		cost = scaled(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaled(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
+		cost = scaledBy(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaledBy(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
 		if overload == "cidr_contains_cidr_string" {
-			cost += scaled(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaledBy(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
 	case c == validates:
 		f, ok := args[0].(*format)
 		if !ok {
 			return 0, false
 		}
-		cost = scaled(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaled(uint64(f.pattern), common.RegexStringLengthCostFactor)
+		cost = scaledBy(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaledBy(uint64(f.pattern), common.RegexStringLengthCostFactor)
 	}
 	return cost, true
 }
@@ -155,7 +155,7 @@ func isScalar(v ref.Val) bool {
 	return false
 }
 
-func scaled(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
+func scaledBy(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
 
 // sizeOf returns the size of a value in characters or elements, or 1.
 func sizeOf(v ref.Val) uint64 {

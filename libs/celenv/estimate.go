@@ -65,9 +65,9 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 		return costOnly(traversalCost(c.size(args[0])))
 	case class == traverses:
 		return c.estimateTraversal(*target)
-	case class == searches:
+	case class == searchCalls:
 		return c.estimateSearch(*target, args)
-	case class == joins:
+	case class == joinCalls:
 		return c.estimateJoin(*target, args)
 	case function == "replace":
 		return c.estimateReplace(*target, args)
@@ -332,8 +332,8 @@ const (
 // budget. It is not safe for concurrent use.
 type CheckBudget struct{ used int }
 
-// spend reports whether the budget suffices for more work. A nil CheckBudget always does.
-func (b *CheckBudget) spend(work int) bool {
+// charge reports whether the budget suffices for more work. A nil CheckBudget always does.
+func (b *CheckBudget) charge(work int) bool {
 	if b == nil {
 		return true
 	}
@@ -359,7 +359,7 @@ func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 		return nil, cel.NewIssues(errs)
 	}
 	const tooMany = "the object has too many expressions"
-	if !e.budget.spend(workPerByte * len(expression)) {
+	if !e.budget.charge(workPerByte * len(expression)) {
 		return reject(common.NoLocation, tooMany)
 	}
 	parsed, issues := e.env.ParseSource(source)
@@ -374,7 +374,7 @@ func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 	if work > maxTypeWork {
 		return reject(start(parsed.NativeRep().Expr().ID()), "too many operators: split the expression into variables or several expressions")
 	}
-	if !e.budget.spend(work / typesPerWork) {
+	if !e.budget.charge(work / typesPerWork) {
 		return reject(common.NoLocation, tooMany)
 	}
 	return e.env.Check(parsed)

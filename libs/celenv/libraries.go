@@ -89,8 +89,8 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 		args := []*cel.Type{cel.ListType(t)}
 		prefix := "list_" + t.TypeName()
 		sorted = append(sorted, cel.MemberOverload(prefix+"_is_sorted_bool", args, cel.BoolType, cel.UnaryBinding(isSorted)))
-		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntNegOne, "min") })))
-		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntOne, "max") })))
+		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extremum(v, types.IntNegOne, "min") })))
+		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extremum(v, types.IntOne, "max") })))
 	}
 	for t, zero := range map[*cel.Type]ref.Val{
 		cel.IntType: types.IntZero, cel.UintType: types.Uint(0), cel.DoubleType: types.Double(0), cel.DurationType: types.Duration{},
@@ -133,9 +133,9 @@ func isSorted(v ref.Val) ref.Val {
 	return types.True
 }
 
-// extreme returns the first of the largest elements of a list, or of the smallest, depending on
+// extremum returns the first of the largest elements of a list, or of the smallest, depending on
 // direction.
-func extreme(v ref.Val, direction types.Int, name string) ref.Val {
+func extremum(v ref.Val, direction types.Int, name string) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)

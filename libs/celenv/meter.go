@@ -175,19 +175,19 @@ func standardCost(overload string, args []ref.Val) uint64 {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
 		overloads.ExtQuoteString, overloads.ExtFormatString:
-		return scaled(size(0), common.StringTraversalCostFactor)
+		return scaledBy(size(0), common.StringTraversalCostFactor)
 	case overloads.InList:
 		return size(1)
 	case overloads.LessString, overloads.GreaterString, overloads.LessEqualsString, overloads.GreaterEqualsString,
 		overloads.LessBytes, overloads.GreaterBytes, overloads.LessEqualsBytes, overloads.GreaterEqualsBytes,
 		overloads.Equals, overloads.NotEquals:
-		return scaled(min(size(0), size(1)), common.StringTraversalCostFactor)
+		return scaledBy(min(size(0), size(1)), common.StringTraversalCostFactor)
 	case overloads.AddString, overloads.AddBytes:
-		return scaled(size(0)+size(1), common.StringTraversalCostFactor)
+		return scaledBy(size(0)+size(1), common.StringTraversalCostFactor)
 	case overloads.MatchesString:
-		return scaled(1+size(0), common.StringTraversalCostFactor) * scaled(size(1), common.RegexStringLengthCostFactor)
+		return scaledBy(1+size(0), common.StringTraversalCostFactor) * scaledBy(size(1), common.RegexStringLengthCostFactor)
 	case overloads.ContainsString:
-		return scaled(size(0), common.StringTraversalCostFactor) * scaled(size(1), common.StringTraversalCostFactor)
+		return scaledBy(size(0), common.StringTraversalCostFactor) * scaledBy(size(1), common.StringTraversalCostFactor)
 	}
 	return 1
 }

@@ -162,7 +162,7 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 				*to = string(text)
 			}
 		}
-		if err := builder.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
+		if err := builder.charge(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
 			return err
 		}
 		value, ok := c.fields["value"]

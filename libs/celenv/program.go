@@ -26,8 +26,8 @@ type Budget struct{ remaining uint64 }
 // NewBudget returns a budget of the given units of cost.
 func NewBudget(units uint64) *Budget { return &Budget{remaining: units} }
 
-// spend subtracts a cost. It returns ErrBudget if the remaining units are not sufficient.
-func (b *Budget) spend(cost uint64) error {
+// charge subtracts a cost. It returns ErrBudget if the remaining units are not sufficient.
+func (b *Budget) charge(cost uint64) error {
 	if b == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Bu
 		return nil, fmt.Errorf("evaluation failed: %w", err)
 	}
 	out, cost, err := p.runner.Run(ctx, activation)
-	budgetErr := budget.spend(cost)
+	budgetErr := budget.charge(cost)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("evaluation failed: %w", err)

@@ -192,7 +192,7 @@ func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 	n := textSize(v)
 	switch {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
-		m.cost += scaled(uint64(n), common.StringTraversalCostFactor)
+		m.cost += scaledBy(uint64(n), common.StringTraversalCostFactor)
 		return
 	case n > 0:
 		return
@@ -229,7 +229,7 @@ type treeBuilder struct {
 // nodeSize is the approximate size of a value in bytes, without its text.
 const nodeSize = 16
 
-func (t *treeBuilder) spend(bytes int) error {
+func (t *treeBuilder) charge(bytes int) error {
 	t.remaining -= bytes
 	if t.remaining < 0 {
 		return fmt.Errorf("%w: the value is too large", ErrPatch)
@@ -256,7 +256,7 @@ func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error
 		if fieldPath != "" {
 			fieldPath += "." + name
 		}
-		if err := t.spend(len(name)); err != nil {
+		if err := t.charge(len(name)); err != nil {
 			return nil, err
 		}
 		v, err := t.tree(c.fields[name], fieldPath)
@@ -270,7 +270,7 @@ func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error
 
 // tree converts a CEL value to a JSON value.
 func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
-	if err := t.spend(nodeSize); err != nil {
+	if err := t.charge(nodeSize); err != nil {
 		return nil, err
 	}
 	switch v := v.(type) {
@@ -292,9 +292,9 @@ func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
 			return f, nil
 		}
 	case types.String:
-		return string(v), t.spend(len(v))
+		return string(v), t.charge(len(v))
 	case types.Bytes:
-		return base64.StdEncoding.EncodeToString(v), t.spend(len(v))
+		return base64.StdEncoding.EncodeToString(v), t.charge(len(v))
 	case types.Timestamp, types.Duration:
 		if text, ok := v.ConvertToType(types.StringType).(types.String); ok {
 			return string(text), nil
@@ -306,7 +306,7 @@ func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
 			if !ok {
 				return fmt.Errorf("map key %v is of type %s, not string", key.Value(), key.Type().TypeName())
 			}
-			err := t.spend(len(name))
+			err := t.charge(len(name))
 			if err == nil {
 				out[string(name)], err = t.tree(v.Get(key), path)
 			}

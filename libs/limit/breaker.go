@@ -97,8 +97,8 @@ func (b *Breaker) Failed(reason error) int {
 	return b.failures
 }
 
-// Suspect starts a probe, which opens the breaker if it fails.
-func (b *Breaker) Suspect() {
+// Probe starts a probe, which opens the breaker if it fails.
+func (b *Breaker) Probe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.startProbe(nil)

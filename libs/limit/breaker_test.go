@@ -57,7 +57,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 				case "succeed":
 					b.Succeeded()
 				case "suspect":
-					b.Suspect()
+					b.Probe()
 				case "sleep":
 					time.Sleep(2 * time.Second)
 				}
@@ -91,7 +91,7 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 		waits, _, done := b.Context(t.Context())
 		answered, stop, answeredDone := b.Context(t.Context())
 		stop()
-		b.Suspect()
+		b.Probe()
 		synctest.Wait()
 		var open *limit.OpenError
 		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(b.Open(), &open) {

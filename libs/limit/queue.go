@@ -114,7 +114,7 @@ func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
 	if len(q.waiting[c.line()]) > 0 || q.blocked(c) || !q.fits(c) {
 		return false
 	}
-	q.take(c)
+	q.use(c)
 	return true
 }
 
@@ -160,7 +160,7 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	defer q.mu.Unlock()
 	q.used -= c.cost()
 	if q.options.FairShare {
-		q.hold(c, -c.cost())
+		q.addHeld(c, -c.cost())
 	}
 	q.admit()
 }
@@ -188,16 +188,16 @@ func (q *Queue[K]) fits(c Claim[K]) bool {
 	return n <= q.free(c)
 }
 
-// take counts the units of an admitted claim as used. The caller holds mu.
-func (q *Queue[K]) take(c Claim[K]) {
+// use counts the units of an admitted claim as used. The caller holds mu.
+func (q *Queue[K]) use(c Claim[K]) {
 	q.used += c.cost()
 	if q.options.FairShare {
-		q.hold(c, c.cost())
+		q.addHeld(c, c.cost())
 	}
 }
 
-// hold adds n to the units of the keys of a claim. The caller holds mu.
-func (q *Queue[K]) hold(c Claim[K], n int) {
+// addHeld adds n to the units of the keys of a claim. The caller holds mu.
+func (q *Queue[K]) addHeld(c Claim[K], n int) {
 	add := func(key K) {
 		if q.held[key] += n; q.held[key] == 0 {
 			delete(q.held, key)
@@ -247,7 +247,7 @@ func (q *Queue[K]) admit() {
 			q.overdue = nil
 		}
 		refused = 0
-		q.take(first.claim)
+		q.use(first.claim)
 		close(first.admitted)
 		q.setQueue(next, q.waiting[next][1:])
 	}

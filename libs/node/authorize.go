@@ -110,7 +110,7 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 	case groupResource{"storage.k8s.io", "csinodes"}:
 		return csiNode(node, a)
 	case groupResource{"resource.k8s.io", "resourceslices"}:
-		return z.slice(node, a)
+		return z.authorizeSlice(node, a)
 	case groupResource{"", "nodes"}:
 		return ownNode(node, a)
 	case groupResource{"", "pods"}:
@@ -252,8 +252,8 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	return false, ""
 }
 
-// slice decides a request for resource slices.
-func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string) {
+// authorizeSlice decides a request for resource slices.
+func (z *Authorizer) authorizeSlice(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"
 	}

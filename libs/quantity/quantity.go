@@ -65,7 +65,7 @@ func Check(text string) error {
 // CheckJSON applies Check to every string and number of a document, for JSON that is read outside
 // of the decoders of requests. It returns nil for text that is not JSON.
 func CheckJSON(doc []byte) error {
-	if !Suspect(doc) {
+	if !MayBeRejected(doc) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(doc))
@@ -87,9 +87,9 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// Suspect reports whether b may contain a quantity that Check rejects. It reads b once. It has no
+// MayBeRejected reports whether b may contain a quantity that Check rejects. It reads b once. It has no
 // false negatives for quantities in b without escapes.
-func Suspect(b []byte) bool {
+func MayBeRejected(b []byte) bool {
 	run := 0
 	for i, c := range b {
 		switch {

@@ -71,7 +71,7 @@ func compare(held, desired []rbacv1.PolicyRule, missing, words, values int) *com
 		rules: held, setWords: (len(held) + bits.UintSize - 1) / bits.UintSize, remainingWords: words, remainingValues: values, maxMissing: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
 	}
-	if !c.spend(1) {
+	if !c.charge(1) {
 		return c
 	}
 	c.unnamed = make(ruleBits, c.setWords)
@@ -115,7 +115,7 @@ func (c *comparison) addSet(sets map[string]ruleBits, value string) bool {
 	if _, ok := sets[value]; ok {
 		return true
 	}
-	if !c.spend(1) {
+	if !c.charge(1) {
 		return false
 	}
 	sets[value] = make(ruleBits, c.setWords)
@@ -168,8 +168,8 @@ func addRule(sets map[string]ruleBits, values []string, rule int) {
 
 func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
 
-// spend counts the comparison of some sets, and reports whether the limit permits it.
-func (c *comparison) spend(sets int) bool {
+// charge counts the comparison of some sets, and reports whether the limit permits it.
+func (c *comparison) charge(sets int) bool {
 	c.remainingWords -= sets * max(1, c.setWords)
 	if c.remainingWords < 0 {
 		c.truncated = true
@@ -187,7 +187,7 @@ func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
 	paths := c.setsOf(w.NonResourceURLs, c.byPath)
 	for i := range paths {
 		for j := range verbs {
-			if c.truncated || !c.spend(1) {
+			if c.truncated || !c.charge(1) {
 				return
 			}
 			if !paths[i].intersects(verbs[j]) {
@@ -217,7 +217,7 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 			for v := range verbs {
 				ofVerb.intersect(ofResource, verbs[v])
 				for n := range names {
-					if c.truncated || !c.spend(1) {
+					if c.truncated || !c.charge(1) {
 						return
 					}
 					if ofVerb.intersects(names[n]) {
@@ -249,7 +249,7 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 // setsOf returns, for each value, the set of rules that contain it, or nil if that exceeds the
 // limit.
 func (c *comparison) setsOf(values []string, addRules func(ruleBits, string)) []ruleBits {
-	if len(values) == 0 || c.truncated || !c.spend(len(values)) {
+	if len(values) == 0 || c.truncated || !c.charge(len(values)) {
 		return nil
 	}
 	out := make([]ruleBits, len(values))
@@ -289,7 +289,7 @@ func (c *comparison) byResource(b ruleBits, v string) {
 // byPath adds the rules for the path and for patterns that match it.
 func (c *comparison) byPath(b ruleBits, v string) {
 	b.add(c.paths[v])
-	if !c.spend(len(c.patterns)) {
+	if !c.charge(len(c.patterns)) {
 		return
 	}
 	for _, p := range c.patterns {

@@ -24,23 +24,23 @@ func Equal(a, b any) bool {
 		return false
 	}
 	if v := compare(x, y, 0); v != unknown {
-		return v == same
+		return v == equalValues
 	}
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// verdict is the result of a comparison.
-type verdict int
+// result is the result of a comparison.
+type result int
 
 const (
-	same verdict = iota
+	equalValues result = iota
 	different
 	// unknown leaves the comparison to apimachinery: API types do not have such values.
 	unknown
 )
 
 // maxDepth is the maximum nesting of values. The comparison of deeper values, such as values that
-// contain themselves, has the verdict unknown.
+// contain themselves, has the result unknown.
 const maxDepth = 1000
 
 var (
@@ -49,15 +49,15 @@ var (
 	microTimeType = reflect.TypeFor[metav1.MicroTime]()
 )
 
-func verdictOf(equal bool) verdict {
+func verdictOf(equal bool) result {
 	if equal {
-		return same
+		return equalValues
 	}
 	return different
 }
 
 // compare compares two values of the same type.
-func compare(x, y reflect.Value, depth int) verdict {
+func compare(x, y reflect.Value, depth int) result {
 	depth++
 	if depth > maxDepth {
 		return unknown
@@ -68,7 +68,7 @@ func compare(x, y reflect.Value, depth int) verdict {
 	case reflect.Pointer:
 		switch {
 		case x.UnsafePointer() == y.UnsafePointer():
-			return same
+			return equalValues
 		case x.IsNil() || y.IsNil():
 			return different
 		}
@@ -96,7 +96,7 @@ func compare(x, y reflect.Value, depth int) verdict {
 }
 
 // compareStructs compares structs. Quantities and times are compared by their value.
-func compareStructs(x, y reflect.Value, depth int) verdict {
+func compareStructs(x, y reflect.Value, depth int) result {
 	switch x.Type() {
 	case quantityType:
 		a := *pointerTo[resource.Quantity](x)
@@ -112,11 +112,11 @@ func compareStructs(x, y reflect.Value, depth int) verdict {
 		if !f.CanInterface() {
 			return unknown
 		}
-		if v := compare(f, y.Field(i), depth); v != same {
+		if v := compare(f, y.Field(i), depth); v != equalValues {
 			return v
 		}
 	}
-	return same
+	return equalValues
 }
 
 // pointerTo returns a pointer to the value, or to a copy if it is not addressable.
@@ -129,31 +129,31 @@ func pointerTo[T any](v reflect.Value) *T {
 }
 
 // compareSlices compares slices. An empty slice equals nil.
-func compareSlices(x, y reflect.Value, depth int) verdict {
+func compareSlices(x, y reflect.Value, depth int) result {
 	n := x.Len()
 	switch {
 	case n != y.Len():
 		return different
 	case n == 0, x.UnsafePointer() == y.UnsafePointer():
-		return same
+		return equalValues
 	case x.Type().Elem().Kind() == reflect.Uint8:
 		return verdictOf(bytes.Equal(x.Bytes(), y.Bytes()))
 	}
 	for i := range n {
-		if v := compare(x.Index(i), y.Index(i), depth); v != same {
+		if v := compare(x.Index(i), y.Index(i), depth); v != equalValues {
 			return v
 		}
 	}
-	return same
+	return equalValues
 }
 
 // compareMaps compares maps. An empty map equals nil.
-func compareMaps(x, y reflect.Value, depth int) verdict {
+func compareMaps(x, y reflect.Value, depth int) result {
 	switch {
 	case x.Len() != y.Len():
 		return different
 	case x.Len() == 0, x.UnsafePointer() == y.UnsafePointer():
-		return same
+		return equalValues
 	}
 	switch a := x.Interface().(type) { // common types without reflection, which copies keys and values
 	case map[string]string:
@@ -168,14 +168,14 @@ func compareMaps(x, y reflect.Value, depth int) verdict {
 		if !other.IsValid() {
 			return different
 		}
-		if v := compare(it.Value(), other, depth); v != same {
+		if v := compare(it.Value(), other, depth); v != equalValues {
 			return v
 		}
 	}
-	return same
+	return equalValues
 }
 
-func compareInterfaces(x, y reflect.Value, depth int) verdict {
+func compareInterfaces(x, y reflect.Value, depth int) result {
 	switch {
 	case x.IsNil() || y.IsNil():
 		return verdictOf(x.IsNil() == y.IsNil())

@@ -42,7 +42,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		class = drain.Long
 	}
 	if !g.requests.Enter(class) {
-		g.serve(w, r, drain.Short, http.HandlerFunc(g.refuse), nil)
+		g.serve(w, r, drain.Short, http.HandlerFunc(g.reject), nil)
 		return
 	}
 	g.serve(w, r, class, g.next, func() { g.requests.Leave(class) })
@@ -91,8 +91,8 @@ func isMonitoringPath(path string) bool {
 	return false
 }
 
-// refuse rejects a request during the shutdown.
-func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
+// reject rejects a request during the shutdown.
+func (g *gate) reject(w http.ResponseWriter, _ *http.Request) {
 	code := http.StatusServiceUnavailable
 	reason := "ServiceUnavailable"
 	after := 1

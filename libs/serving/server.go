@@ -280,7 +280,7 @@ func (s *Server) connState(c net.Conn, state http.ConnState) {
 
 // checkShutdown is a health check. It fails once a shutdown has begun.
 func (s *Server) checkShutdown(*http.Request) error {
-	if s.timeline.ShutdownInitiated.Happened() {
+	if s.timeline.ShutdownInitiated.IsSet() {
 		return errors.New("process is shutting down")
 	}
 	return nil

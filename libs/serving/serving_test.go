@@ -233,10 +233,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
 			}
 			<-tl.NotAcceptingNewRequest.Signaled()
-			if !tl.AfterShutdownDelayDuration.Happened() {
+			if !tl.AfterShutdownDelayDuration.IsSet() {
 				t.Error("AfterShutdownDelayDuration did not happen, want it before the drain")
 			}
-			if tl.InFlightRequestsDrained.Happened() {
+			if tl.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
 			if after := time.Since(begin); after < o.ShutdownDelay {
@@ -264,10 +264,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Errorf("request in flight got %q, want complete", body)
 			}
 			r.wait(t)
-			if !tl.InFlightRequestsDrained.Happened() {
+			if !tl.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained did not happen, want it at the end")
 			}
-			if !tl.HTTPServerStoppedListening.Happened() {
+			if !tl.HTTPServerStoppedListening.IsSet() {
 				t.Error("HTTPServerStoppedListening did not happen, want it at the end")
 			}
 		})

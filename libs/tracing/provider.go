@@ -101,9 +101,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	return &Provider{roots: newProvider(rate), inner: newProvider(sdk.NeverSample()), exporter: e}, nil
 }
 
-// Inner returns a provider that creates spans only below a sampled parent, or nil without a
+// ChildrenOnly returns a provider that creates spans only below a sampled parent, or nil without a
 // provider.
-func (p *Provider) Inner() trace.TracerProvider {
+func (p *Provider) ChildrenOnly() trace.TracerProvider {
 	if p == nil {
 		return nil
 	}

@@ -222,7 +222,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 	if got := p.Transport(http.DefaultTransport); got != http.DefaultTransport {
 		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)
 	}
-	if p.Inner() != nil {
+	if p.ChildrenOnly() != nil {
 		t.Error("Inner() is not nil")
 	}
 	p.Close()

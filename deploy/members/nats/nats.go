@@ -59,7 +59,7 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	s.ConfigureLogger()
 	if *level == levelWarn {
-		s.SetLoggerV2(quiet{logger.NewStdLogger(true, false, false, false, true)}, false, false, false)
+		s.SetLoggerV2(warningLogger{logger.NewStdLogger(true, false, false, false, true)}, false, false, false)
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -86,15 +86,15 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// quiet is a logger that omits informational messages.
-type quiet struct{ server.Logger }
+// warningLogger is a logger that omits informational messages.
+type warningLogger struct{ server.Logger }
 
 // Noticef implements server.Logger.
-func (quiet) Noticef(string, ...any) {}
+func (warningLogger) Noticef(string, ...any) {}
 
 // Errorf implements server.Logger. It omits the first failure to reach another member, which often
 // starts at the same time.
-func (q quiet) Errorf(format string, args ...any) {
+func (q warningLogger) Errorf(format string, args ...any) {
 	if strings.HasPrefix(format, "Error trying to connect to route") && len(args) > 0 && args[0] == 1 {
 		return
 	}

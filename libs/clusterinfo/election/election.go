@@ -109,7 +109,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 		return work(ctx)
 	}
 	for e.acquire(ctx) {
-		if ended, err := e.lead(ctx, work); ended || err != nil {
+		if ended, err := e.runTerm(ctx, work); ended || err != nil {
 			return err
 		}
 		if ctx.Err() == nil {
@@ -119,9 +119,9 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 	return nil
 }
 
-// lead runs work for one term, and releases the lease after the work has ended. It reports whether
+// runTerm runs work for one term, and releases the lease after the work has ended. It reports whether
 // the work ended by itself.
-func (e *Election) lead(ctx context.Context, work func(context.Context) error) (ended bool, err error) {
+func (e *Election) runTerm(ctx context.Context, work func(context.Context) error) (ended bool, err error) {
 	e.status.Set(1)
 	defer e.status.Set(0)
 	workCtx, cancel := context.WithCancel(ctx)

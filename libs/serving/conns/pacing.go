@@ -177,20 +177,20 @@ func (c *pacedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// debt returns how long the next read must be delayed, and the counter of the reason. A connection
+// readDelay returns how long the next read must be delayed, and the counter of the reason. A connection
 // without resets is not delayed for the resets of other connections of its address.
-func (c *pacedConn) debt() (time.Duration, prometheus.Counter) {
+func (c *pacedConn) readDelay() (time.Duration, prometheus.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.wasReset && c.resets.tokens >= 0 && c.control.tokens >= 0 {
 		return 0, nil
 	}
 	now := time.Now()
-	debt, control := c.resets.debt(now), c.control.debt(now)
+	debt, control := c.resets.delay(now), c.control.delay(now)
 	if c.wasReset {
 		c.wasReset = false
 		c.addresses.mu.Lock()
-		debt = max(debt, c.sharedBucket.debt(now))
+		debt = max(debt, c.sharedBucket.delay(now))
 		c.addresses.mu.Unlock()
 	}
 	if control > debt {
@@ -201,7 +201,7 @@ func (c *pacedConn) debt() (time.Duration, prometheus.Counter) {
 
 // Throttle implements h2.Wire. It waits until the debt is paid, at most maxDelay.
 func (c *pacedConn) Throttle() {
-	debt, counter := c.debt()
+	debt, counter := c.readDelay()
 	if debt <= 0 {
 		return
 	}
@@ -261,8 +261,8 @@ type tokenBucket struct {
 	updated             time.Time
 }
 
-// debt refills the bucket and returns the time until it is no longer negative.
-func (b *tokenBucket) debt(now time.Time) time.Duration {
+// delay refills the bucket and returns the time until it is no longer negative.
+func (b *tokenBucket) delay(now time.Time) time.Duration {
 	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.updated).Seconds())
 	b.updated = now
 	return time.Duration(-b.tokens / b.rate * float64(time.Second))

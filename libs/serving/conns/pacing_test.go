@@ -55,7 +55,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 			}
 			tc.spend(c)
 			for i := range 2 {
-				if owed, _ := c.debt(); (owed > 0) != tc.again {
+				if owed, _ := c.readDelay(); (owed > 0) != tc.again {
 					t.Errorf("call %d: got debt %v, want one: %t", i+1, owed, tc.again)
 				}
 			}
@@ -90,7 +90,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	} {
 		c := conn(tc.from)
 		c.spendResets(tc.resets)
-		if owed, _ := c.debt(); (owed > 0) != tc.owes {
+		if owed, _ := c.readDelay(); (owed > 0) != tc.owes {
 			t.Errorf("%s: got debt %v, want one: %t", name, owed, tc.owes)
 		}
 	}

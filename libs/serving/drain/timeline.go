@@ -25,8 +25,8 @@ func (e *Event) Name() string { return e.name }
 // Signaled returns a channel that is closed when the event has happened.
 func (e *Event) Signaled() <-chan struct{} { return e.ch }
 
-// Happened reports whether the event has happened.
-func (e *Event) Happened() bool {
+// IsSet reports whether the event has happened.
+func (e *Event) IsSet() bool {
 	select {
 	case <-e.ch:
 		return true

@@ -38,16 +38,16 @@ func (p *progress) firstCheck(timeout time.Duration) time.Duration {
 // nextCheck returns the time until the next check of a write, or 0 if its client has stalled for
 // the timeout. first is true for the first check of a write.
 func (p *progress) nextCheck(first bool, timeout time.Duration) time.Duration {
-	if p.conn == nil || p.stalled(first, timeout) {
+	if p.conn == nil || p.isStalled(first, timeout) {
 		return 0
 	}
 	return timeout / progressChecks
 }
 
-// stalled reports whether the client has stalled: for the whole timeout it acknowledged nothing, or
+// isStalled reports whether the client has stalled: for the whole timeout it acknowledged nothing, or
 // it kept the window of its stream closed, so that there was nothing to acknowledge; or it
 // acknowledged less than MinRate.
-func (p *progress) stalled(first bool, timeout time.Duration) bool {
+func (p *progress) isStalled(first bool, timeout time.Duration) bool {
 	now := time.Now()
 	acknowledged, outstanding := p.conn.Delivered()
 	if first || acknowledged > p.acknowledged {

@@ -53,7 +53,7 @@ func replicated(c Config) plan {
 	port := c.Port + instanceOffset
 	for _, s := range p.services {
 		if s.name == consoleService { // one is enough, without a balancer
-			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, p.shown(s)...)})
+			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, p.consoleFlags(s)...)})
 			continue
 		}
 		n, extraArgs := replicas, []string(nil)

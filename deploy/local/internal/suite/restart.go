@@ -31,8 +31,8 @@ func newRestarts(instances int) *restarts {
 	return &restarts{exits: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
 }
 
-// after returns the restart delay of an instance that has just exited.
-func (rs *restarts) after(p *process) (wait time.Duration, attempt int) {
+// delayFor returns the restart delay of an instance that has just exited.
+func (rs *restarts) delayFor(p *process) (wait time.Duration, attempt int) {
 	if time.Since(p.begin) >= stableAfter {
 		rs.exits[p.name] = 0
 	}
@@ -70,7 +70,7 @@ func (r *run) handleExit(p *process) error {
 	if !r.config.HA {
 		return r.exitError(p)
 	}
-	wait, attempt := r.restarts.after(p)
+	wait, attempt := r.restarts.delayFor(p)
 	r.logExit(p)
 	r.out.printf("restarting %s in %s (attempt %d); other services keep running", p.name, wait, attempt)
 	r.restarts.schedule(p.instance, wait)

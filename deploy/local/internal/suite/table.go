@@ -55,7 +55,7 @@ func single(c Config) plan {
 	out := plan{services: table(c)}
 	for _, s := range out.services {
 		port := c.Port + s.offset
-		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.shown(s)...)})
+		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.consoleFlags(s)...)})
 	}
 	return out
 }
@@ -70,8 +70,8 @@ func (p plan) consolePort(c Config) int {
 	return 0
 }
 
-// shown returns the flags with which the console finds the other services of the plan.
-func (p plan) shown(s service) (args []string) {
+// consoleFlags returns the flags with which the console finds the other services of the plan.
+func (p plan) consoleFlags(s service) (args []string) {
 	if s.name != consoleService {
 		return nil
 	}

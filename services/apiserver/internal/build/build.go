@@ -165,7 +165,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 			}
 			sec.audit.shuttingDown()
 		}()
-		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.foreign()))
+		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
 	})
 	if path := o.Debug.Socket; path != "" {
 		b.lifetime.whileServing("debug socket", func(ctx context.Context) error {
@@ -180,9 +180,9 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 
 // effects returns how writes wait until they have taken effect in this server.
 func effects(custom *customResources, sec *security) writeBarriers {
-	policy, flow := sec.authz.settled, sec.flow.WaitForRevision
+	policy, flow := sec.authz.waitForRevision, sec.flow.WaitForRevision
 	return writeBarriers{
-		definitions().GroupResource(): custom.settled,
+		definitions().GroupResource(): custom.waitForRevision,
 		flowResource("flowschemas"):   flow, flowResource("prioritylevelconfigurations"): flow,
 		rbacResource("roles"): policy, rbacResource("clusterroles"): policy, rbacResource("rolebindings"): policy, rbacResource("clusterrolebindings"): policy,
 	}

@@ -99,7 +99,7 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 // resourcesIn returns the resources that a cluster stores; nil is the main cluster.
 func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out []watchcache.ResourceConfig) {
 	for _, r := range all {
-		if k.overrideClusters.of(r.Prefix) == c {
+		if k.overrideClusters.forPrefix(r.Prefix) == c {
 			out = append(out, r)
 		}
 	}
@@ -108,7 +108,7 @@ func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out [
 
 // cached returns the cached objects of a resource by its key prefix.
 func (k *caches) cached(prefix string) *watchcache.Store {
-	if c := k.overrideClusters.of(prefix); c != nil {
+	if c := k.overrideClusters.forPrefix(prefix); c != nil {
 		return c.cache.Store(prefix)
 	}
 	return k.cache.Store(prefix)
@@ -148,7 +148,7 @@ func (k *caches) objects(confirm bool) *lister.Objects {
 // waitForWrites waits until the cache of a kind has everything that this server wrote. If that
 // cache was never loaded, its content is unknown, which is an error.
 func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
-	c := k.overrideClusters.of(r.Prefix)
+	c := k.overrideClusters.forPrefix(r.Prefix)
 	switch {
 	case c == nil:
 		return k.allWrites.Wait(ctx, k.cache)
@@ -175,8 +175,8 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 // loaded reports whether the watch cache was filled once.
 func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Incarnation() > 0 }
 
-// damage returns how corrupt objects are reported.
-func damage(b *base) status.CorruptObjects {
+// corruptObjectReporter returns how corrupt objects are reported.
+func corruptObjectReporter(b *base) status.CorruptObjects {
 	return status.CorruptObjects{Named: b.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: b.root}
 }
 

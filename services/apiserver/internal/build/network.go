@@ -215,8 +215,8 @@ func (d *delegates) certificate() *tls.Certificate {
 	return d.proxyClientCert.Certificate()
 }
 
-// foreign returns the delegates for requests that this server does not serve.
-func (d *delegates) foreign() routing.Delegates {
+// forOtherServers returns the delegates for requests that this server does not serve.
+func (d *delegates) forOtherServers() routing.Delegates {
 	return routing.Delegates{Extension: d.extensions.Handler, Peer: d.peer}
 }
 
@@ -272,7 +272,7 @@ func (d *delegates) newExtensions(
 	b.lifetime.whileServing("extension servers", d.extensions.Run)
 	for _, kind := range []lister.CachedResource{services, endpoints} {
 		b.lifetime.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
-			return informer.FollowNames(ctx, kind.Store, d.extensions.Moved)
+			return informer.FollowNames(ctx, kind.Store, d.extensions.ServiceChanged)
 		})
 	}
 }

@@ -27,10 +27,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// costed returns a function that returns a compiler of CEL expressions. If the gate strict is
+// costedCompilers returns a function that returns a compiler of CEL expressions. If the gate strict is
 // enabled, calls of functions of the Kubernetes CEL libraries have their estimated costs. Otherwise
 // each of these calls costs 1.
-func (a *admissionBuilder) costed(strict features.Gate) func() (*expressions.Compiler, error) {
+func (a *admissionBuilder) costedCompilers(strict features.Gate) func() (*expressions.Compiler, error) {
 	if a.gates.Enabled(strict) {
 		return a.compiler
 	}
@@ -94,7 +94,7 @@ func (a *admissionBuilder) policiesKnown() bool {
 		if s := a.caches.cache.Store((schema.GroupResource{
 			Group:    admissionregistrationv1.GroupName,
 			Resource: resource,
-		}).String()); s != nil && !s.Known() {
+		}).String()); s != nil && !s.HasReadableVersions() {
 			return false
 		}
 	}
@@ -114,7 +114,7 @@ func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error)
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := a.policies(policies.SortValidating, a.costed(features.StrictCostEnforcementForVAP))
+	c, err := a.policies(policies.SortValidating, a.costedCompilers(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (a *admissionBuilder) policyParams() admission.Plugin {
 // share the metrics and the compiler, so these are created once.
 func (a *admissionBuilder) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(a.metrics)
-	compiler := a.costed(features.StrictCostEnforcementForWebhooks)
+	compiler := a.costedCompilers(features.StrictCostEnforcementForWebhooks)
 	return func(resource string, configuration []byte) (webhooks.Config, error) {
 		credentials, err := webhooks.LoadCredentials(configuration)
 		if err != nil {
@@ -201,7 +201,7 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
 			Configurations:  admission.SourceOf(k),
-			Ready:           func() bool { return a.caches.cache.Ready() && k.Store.Known() },
+			Ready:           func() bool { return a.caches.cache.Ready() && k.Store.HasReadableVersions() },
 			Family:          a.sets.family,
 			Namespaces:      a.namespaces,
 			Authorizer:      a.authz.chain,

@@ -210,9 +210,9 @@ func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
 }
 
-// settled waits until the authorizer has seen a revision, so that clients that grant or
+// waitForRevision waits until the authorizer has seen a revision, so that clients that grant or
 // revoke permissions see the effect at once.
-func (a *authorization) settled(ctx context.Context, revision int64) {
+func (a *authorization) waitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
 	defer cancel()
 	_ = a.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later

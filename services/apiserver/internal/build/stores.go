@@ -111,7 +111,7 @@ func (s *stores) traced(values storage.Interface, traces *tracing.Provider) stor
 		return values
 	}
 	return &traced.Store{Interface: values, Root: s.root, Wrote: func(ctx context.Context, key string, revision int64, at time.Time) {
-		s.fanoutOf(key).Wrote(ctx, key, revision, at)
+		s.fanoutOf(key).AnnounceWrite(ctx, key, revision, at)
 	}}
 }
 
@@ -188,7 +188,7 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 			Logger:   b.log,
 			Metrics:  b.metrics,
 			Dial:     b.egress.DialerFor(egress.Etcd),
-			Traces:   b.traces.Inner(),
+			Traces:   b.traces.ChildrenOnly(),
 		})
 		if err != nil {
 			return c, fmt.Errorf("--etcd-servers: %w", err)
@@ -300,7 +300,7 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 		Logger:   b.log,
 		Metrics:  c.registerer(),
 		Dial:     b.egress.DialerFor(egress.Etcd),
-		Traces:   b.traces.Inner(),
+		Traces:   b.traces.ChildrenOnly(),
 	})
 	if err != nil {
 		return fmt.Errorf("--etcd-servers-overrides: %w", err)
@@ -353,8 +353,8 @@ func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
 // clusters are the etcd clusters of --etcd-servers-overrides.
 type clusters []*cluster
 
-// of returns the cluster that stores the keys of a prefix; nil is the main cluster.
-func (l clusters) of(prefix string) *cluster {
+// forPrefix returns the cluster that stores the keys of a prefix; nil is the main cluster.
+func (l clusters) forPrefix(prefix string) *cluster {
 	for _, c := range l {
 		if slices.Contains(c.prefixes, prefix) {
 			return c
@@ -367,7 +367,7 @@ func (l clusters) of(prefix string) *cluster {
 func (l clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluster {
 	out := map[schema.GroupResource]*cluster{}
 	for _, k := range catalogs.catalog.Kinds() { // several kinds may share a prefix
-		if other := l.of(apiset.KeyPrefix(catalogs.root, k)); other != nil && !k.Virtual {
+		if other := l.forPrefix(apiset.KeyPrefix(catalogs.root, k)); other != nil && !k.Virtual {
 			out[k.GroupResource()] = other
 		}
 	}

@@ -183,7 +183,7 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 		if !ok {
 			return nil, fmt.Errorf("%T has no protobuf form", obj)
 		}
-		if quantity.Suspect(raw) {
+		if quantity.MayBeRejected(raw) {
 			if err := k.codec.Checks.Message(raw, obj); err != nil {
 				return nil, err
 			}

@@ -50,7 +50,7 @@ func StoredType(stored []byte) (apiVersion, kind string, err error) {
 
 // DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
 func DecodeStoredInto(stored []byte, into runtime.Object) error {
-	if quantity.Suspect(stored) { // few values reach this point, so nothing is cached
+	if quantity.MayBeRejected(stored) { // few values reach this point, so nothing is cached
 		if err := checkStoredInto(doccheck.New(nil), stored, into); err != nil {
 			return err
 		}

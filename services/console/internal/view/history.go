@@ -32,17 +32,17 @@ const (
 
 // History keeps the samples of the last minute, and the last rejections.
 type History struct {
-	mu         sync.Mutex  // a leaf lock
-	rounds     []round     // oldest first
-	rejections []Rejection // newest last
-	series     []Point     // oldest first
+	mu         sync.Mutex    // a leaf lock
+	rounds     []sampleRound // oldest first
+	rejections []Rejection   // newest last
+	series     []Point       // oldest first
 	// last is the last successful sample of each replica. It stays while a replica is unreachable,
 	// so that rejections in the meantime are reported afterwards.
 	last map[scrape.Replica]*scrape.Sample
 }
 
-// round holds the samples of all replicas at one time.
-type round struct {
+// sampleRound holds the samples of all replicas at one time.
+type sampleRound struct {
 	at      time.Time
 	samples map[scrape.Replica]*scrape.Sample
 	missing []scrape.MissingTarget
@@ -55,8 +55,8 @@ func NewHistory() *History { return &History{last: map[scrape.Replica]*scrape.Sa
 func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.MissingTarget) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rounds = append(h.rounds, round{at, samples, missing})
-	h.rounds = slices.DeleteFunc(h.rounds, func(r round) bool { return r.at.Before(at.Add(-window)) })
+	h.rounds = append(h.rounds, sampleRound{at, samples, missing})
+	h.rounds = slices.DeleteFunc(h.rounds, func(r sampleRound) bool { return r.at.Before(at.Add(-window)) })
 	var newRejections []Rejection
 	for r, s := range samples {
 		if s.Err != nil {

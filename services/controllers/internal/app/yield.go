@@ -37,7 +37,7 @@ type yieldingRunner struct {
 func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) error) error {
 	var l lease
 	for ctx.Err() == nil {
-		held, err := y.held(ctx, &l)
+		held, err := y.leaseHeld(ctx, &l)
 		switch {
 		case err != nil:
 			y.log.Warn("reading the lease of another controller manager failed, retrying", "lease", y.name, "error", err)
@@ -79,7 +79,7 @@ func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *lease, work func(c
 // if ctx ends. While the lease cannot be read, it continues to wait.
 func (y *yieldingRunner) await(ctx context.Context, l *lease, wantHeld bool) error {
 	for {
-		if held, err := y.held(ctx, l); err == nil && held == wantHeld {
+		if held, err := y.leaseHeld(ctx, l); err == nil && held == wantHeld {
 			return nil
 		}
 		if !pause(ctx, yieldPeriod) {
@@ -88,8 +88,8 @@ func (y *yieldingRunner) await(ctx context.Context, l *lease, wantHeld bool) err
 	}
 }
 
-// held reads the lease and reports whether a process holds it.
-func (y *yieldingRunner) held(ctx context.Context, l *lease) (bool, error) {
+// leaseHeld reads the lease and reports whether a process holds it.
+func (y *yieldingRunner) leaseHeld(ctx context.Context, l *lease) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
 	object, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})

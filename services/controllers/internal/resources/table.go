@@ -105,7 +105,7 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 	if len(stale) > 0 {
 		t.Failure = errors.Join(&StaleError{stale}, t.Failure)
 		if before != nil {
-			t.keep(before, stale)
+			t.retain(before, stale)
 		}
 	}
 	return t, nil
@@ -143,8 +143,8 @@ func (t *Table) add(
 	return all
 }
 
-// keep takes over the resources of stale group versions.
-func (t *Table) keep(before *Table, stale []schema.GroupVersion) {
+// retain takes over the resources of stale group versions.
+func (t *Table) retain(before *Table, stale []schema.GroupVersion) {
 	for kind, r := range before.byKind {
 		if slices.Contains(stale, kind.GroupVersion()) && t.byKind[kind] == nil {
 			t.byKind[kind] = r

@@ -150,7 +150,7 @@ func (r *run) observe(before, after *entry) {
 
 // schedule queues a secret for its deletion time if that is within horizon.
 func (r *run) schedule(e *entry) {
-	due, ok := e.due(r.Tolerance)
+	due, ok := e.deletionTime(r.Tolerance)
 	if !ok {
 		return
 	}
@@ -192,7 +192,7 @@ func (r *run) clean(ctx context.Context, name string) error {
 	if e.unreadable {
 		return r.events.report(ctx, &e)
 	}
-	due, ok := e.due(r.Tolerance)
+	due, ok := e.deletionTime(r.Tolerance)
 	if !ok {
 		return nil
 	}

@@ -32,8 +32,8 @@ type entry struct {
 	unreadable bool
 }
 
-// due returns when to delete the secret, and false if never.
-func (e *entry) due(tolerance time.Duration) (time.Time, bool) {
+// deletionTime returns when to delete the secret, and false if never.
+func (e *entry) deletionTime(tolerance time.Duration) (time.Time, bool) {
 	if e.unreadable || e.expires == 0 {
 		return time.Time{}, false
 	}

@@ -129,7 +129,7 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, variables
 				types[name] = fields
 			}
 		}
-		p := c.compiler.Against(expressions.Objects{Object: object.root, Params: params.root, Types: types})
+		p := c.compiler.WithTypes(expressions.Objects{Object: object.root, Params: params.root, Types: types})
 		for i := range s.Variables {
 			// Errors of variables are not reported. An invalid variable has a dynamic type.
 			_ = p.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)
@@ -151,11 +151,11 @@ func warning(subjects []subject, variables expressions.VariableSet, expression s
 			texts = append(texts, fmt.Sprintf("%v: %s\n", s.kind, issues))
 		}
 	}
-	return shortened(strings.Join(texts, "\n"))
+	return truncateLines(strings.Join(texts, "\n"))
 }
 
-// shortened truncates a text at the end of a line.
-func shortened(text string) string {
+// truncateLines truncates a text at the end of a line.
+func truncateLines(text string) string {
 	if len(text) <= maxWarning {
 		return text
 	}

@@ -169,7 +169,7 @@ func (c *Controller) recheckRedefined() {
 			return true // reported when it is due
 		}
 		for r := range redefined {
-			if mentions(&p.Spec, r) {
+			if mayUse(&p.Spec, r) {
 				delete(c.done, e.Name())
 				c.due[e.Name()] = true
 				break

@@ -87,9 +87,9 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	return gv.WithKind(k.Kind)
 }
 
-// mentions reports whether the type check of a policy may use the types of a resource: those of its
+// mayUse reports whether the type check of a policy may use the types of a resource: those of its
 // parameters, or those that its rules match.
-func mentions(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
+func mayUse(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
 	if paramKind(s.ParamKind).Group == r.Group {
 		return true
 	}

@@ -41,7 +41,7 @@ type structure struct {
 var _ traits.Mapper = (*structure)(nil)
 
 func newStructure(shapes *StructEncodings, value reflect.Value) *structure {
-	s := &structure{encodings: shapes, encoding: shapes.of(value.Type()), value: value}
+	s := &structure{encodings: shapes, encoding: shapes.forType(value.Type()), value: value}
 	s.fields = make([]ref.Val, len(s.encoding.fields))
 	return s
 }

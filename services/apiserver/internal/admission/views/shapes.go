@@ -52,8 +52,8 @@ func marshals(t reflect.Type) bool {
 // byFields reports whether a struct is encoded field by field.
 func byFields(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-// of returns the encoding of a struct.
-func (s *StructEncodings) of(t reflect.Type) *structEncoding {
+// forType returns the encoding of a struct.
+func (s *StructEncodings) forType(t reflect.Type) *structEncoding {
 	if known, ok := s.cache.Load(t); ok {
 		return known.(*structEncoding)
 	}

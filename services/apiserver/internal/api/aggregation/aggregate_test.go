@@ -385,7 +385,7 @@ func checksReportEachChangeOnce(t *testing.T, n *network) {
 	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	e.handle(http.NotFound)
-	b.Poke()
+	b.CheckAll()
 	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
 	first := b.board.get(name).Status.Conditions[0]
 	again := len(e.requests("/apis/ext.test/v1"))

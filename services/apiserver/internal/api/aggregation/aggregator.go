@@ -261,17 +261,17 @@ func (a *Aggregator) Unavailable(names []string) []string {
 	return missing
 }
 
-// Poke schedules a check of each server.
-func (a *Aggregator) Poke() {
+// CheckAll schedules a check of each server.
+func (a *Aggregator) CheckAll() {
 	for _, r := range a.directory().remotes {
 		r.scheduleCheck()
 	}
 	a.TriggerChecks()
 }
 
-// Moved schedules checks of the servers behind a service. It is called when the service or its
+// ServiceChanged schedules checks of the servers behind a service. It is called when the service or its
 // endpoints change.
-func (a *Aggregator) Moved(namespace, name string) {
+func (a *Aggregator) ServiceChanged(namespace, name string) {
 	behind := a.directory().byService[service{namespace, name}]
 	for _, r := range behind {
 		r.scheduleCheck()

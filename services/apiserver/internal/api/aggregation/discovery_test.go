@@ -249,9 +249,9 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 			AcceptedTypes: []metav1.GroupVersionKind{{Kind: "Accepted"}},
 		}},
 	}}
-	b.Poke()
+	b.CheckAll()
 	b.eventually("described again", func() bool { return reflect.DeepEqual(version(), want) })
-	b.Poke()
+	b.CheckAll()
 	b.eventually("requested with an entity tag", func() bool {
 		all := e.requests("/apis")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
@@ -259,12 +259,12 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 
 	// A server that fails is stale and has no resources.
 	e.handle(http.NotFound)
-	b.Poke()
+	b.CheckAll()
 	want.Stale, want.Resources, want.Aggregated = true, nil, nil
 	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
 
 	e.handle(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
-	b.Poke()
+	b.CheckAll()
 	b.eventually("there", func() bool { return b.condition(name) == passed })
 	if got := version(); !got.Stale {
 		t.Errorf("invalid document: got %v, want a stale version", got)

@@ -62,8 +62,8 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 		if n := decoded.Load() - read; n != 1 {
 			t.Errorf("decoded %d APIServices, want 1", n)
 		}
-		b.Moved("agg", "busy")
-		b.Moved("agg", "absent")
+		b.ServiceChanged("agg", "busy")
+		b.ServiceChanged("agg", "absent")
 		b.eventually("checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
 	}
 	if n := requests() - first; n > 2 { // one check may precede the first published result

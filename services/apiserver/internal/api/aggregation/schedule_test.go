@@ -61,7 +61,7 @@ func (b *fixture) rounds() {
 // poke makes all checks due now.
 func (b *fixture) poke(times *clock) {
 	times.advance(2 * time.Second) // longer than the minimum time between two checks
-	b.Poke()
+	b.CheckAll()
 }
 
 func (b *fixture) notifications() int {
@@ -198,7 +198,7 @@ func TestCheckSchedule(t *testing.T) {
 	<-held
 	times.advance(time.Minute)
 	looked("during a check", first+1)
-	b.Poke()
+	b.CheckAll()
 	b.rounds()
 	times.advance(2 * time.Second)
 	holds.Store(false)

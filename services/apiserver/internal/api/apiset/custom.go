@@ -46,7 +46,7 @@ func (s *Set) WithDefinitions(changed []Definition, revision int64) *Set {
 	if s.custom != nil {
 		out.base = s.base
 	}
-	out.custom = s.custom.with(out.base, changed)
+	out.custom = s.custom.withDefinitions(out.base, changed)
 	return out
 }
 

@@ -20,8 +20,8 @@ type custom struct {
 	versions tree[int]
 }
 
-// with returns the custom kinds with some definitions replaced. c may be nil.
-func (c *custom) with(base *Set, changed []Definition) *custom {
+// withDefinitions returns the custom kinds with some definitions replaced. c may be nil.
+func (c *custom) withDefinitions(base *Set, changed []Definition) *custom {
 	if c != nil && len(changed) == 0 {
 		return c
 	}

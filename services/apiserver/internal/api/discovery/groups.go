@@ -127,8 +127,8 @@ func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) 
 	return out
 }
 
-// same reports whether two groups have the same description and share their resources.
-func (g *group) same(o *group) bool {
+// equal reports whether two groups have the same description and share their resources.
+func (g *group) equal(o *group) bool {
 	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
 		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
 	})
@@ -149,7 +149,7 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 		out, byName[g.name] = append(out, mine), mine
 	}
 	dynamic = slices.Clone(dynamic)
-	sort.SliceStable(dynamic, func(i, j int) bool { return precedes(&dynamic[i], &dynamic[j]) })
+	sort.SliceStable(dynamic, func(i, j int) bool { return less(&dynamic[i], &dynamic[j]) })
 	for i := range dynamic {
 		d := &dynamic[i]
 		g := byName[d.Group]
@@ -184,8 +184,8 @@ func inGroupList(a, b *group) int {
 	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
 }
 
-// precedes reports whether a is listed before b.
-func precedes(a, b *GroupVersion) bool {
+// less reports whether a is listed before b.
+func less(a, b *GroupVersion) bool {
 	switch {
 	case a.Group != b.Group:
 		return a.Group < b.Group

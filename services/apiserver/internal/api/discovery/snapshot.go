@@ -46,7 +46,7 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	var coreItems, namedItems []*groupItem
 	for _, g := range all {
 		s.byName[g.name] = g
-		if old != nil && g.same(old.byName[g.name]) {
+		if old != nil && g.equal(old.byName[g.name]) {
 			s.copyGroup(g, old)
 		} else {
 			s.describe(g)

@@ -117,7 +117,7 @@ func addSelectableFields(s *spec.Schema, k *registry.Kind) {
 // customSchema returns the model of a custom resource. The model of a resource without a schema has
 // no properties. In v2, this also applies to a resource that keeps unknown fields.
 func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
-	if specified == nil || !m.v3 && preserves(specified) {
+	if specified == nil || !m.v3 && preservesUnknown(specified) {
 		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 		object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 		return object
@@ -132,8 +132,8 @@ func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind
 	return &object
 }
 
-// preserves reports whether a schema keeps unknown fields.
-func preserves(s *spec.Schema) bool {
+// preservesUnknown reports whether a schema keeps unknown fields.
+func preservesUnknown(s *spec.Schema) bool {
 	p, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
 	return p
 }
@@ -162,7 +162,7 @@ func withEmbeddedMeta(m *models, s, metadata spec.Schema) spec.Schema {
 		values := withEmbeddedMeta(m, *s.AdditionalProperties.Schema, metadata)
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
 	}
-	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preserves(&s) {
+	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preservesUnknown(&s) {
 		return s
 	}
 	if s.Properties == nil {

@@ -244,17 +244,17 @@ func customName(gvk schema.GroupVersionKind) string {
 	return typename.Friendly(gvk.Group+"/"+gvk.Version) + "." + gvk.Kind
 }
 
-// words returns the parts of a group's name without the platform's own domain. The core group,
+// nameParts returns the parts of a group's name without the platform's own domain. The core group,
 // which has no name, is called core.
-func words(group string) []string {
+func nameParts(group string) []string {
 	if group == "" {
 		return []string{"core"}
 	}
 	return strings.FieldsFunc(strings.TrimSuffix(group, "."+api.Domain), func(r rune) bool { return r == '.' || r == '-' })
 }
 
-// camel joins words as in RbacAuthorization.
-func camel(words []string) string {
+// camelCase joins words as in RbacAuthorization.
+func camelCase(words []string) string {
 	var b strings.Builder
 	for _, w := range words {
 		b.WriteString(title(w))
@@ -272,13 +272,13 @@ func title(s string) string {
 // operationID returns the id of an operation, as in listCoreV1PodForAllNamespaces. The subject follows
 // the verb and the group version; it has no hyphens and starts with a capital letter.
 func operationID(verb string, gv schema.GroupVersion, subject string) string {
-	return verb + camel(words(gv.Group)) + title(gv.Version) + camel(strings.Split(subject, "-"))
+	return verb + camelCase(nameParts(gv.Group)) + title(gv.Version) + camelCase(strings.Split(subject, "-"))
 }
 
 // tag returns the tag of a group version's operations, as in rbacAuthorization_v1.
 func tag(group, version string) string {
-	w := words(group)
-	name := w[0] + camel(w[1:])
+	w := nameParts(group)
+	name := w[0] + camelCase(w[1:])
 	if version != "" {
 		name += "_" + version
 	}

@@ -43,8 +43,8 @@ type model struct {
 
 func modelOf(v any) *model { return &model{typ: reflect.TypeOf(v).Elem()} }
 
-// anything is the media type of operations that check the media type later.
-var anything = []string{"*/*"}
+// anyMediaType is the media type of operations that check the media type later.
+var anyMediaType = []string{"*/*"}
 
 // forms holds the media types of requests and responses.
 type forms struct {
@@ -175,8 +175,8 @@ func (c *kindDescriber) id(verb, subject string) string {
 	return operationID(verb, c.gv, c.scope+subject)
 }
 
-// own returns the model of the kind itself.
-func (c *kindDescriber) own() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
+// ownModel returns the model of the kind itself.
+func (c *kindDescriber) ownModel() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
 
 // modelOf returns the model of a kind, by name for a custom one. Identical versions may share a Go
 // type, but not a model.
@@ -194,7 +194,7 @@ func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model
 func (c *kindDescriber) base(method, action, id, description string) operation {
 	op := operation{
 		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
-		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: c.forms.object, codes: []int{http.StatusOK},
+		gvk: c.gv.WithKind(c.kind.Kind), consumes: anyMediaType, produces: c.forms.object, codes: []int{http.StatusOK},
 	}
 	if c.custom {
 		op.consumes = c.forms.custom
@@ -242,7 +242,7 @@ func (c *kindDescriber) collection() (ops []operation) {
 	}
 	if k.HasVerb("create") {
 		op := c.base(http.MethodPost, "post", c.id("create", k.Kind), "create "+noun(k.Kind))
-		op.parameters, op.body, op.result = c.params.create, c.own(), c.own()
+		op.parameters, op.body, op.result = c.params.create, c.ownModel(), c.ownModel()
 		op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		ops = append(ops, op)
 	}
@@ -263,23 +263,23 @@ func (c *kindDescriber) object() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("get") {
 		op := c.base(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
-		op.parameters, op.result = c.reading(), c.own()
+		op.parameters, op.result = c.reading(), c.ownModel()
 		ops = append(ops, op)
 	}
 	if k.HasVerb("update") {
-		ops = append(ops, c.replace(c.id("replace", k.Kind), k.Kind, c.own()))
+		ops = append(ops, c.replace(c.id("replace", k.Kind), k.Kind, c.ownModel()))
 	}
 	if k.HasVerb("delete") {
 		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+noun(k.Kind))
 		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
 		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
 		if k.Delete.ReturnObject && !k.Delete.TwoPhase { // Kubernetes documents a Status for namespaces
-			op.result = c.own()
+			op.result = c.ownModel()
 		}
 		ops = append(ops, op)
 	}
 	if k.HasVerb("patch") {
-		ops = append(ops, c.patch(c.id("patch", k.Kind), k.Kind, c.own()))
+		ops = append(ops, c.patch(c.id("patch", k.Kind), k.Kind, c.ownModel()))
 	}
 	return ops
 }
@@ -370,7 +370,7 @@ func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.Gro
 	case s.New != nil:
 		return modelOf(s.New())
 	case gvk == c.kind.GVK():
-		return c.own()
+		return c.ownModel()
 	}
 	if obj, err := c.newObject(gvk); err == nil {
 		return modelOf(obj)

@@ -175,7 +175,7 @@ func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersion
 		op := c.base(m.method, "connect", operationID("connect", c.gv, verb+c.scope+name), "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
 		op.gvk = gvk
 		op.result = &model{}
-		op.produces = anything
+		op.produces = anyMediaType
 		op.parameters = c.optionsOf(s, gvk)
 		ops = append(ops, op)
 	}

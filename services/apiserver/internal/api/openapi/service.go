@@ -182,7 +182,7 @@ func (s *Service) DescribeIssuer() {
 func (s *Service) groupRoot(group string) *entry {
 	at := "apis/" + group
 	return s.entry(at, func() []path {
-		return []path{s.rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
+		return []path{s.rootPath("/"+at+"/", "get"+camelCase(nameParts(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
 	})
 }
 

@@ -188,8 +188,8 @@ func (t *term) bound(values []string) (int64, bool) {
 	return n, err == nil
 }
 
-// fixed returns the only value that a term allows, and whether there is exactly one.
-func (t *term) fixed() (string, bool) {
+// singleValue returns the only value that a term allows, and whether there is exactly one.
+func (t *term) singleValue() (string, bool) {
 	if !t.limited || len(t.allowed) != 1 {
 		return "", false
 	}
@@ -255,7 +255,7 @@ func (a *Terms) Empty() bool { return len(a.list) == 0 }
 func (a *Terms) Fixed() iter.Seq2[unique.Handle[string], string] {
 	return func(yield func(unique.Handle[string], string) bool) {
 		for i := range a.list {
-			if value, ok := a.list[i].fixed(); ok && !yield(a.list[i].key, value) {
+			if value, ok := a.list[i].singleValue(); ok && !yield(a.list[i].key, value) {
 				return
 			}
 		}

@@ -110,7 +110,7 @@ func (c *CachedLister[T]) read(e *objects.Entry) (none T, err error) {
 	if err != nil {
 		return none, err
 	}
-	return as[T](&c.kind, e, obj)
+	return asType[T](&c.kind, e, obj)
 }
 
 // put replaces the cached previous version of an object, or only removes it if keep is false. It

@@ -54,7 +54,7 @@ func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entrie
 		if err != nil {
 			return nil, err
 		}
-		t, err := as[T](k, e, obj)
+		t, err := asType[T](k, e, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +63,8 @@ func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entrie
 	return all, nil
 }
 
-// as returns an object as its Go type.
-func as[T registry.Object](k *CachedResource, e *objects.Entry, obj registry.Object) (T, error) {
+// asType returns an object as its Go type.
+func asType[T registry.Object](k *CachedResource, e *objects.Entry, obj registry.Object) (T, error) {
 	t, ok := obj.(T)
 	if !ok {
 		return t, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)

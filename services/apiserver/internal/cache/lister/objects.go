@@ -39,10 +39,10 @@ type CachedResource struct {
 
 // WriteBarrier holds the newest revision that this server wrote, of one kind or
 // of all. The zero value means that it wrote none.
-type WriteBarrier struct{ newest atomic.Pointer[mark] }
+type WriteBarrier struct{ newest atomic.Pointer[revisionMark] }
 
-// mark is a revision in one history of the store (see watchcache.Cache.Incarnation).
-type mark struct {
+// revisionMark is a revision in one history of the store (see watchcache.Cache.Incarnation).
+type revisionMark struct {
 	incarnation uint64
 	revision    int64
 }
@@ -54,7 +54,7 @@ func (w *WriteBarrier) Record(incarnation uint64, revision int64) {
 		if before != nil && (before.incarnation > incarnation || before.incarnation == incarnation && before.revision >= revision) {
 			return
 		}
-		if w.newest.CompareAndSwap(before, &mark{incarnation: incarnation, revision: revision}) {
+		if w.newest.CompareAndSwap(before, &revisionMark{incarnation: incarnation, revision: revision}) {
 			return
 		}
 	}

@@ -52,7 +52,7 @@ func Uncached(key string, stored []byte) *Entry {
 // ID identifies this version of the object among all versions that this process has seen. It stays
 // unique when a replaced store assigns the same revisions again. It is 0 for an entry that is not
 // part of the cache.
-func (e *Entry) ID() uint64 { return e.id &^ packed }
+func (e *Entry) ID() uint64 { return e.id &^ compressedFlag }
 
 // Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
 // restored store assigns a revision again with another value.
@@ -186,7 +186,7 @@ func (e *Entry) CopyAt(revision int64) *Entry {
 		compact:        e.compact,
 		Revision:       revision,
 		CreateRevision: e.CreateRevision,
-		id:             e.id & packed,
+		id:             e.id & compressedFlag,
 		stored:         e.stored,
 		encoding:       e.encoding,
 	}
@@ -215,8 +215,8 @@ func (e *Entry) Verbatim(encoding *ValueEncoding) *Entry {
 }
 
 const (
-	// packed marks entries whose value is compressed.
-	packed = 1 << 63 // a bit of an entry's id
+	// compressedFlag marks entries whose value is compressed.
+	compressedFlag = 1 << 63 // a bit of an entry's id
 	// minPackedSize is the minimum size of a value that is compressed, in bytes.
 	minPackedSize = 4 << 10
 	// trailerSize is the size of the summary's length, which follows the compressed value and the
@@ -227,7 +227,7 @@ const (
 // Summary returns the summary of the value if it is stored, and the value otherwise. It must not be
 // changed.
 func (e *Entry) Summary() []byte {
-	if e.id&packed != 0 {
+	if e.id&compressedFlag != 0 {
 		all := e.bytes()
 		if at, end := summaryStart(all), len(all)-trailerSize; at < end {
 			return all[at:end:end]
@@ -309,7 +309,7 @@ func (c *compact) Key() string { return c.text[:c.keyEnd] }
 // Name returns metadata.name.
 func (c *compact) Name() string {
 	if c.name == irregularName {
-		_, name, _ := c.irregular()
+		_, name, _ := c.splitIrregular()
 		return name
 	}
 	return c.text[c.keyEnd-uint32(c.name) : c.keyEnd]
@@ -318,7 +318,7 @@ func (c *compact) Name() string {
 // Namespace returns metadata.namespace, or "" if there is none.
 func (c *compact) Namespace() string {
 	if c.name == irregularName {
-		namespace, _, _ := c.irregular()
+		namespace, _, _ := c.splitIrregular()
 		return namespace
 	}
 	if c.namespace == 0 {
@@ -328,8 +328,8 @@ func (c *compact) Namespace() string {
 	return c.text[end-uint32(c.namespace) : end]
 }
 
-// irregular returns the namespace and the name at the end of the text, and where they begin.
-func (c *compact) irregular() (namespace, name string, start int) {
+// splitIrregular returns the namespace and the name at the end of the text, and where they begin.
+func (c *compact) splitIrregular() (namespace, name string, start int) {
 	end := len(c.text) - irregularEnd
 	lengths := c.text[end:]
 	length := func(b string) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 | int(b[3])<<24 }
@@ -350,7 +350,7 @@ func (c *compact) Labels() attributes.Set {
 func (c *compact) Fields() attributes.Set {
 	end := len(c.text)
 	if c.name == irregularName {
-		_, _, end = c.irregular()
+		_, _, end = c.splitIrregular()
 	}
 	if int(c.labelsEnd) == end {
 		return attributes.Set{}

@@ -24,7 +24,7 @@ import (
 
 // CurrentRevision reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
 // the store's history does not contain a position that the cache had reached before the call.
-type Newest interface {
+type RevisionReader interface {
 	Confirm(ctx context.Context, at storage.Position) (int64, error)
 }
 
@@ -38,7 +38,7 @@ type HistoryReader interface {
 // the Default constants, no logging, unregistered metrics and the wall clock.
 type Config struct {
 	Source          Source
-	CurrentRevision Newest
+	CurrentRevision RevisionReader
 	// Older reads values that history has dropped. Without it, watches that need such a value end.
 	Older HistoryReader
 	// Root is the prefix of all keys.

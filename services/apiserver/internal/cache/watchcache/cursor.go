@@ -71,7 +71,7 @@ func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *ob
 	if version != e {
 		version = w.previous(r)
 	}
-	complete, err := w.store.cache.older(ctx, version)
+	complete, err := w.store.cache.readHistory(ctx, version)
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
 		w.expire()

@@ -380,9 +380,9 @@ func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 	return nil, err
 }
 
-// older returns an entry with its value, which the history has dropped. If the store has compacted
+// readHistory returns an entry with its value, which the history has dropped. If the store has compacted
 // it, the error is *storage.CompactedError.
-func (c *Cache) older(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+func (c *Cache) readHistory(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if c.cfg.Older == nil {
 		return nil, &storage.CompactedError{}
 	}

@@ -45,8 +45,8 @@ func (s Snapshot) Select(sel objects.Selection, from string, fn func(*objects.En
 	}
 }
 
-// Known reports whether some version of each object can be read.
-func (s *Store) Known() bool {
+// HasReadableVersions reports whether some version of each object can be read.
+func (s *Store) HasReadableVersions() bool {
 	known := true
 	s.Snapshot().SelectCorrupt(objects.Selection{}, "", func(e *objects.Entry) bool {
 		known = e.LastReadable() != nil

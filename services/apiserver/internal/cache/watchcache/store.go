@@ -118,7 +118,7 @@ func (s *Store) Prefix() string { return s.resource.Prefix }
 func (s *Store) Variant() string { return s.resource.Variant }
 
 // DefinedResource reads from an entry the resource that it defines.
-func (s *Store) Defines(e *objects.Entry) (ResourceConfig, bool) {
+func (s *Store) DefinedResource(e *objects.Entry) (ResourceConfig, bool) {
 	return s.resource.DefinedResource(e.Summary())
 }
 

@@ -97,7 +97,7 @@ func TestAgainst(t *testing.T) {
 		{of: expressions.Objects{}, expression: "object.b == 'x' && params.b == 1", wrong: ""},
 		{of: expressions.Objects{}, expression: "authorizer.requestResource.check('get').allowed()", wrong: "authorizer.requestResource"},
 	} {
-		issues, err := newCompiler(t).Against(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
+		issues, err := newCompiler(t).WithTypes(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
 			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wrong)
 		}

@@ -56,7 +56,7 @@ func (c *Compiler) WithLimit() *Compiler {
 
 func newCompiler(base *celenv.Base) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
-	c.types, c.requestType, c.namespaceOne = known()
+	c.types, c.requestType, c.namespaceOne = commonTypes()
 	c.envs = &envs{compiler: c, types: c.types, made: map[VariableSet]*celenv.Env{}}
 	return c
 }
@@ -157,7 +157,7 @@ type Policy struct {
 func (c *Compiler) Policy() *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}, budget: c.budget}
 	p.envs = &envs{
-		compiler: c, types: c.types.with(variablesType.TypeName(), p.fields),
+		compiler: c, types: c.types.withType(variablesType.TypeName(), p.fields),
 		more: map[string]*cel.Type{variables: variablesType}, made: map[VariableSet]*celenv.Env{},
 	}
 	return p

@@ -16,9 +16,9 @@ type Objects struct {
 	Types map[string]map[string]*cel.Type
 }
 
-// Against returns a policy whose expressions are checked against the types of objects. As in
+// WithTypes returns a policy whose expressions are checked against the types of objects. As in
 // Kubernetes 1.33, they do not see authorizer.requestResource.
-func (c *Compiler) Against(o Objects) *Policy {
+func (c *Compiler) WithTypes(o Objects) *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}}
 	types := maps.Clone(c.types)
 	maps.Copy(types, o.Types)

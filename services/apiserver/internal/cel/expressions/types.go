@@ -32,8 +32,8 @@ func (t types) Fields(name string) (map[string]*cel.Type, bool) {
 	return fields, ok
 }
 
-// known returns the types of the common variables.
-func known() (of types, requestType, namespaceType *cel.Type) {
+// commonTypes returns the types of the common variables.
+func commonTypes() (of types, requestType, namespaceType *cel.Type) {
 	of = types{}
 	add := func(name string, fields map[string]*cel.Type) *cel.Type {
 		s := celenv.Struct{Name: "kubernetes." + name, Fields: fields}
@@ -68,8 +68,8 @@ func known() (of types, requestType, namespaceType *cel.Type) {
 	return of, requestType, namespaceType
 }
 
-// with returns a copy of t with one more type.
-func (t types) with(name string, fields map[string]*cel.Type) types {
+// withType returns a copy of t with one more type.
+func (t types) withType(name string, fields map[string]*cel.Type) types {
 	out := maps.Clone(t)
 	out[name] = fields
 	return out

@@ -272,5 +272,5 @@ func mayBreakLeafRule(b []byte) bool {
 			return true
 		}
 	}
-	return quantity.Suspect(b)
+	return quantity.MayBeRejected(b)
 }

@@ -172,7 +172,7 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		s.remove(key)
 		return nil
 	}
-	config, ok := s.Definitions.Defines(e)
+	config, ok := s.Definitions.DefinedResource(e)
 	if !ok {
 		s.remove(key)
 		return nil

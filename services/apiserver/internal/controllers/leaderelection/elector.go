@@ -35,7 +35,7 @@ type elector struct {
 func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	for {
 		if held, _ := e.tryAcquireOrRenew(ctx); held {
-			e.lead(ctx, work)
+			e.runAsLeader(ctx, work)
 		}
 		select {
 		case <-time.After(retryPeriod):
@@ -45,9 +45,9 @@ func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	}
 }
 
-// lead runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
+// runAsLeader runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
 // so that no two replicas work at once.
-func (e *elector) lead(ctx context.Context, work func(context.Context)) {
+func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 	e.Logger.Info("acquired the leader election lease", "lease", e.key.String())
 	workCtx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})

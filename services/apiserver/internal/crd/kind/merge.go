@@ -41,12 +41,12 @@ func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSche
 	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
 		return mergeSchema{}
 	}
-	preserve = preserve || preserves(s)
+	preserve = preserve || preservesUnknown(s)
 	return mergeSchema{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
 }
 
-// preserves reports whether a schema opts itself and everything below it into unknown fields.
-func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
+// preservesUnknown reports whether a schema opts itself and everything below it into unknown fields.
+func preservesUnknown(s *apiextensionsv1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 }
 
@@ -65,7 +65,7 @@ func typeRefOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
 
 // atomOf returns the rule of a value by its type.
 func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
-	preserve = preserve || preserves(s)
+	preserve = preserve || preservesUnknown(s)
 	switch s.Type {
 	case "":
 		return smd.Atom{Scalar: scalarAtom(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}

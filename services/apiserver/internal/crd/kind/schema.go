@@ -92,7 +92,7 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 // document returns what the server needs to read and write objects of this version.
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Normalize: s.shape, EstimateCost: s.weight, ToServed: s.serve, ParseServed: s.open, ToStored: s.store, Convert: s.convertDocuments, Validate: s.validate, ConversionWebhook: s.converter != nil && len(s.versions) > 1,
+		Normalize: s.normalize, EstimateCost: s.weight, ToServed: s.serve, ParseServed: s.open, ToStored: s.store, Convert: s.convertDocuments, Validate: s.validate, ConversionWebhook: s.converter != nil && len(s.versions) > 1,
 	}
 }
 

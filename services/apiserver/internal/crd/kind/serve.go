@@ -17,8 +17,8 @@ import (
 // errNoObject rejects a document that is not a JSON object.
 var errNoObject = errors.New("it is not a JSON object")
 
-// shape implements registry.Document.
-func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out registry.ServedDocument, err error) {
+// normalize implements registry.Document.
+func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out registry.ServedDocument, err error) {
 	p, err := s.program.Get()
 	if err != nil {
 		return out, err

@@ -159,7 +159,7 @@ func (c *checker) dropErrors(fails, errs int) {
 // checkKeywords checks a value against all keywords of a node. It returns the number of passed
 // checks.
 func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
-	c.spend(perNode)
+	c.addCost(perNode)
 	if c.spent > c.program.maxCost {
 		return 0
 	}
@@ -242,7 +242,7 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
 			continue
 		}
-		c.missing(r.name)
+		c.reportMissing(r.name)
 		if c.spent > c.program.maxCost {
 			break
 		}
@@ -318,8 +318,8 @@ func (c *checker) probe(at NodeIndex, v tape.Ref) (ok bool, matches int) {
 	return ok, matches
 }
 
-// recheck checks a branch again to report its errors.
-func (c *checker) recheck(at NodeIndex, v tape.Ref) int {
+// reportBranch checks a branch again to report its errors.
+func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
 	return c.checkKeywords(&c.program.nodes[at], v, tape.None)
 }
 
@@ -340,7 +340,7 @@ func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
 		return maximum
 	}
-	return c.recheck(best, v)
+	return c.reportBranch(best, v)
 }
 
 // oneOf is anyOf, except that exactly one branch must match.
@@ -369,7 +369,7 @@ func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 		if c.quiet > 0 {
 			return maximum
 		}
-		return c.recheck(best, v)
+		return c.reportBranch(best, v)
 	}
 	c.composite("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
 	return 0
@@ -381,7 +381,7 @@ func (c *checker) allOf(branches []NodeIndex, v tape.Ref) int {
 	valid := 0
 	for _, at := range branches {
 		fails := c.fails
-		matches += c.recheck(at, v)
+		matches += c.reportBranch(at, v)
 		if c.fails == fails {
 			valid++
 		}

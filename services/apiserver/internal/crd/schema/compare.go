@@ -271,7 +271,7 @@ func (w *walker) set(v tape.Ref) {
 	if d.Len(v) <= 1 {
 		return
 	}
-	times := make(counts, d.Len(v))
+	times := make(stringCounts, d.Len(v))
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if times.isSecond(identity(d, i)) {
@@ -281,11 +281,11 @@ func (w *walker) set(v tape.Ref) {
 	}
 }
 
-// counts counts the occurrences of strings.
-type counts map[string]int
+// stringCounts counts the occurrences of strings.
+type stringCounts map[string]int
 
 // isSecond counts s and reports whether it occurs for the second time.
-func (c counts) isSecond(s string) bool {
+func (c stringCounts) isSecond(s string) bool {
 	c[s]++
 	return c[s] == 2
 }
@@ -320,7 +320,7 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 	if d.Len(v) <= 1 {
 		return
 	}
-	times := make(counts, d.Len(v))
+	times := make(stringCounts, d.Len(v))
 	index = 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if times.isSecond(keyIdentity(d, n.keys, i)) {

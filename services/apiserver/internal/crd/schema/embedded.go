@@ -159,7 +159,7 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 			return
 		}
 	}
-	if d.Kind(v) != tape.Null && len(text) == len(d.Text(v)) && tidy(d, v) {
+	if d.Kind(v) != tape.Null && len(text) == len(d.Text(v)) && isCanonical(d, v) {
 		return
 	}
 	out, unknown, err := objectmeta.Clean(text, s.options.Unknown, s.options.DropMalformed)
@@ -215,9 +215,9 @@ func (s *normalizer) filledMeta(at NodeIndex, text []byte) []byte {
 	return sub.finish()
 }
 
-// tidy reports whether metadata has only known, non-empty fields of the right types, so that
+// isCanonical reports whether metadata has only known, non-empty fields of the right types, so that
 // cleaning changes nothing.
-func tidy(d *tape.Doc, v tape.Ref) bool {
+func isCanonical(d *tape.Doc, v tape.Ref) bool {
 	if d.Kind(v) != tape.Object {
 		return false
 	}

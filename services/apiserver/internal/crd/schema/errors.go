@@ -52,7 +52,7 @@ func (t errorKey) size() int { return len(t.field) + len(t.value) + len(t.detail
 // put records an error unless an equal one is recorded.
 func (c *checker) put(e *field.Error) {
 	key := errorKeyOf(e)
-	c.spend(key.size() / bytesPerCost) // forget may remove the error, and the next one may be as long
+	c.addCost(key.size() / bytesPerCost) // forget may remove the error, and the next one may be as long
 	if c.seen[key] {
 		return
 	}
@@ -89,10 +89,10 @@ func (c *checker) composite(format string, args ...any) {
 	c.put(field.Invalid(c.base, "", message))
 }
 
-// missing reports a missing required property.
-func (c *checker) missing(property string) {
+// reportMissing reports a missing required property.
+func (c *checker) reportMissing(property string) {
 	c.fails++
-	c.spend(1) // many properties may be missing in each of many objects
+	c.addCost(1) // many properties may be missing in each of many objects
 	if !c.mayReport() {
 		return
 	}

@@ -57,7 +57,7 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 		}
 		switch s.decide(n, sub, i >= 0, meta, k, m) {
 		case removeMember:
-			s.drop(k, last, retained, end)
+			s.removeMember(k, last, retained, end)
 		case replaceByDefault:
 			s.replace(valueStart, valueEnd, s.program.nodes[sub].defaultValue)
 			retained++
@@ -96,9 +96,9 @@ func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.R
 	return keepMember
 }
 
-// drop removes a member and one comma: the comma before it if an earlier member is kept, else the comma
+// removeMember removes a member and one comma: the comma before it if an earlier member is kept, else the comma
 // after it. last is the end of the last member before it, end that of the object.
-func (s *normalizer) drop(key tape.Ref, last, retained, end int) {
+func (s *normalizer) removeMember(key tape.Ref, last, retained, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)
 	if retained > 0 {

@@ -111,8 +111,8 @@ const (
 	bytesPerCost = 4
 )
 
-// spend adds to the cost and calls costly when the cost reaches costlyFrom.
-func (c *checker) spend(n int) {
+// addCost adds to the cost and calls costly when the cost reaches costlyFrom.
+func (c *checker) addCost(n int) {
 	c.spent += n
 	if c.spent >= costlyFrom && c.costly != nil {
 		c.costly()
@@ -125,7 +125,7 @@ func (c *checker) mayMatch(n int) bool {
 	if n > c.program.maxCost-c.spent {
 		return false
 	}
-	c.spend(n)
+	c.addCost(n)
 	return true
 }
 
@@ -136,7 +136,7 @@ func (c *checker) compiled(p *pattern) *compiled {
 	}
 	re, fresh := p.get()
 	if fresh {
-		c.spend(re.size * perCompiled)
+		c.addCost(re.size * perCompiled)
 	}
 	return re
 }

@@ -221,7 +221,7 @@ func (c *checker) checkEnum(n *node, value tape.Ref) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(value), nil)
 		err.Detail = c.supported(n)
-		c.spend(len(err.Detail)) // the detail is inspected again later
+		c.addCost(len(err.Detail)) // the detail is inspected again later
 		return err
 	})
 }
@@ -331,7 +331,7 @@ func (c *checker) isOneOf(n *node, value tape.Ref) bool {
 			return true
 		}
 	}
-	c.spend(perValue * len(x.others))
+	c.addCost(perValue * len(x.others))
 	for _, e := range x.others {
 		if c.isValue(e, value) {
 			return true

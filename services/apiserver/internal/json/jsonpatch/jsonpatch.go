@@ -124,7 +124,7 @@ func (t *tree) apply(i int, op Operation) error {
 	case "replace":
 		return t.replace(i, op)
 	case "move":
-		return t.move(op)
+		return t.applyMove(op)
 	case "copy":
 		return t.copy(op)
 	case "test":
@@ -194,8 +194,8 @@ func (t *tree) replace(i int, op Operation) error {
 	return nil
 }
 
-// move applies a move operation.
-func (t *tree) move(op Operation) error {
+// applyMove applies a move operation.
+func (t *tree) applyMove(op Operation) error {
 	from, err := op.from()
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode from: %w", err)

@@ -87,7 +87,7 @@ func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]b
 		i := bits.TrailingZeros64(remaining)
 		f := &m.fields[i]
 		if found>>i&1 == 0 {
-			dst, ok = r.absent(f, dst, isOwn, depth)
+			dst, ok = r.appendDefault(f, dst, isOwn, depth)
 		} else {
 			dst, ok = r.field(f, dst, b[at[i].from:at[i].to], isOwn, depth)
 		}
@@ -172,15 +172,15 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 // lacks them.
 func (r *runner) appendMissingFields(m *message, dst []byte, gap, found uint64, isOwn bool, depth int) (_ []byte, ok bool) {
 	for gap &= ^uint64(0) << bits.Len64(found); gap != 0; gap &= gap - 1 {
-		if dst, ok = r.absent(&m.fields[bits.TrailingZeros64(gap)], dst, isOwn, depth); !ok {
+		if dst, ok = r.appendDefault(&m.fields[bits.TrailingZeros64(gap)], dst, isOwn, depth); !ok {
 			return dst, false
 		}
 	}
 	return dst, true
 }
 
-// absent appends a field that the message lacks.
-func (r *runner) absent(f *field, dst []byte, own bool, depth int) ([]byte, bool) {
+// appendDefault appends a field that the message lacks.
+func (r *runner) appendDefault(f *field, dst []byte, own bool, depth int) ([]byte, bool) {
 	switch {
 	case f.kind == version && own:
 		return r.appendVersion(f, dst), true

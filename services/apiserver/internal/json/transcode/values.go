@@ -45,8 +45,8 @@ func onlyBytesField(b []byte) ([]byte, bool) {
 	return b[next:], true
 }
 
-// numbers reads a message that contains only numbers: the fields 1 and 2.
-func numbers(b []byte) (one, two uint64, ok bool) {
+// readNumbers reads a message that contains only numbers: the fields 1 and 2.
+func readNumbers(b []byte) (one, two uint64, ok bool) {
 	for i := 0; i < len(b); {
 		tag := b[i]
 		var v uint64
@@ -78,7 +78,7 @@ func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
 	if len(b) == 0 {
 		return append(dst, "null"...), true
 	}
-	seconds64, nanos64, ok := numbers(b)
+	seconds64, nanos64, ok := readNumbers(b)
 	seconds := int64(seconds64)
 	nanos := int32(nanos64)
 	if !ok || seconds <= firstSecond || seconds >= endSecond || micro && (nanos < 0 || nanos >= 1e9) {
@@ -134,7 +134,7 @@ func dateOf(days int64) (year, month, day int64) {
 
 // appendDuration appends a metav1.Duration, which the message holds in nanoseconds.
 func appendDuration(dst, b []byte) ([]byte, bool) {
-	ns, other, ok := numbers(b)
+	ns, other, ok := readNumbers(b)
 	if !ok || other != 0 {
 		return dst, false
 	}
@@ -160,7 +160,7 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 			return dst, false
 		}
 	}
-	typ, val, ok := numbers(b[:end])
+	typ, val, ok := readNumbers(b[:end])
 	switch {
 	case ok && typ == 0:
 		return strconv.AppendInt(dst, int64(int32(val)), 10), true

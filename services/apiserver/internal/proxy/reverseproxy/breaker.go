@@ -89,7 +89,7 @@ func (b *Breaker) begin(ctx context.Context, principal string, long bool) (conte
 	c := &call{breaker: b, long: long, release: sync.OnceFunc(func() { b.requests.Release(slot) })}
 	ctx, c.stopCancel, c.cancel = b.Context(ctx)
 	callCtx := ctx
-	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Suspect), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) })}
+	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Probe), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) })}
 	return ctx, c, nil
 }
 

@@ -174,7 +174,7 @@ func (m *Manager) entriesAfter(result merged, before managed, applier owner) man
 			}
 		}
 		if o == applier && result.object != nil {
-			e.time = stamp(m.fields.now())
+			e.time = truncateTime(m.fields.now())
 		}
 		entries[o] = e
 	}
@@ -258,7 +258,7 @@ func (f *Fields) typeFor(k *registry.Kind, obj runtime.Object) typed.ParseableTy
 	case untypedObject(obj):
 		return typed.DeducedParseableType
 	}
-	return f.types.of(reflect.TypeOf(obj).Elem())
+	return f.types.forType(reflect.TypeOf(obj).Elem())
 }
 
 // checkNumbers rejects numbers that overflow the Go type. The conversion of a tree to an object would

@@ -152,7 +152,7 @@ func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
 func (c *comparer) value(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case s.kind == foreignShape:
-		c.foreign(s, a, b, hasA, hasB)
+		c.compareEncodings(s, a, b, hasA, hasB)
 		return
 	case s.atomic:
 		c.leaf(s, a, b, hasA, hasB)
@@ -192,7 +192,7 @@ func (c *comparer) leaf(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 		c.set.insert(c.path)
 	case !hasB:
 		c.removed.insert(c.path)
-	case !equal(s, a, b, exactly):
+	case !equal(s, a, b, nullEqualsNull):
 		c.set.insert(c.path)
 	}
 }
@@ -221,7 +221,7 @@ func (c *comparer) maps(s *fieldSchema, a, b reflect.Value) {
 			other = b.MapIndex(key)
 		}
 		x := indirect(a.MapIndex(key))
-		if other.IsValid() && s.elem.atomic && equal(s.elem, x, indirect(other), exactly) {
+		if other.IsValid() && s.elem.atomic && equal(s.elem, x, indirect(other), nullEqualsNull) {
 			continue
 		}
 		c.item(s, key.String(), x, other, true)
@@ -264,7 +264,7 @@ type element struct {
 
 // lists compares two lists, whose items are identified by keys or by value. Either may be invalid.
 func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
-	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
+	if a.IsValid() && b.IsValid() && equal(s, a, b, nullEqualsNull) {
 		return
 	}
 	all := make([]element, 0, length(a)+length(b))
@@ -329,7 +329,7 @@ func (c *comparer) elements(s *fieldSchema, a, b []element) {
 		}
 		c.value(s.elem, x, y, len(a) == 1, len(b) == 1)
 	case len(a) > 1 && len(b) > 1:
-		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, exactly) }) {
+		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, nullEqualsNull) }) {
 			c.set.insert(c.path)
 		}
 	case len(a) > 1:

@@ -74,8 +74,8 @@ func (d *documentDiff) free() {
 	documentDiffs.Put(d)
 }
 
-// below calls visit with e appended to the path.
-func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
+// withElement calls visit with e appended to the path.
+func (d *documentDiff) withElement(e fieldpath.PathElement, visit func() bool) bool {
 	d.path = append(d.path, e)
 	ok := visit()
 	d.path = d.path[:len(d.path)-1]
@@ -114,19 +114,19 @@ func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
 			return d.lists(atom.List, a, b)
 		}
 	default:
-		if atom.Scalar == nil || !fits(*atom.Scalar, a) || !fits(*atom.Scalar, b) {
+		if atom.Scalar == nil || !matchesType(*atom.Scalar, a) || !matchesType(*atom.Scalar, b) {
 			return false
 		}
 	}
-	ok = d.fine(ref, a) && d.fine(ref, b)
+	ok = d.matchesType(ref, a) && d.matchesType(ref, b)
 	if ok && !value.Equals(value.NewValueInterface(a), value.NewValueInterface(b)) {
 		d.set.insert(d.path)
 	}
 	return ok
 }
 
-// fine reports whether a value matches its type, without recording any field.
-func (d *documentDiff) fine(ref smd.TypeRef, v any) bool {
+// matchesType reports whether a value matches its type, without recording any field.
+func (d *documentDiff) matchesType(ref smd.TypeRef, v any) bool {
 	was := d.whole
 	d.whole = true
 	ok := d.add(ref, v)
@@ -171,7 +171,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 		case !inB:
 			ok = d.addOneSided(&d.removed, e, ref, v)
 		default:
-			ok = d.below(e, func() bool { return d.compare(ref, v, w) })
+			ok = d.withElement(e, func() bool { return d.compare(ref, v, w) })
 		}
 		if !ok {
 			return false
@@ -225,9 +225,9 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 		case !there:
 			ok = d.addOneSided(&d.set, e, rules.ElementType, w)
 		case !tape.EqualValues(v, w):
-			ok = d.below(e, func() bool { return d.compare(rules.ElementType, v, w) })
+			ok = d.withElement(e, func() bool { return d.compare(rules.ElementType, v, w) })
 		default: // equal elements are still checked, because the lists differ
-			ok = d.fine(rules.ElementType, w)
+			ok = d.matchesType(rules.ElementType, w)
 		}
 		if !ok {
 			return false
@@ -256,7 +256,7 @@ func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 	case []any:
 		ok = atom.List != nil && d.list(atom.List, v)
 	default:
-		ok = atom.Scalar != nil && fits(*atom.Scalar, v)
+		ok = atom.Scalar != nil && matchesType(*atom.Scalar, v)
 	}
 	if ok && !d.whole && len(d.path) > 0 {
 		d.side.insert(d.path)
@@ -264,8 +264,8 @@ func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 	return ok
 }
 
-// fits reports whether a scalar matches its type.
-func fits(expected smd.Scalar, v any) bool {
+// matchesType reports whether a scalar matches its type.
+func matchesType(expected smd.Scalar, v any) bool {
 	switch v.(type) {
 	case string:
 		return expected == smd.String || expected == smd.Untyped
@@ -282,7 +282,7 @@ func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any)
 	if d.whole { // no field is recorded
 		return d.add(ref, v)
 	}
-	return d.below(e, func() bool { return d.add(ref, v) })
+	return d.withElement(e, func() bool { return d.add(ref, v) })
 }
 
 // object adds the fields of an object that only one side has. It returns false if the comparison
@@ -345,7 +345,7 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 // elementOf returns the path element of an element of a set or keyed list.
 func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
 	if len(rules.Keys) == 0 {
-		if !fits(smd.Untyped, v) {
+		if !matchesType(smd.Untyped, v) {
 			return e, false
 		}
 		scalar := value.NewValueInterface(v)
@@ -358,7 +358,7 @@ func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
 	keys := make(value.FieldList, 0, len(rules.Keys))
 	for _, name := range rules.Keys {
 		v, has := m[name]
-		if !has || !fits(smd.Untyped, v) {
+		if !has || !matchesType(smd.Untyped, v) {
 			return e, false
 		}
 		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(v)})

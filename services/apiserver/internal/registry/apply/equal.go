@@ -33,7 +33,7 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 			}
 			continue
 		}
-		if !equalField(f, x, y, loosely) {
+		if !equalField(f, x, y, nullEqualsEmpty) {
 			return false
 		}
 	}
@@ -45,7 +45,7 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 	x, _ := f.get(a)
 	y, _ := f.get(b)
 	for i := range f.fields {
-		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, loosely) {
+		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, nullEqualsEmpty) {
 			return false
 		}
 	}
@@ -53,27 +53,27 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 }
 
 // equalField compares a field of two structs.
-func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
+func equalField(f *fieldShape, a, b reflect.Value, how nullComparison) bool {
 	x, hasX := f.get(a)
 	y, hasY := f.get(b)
 	return hasX == hasY && (!hasX || equal(f.fieldSchema, x, y, how))
 }
 
-// strictness determines how null compares with empty values.
-type strictness bool
+// nullComparison determines how null compares with empty values.
+type nullComparison bool
 
 const (
-	// exactly: null equals only null, as in JSON.
-	exactly strictness = true
-	// loosely: null equals an empty list or map, as in the stored form.
-	loosely strictness = false
+	// nullEqualsNull: null equals only null, as in JSON.
+	nullEqualsNull nullComparison = true
+	// nullEqualsEmpty: null equals an empty list or map, as in the stored form.
+	nullEqualsEmpty nullComparison = false
 )
 
 // equal reports whether two values have equal JSON.
-func equal(s *fieldSchema, a, b reflect.Value, how strictness) bool {
+func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 	if !a.IsValid() || !b.IsValid() {
 		bothEmpty := (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
-		return a.IsValid() == b.IsValid() || how == loosely && bothEmpty
+		return a.IsValid() == b.IsValid() || how == nullEqualsEmpty && bothEmpty
 	}
 	switch s.kind {
 	case scalarShape:
@@ -151,19 +151,19 @@ func equalPointees(a, b any) bool {
 	same := false
 	switch p := a.(type) {
 	case *metav1.Time:
-		same = identical(p, b)
+		same = samePointer(p, b)
 	case *metav1.MicroTime:
-		same = identical(p, b)
+		same = samePointer(p, b)
 	case *intstr.IntOrString:
-		same = identical(p, b)
+		same = samePointer(p, b)
 	case *resource.Quantity:
-		same = identical(p, b)
+		same = samePointer(p, b)
 	}
 	return same || reflect.DeepEqual(a, b)
 }
 
-// identical reports whether b is a pointer to the same value as a.
-func identical[T comparable](a *T, b any) bool {
+// samePointer reports whether b is a pointer to the same value as a.
+func samePointer[T comparable](a *T, b any) bool {
 	p, ok := b.(*T)
 	return ok && *a == *p
 }

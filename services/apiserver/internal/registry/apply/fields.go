@@ -89,7 +89,7 @@ func (v *view) typeOf() typed.ParseableType {
 	case untypedObject(v.kind.New()):
 		return typed.DeducedParseableType
 	}
-	return v.fields.types.of(v.goType())
+	return v.fields.types.forType(v.goType())
 }
 
 // Manager tracks field ownership of one kind for one path.

@@ -211,8 +211,10 @@ func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 	return fieldSet{Set: s.Union(other)}
 }
 
-// stamp returns a time in the precision of entries.
-func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }
+// truncateTime returns a time in the precision of entries.
+func truncateTime(now time.Time) *metav1.Time {
+	return &metav1.Time{Time: now.UTC().Truncate(time.Second)}
+}
 
 // maxConflictBytes is the size in bytes after which no more conflicts
 // are formatted. The response has a lower limit.

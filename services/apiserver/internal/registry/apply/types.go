@@ -50,7 +50,7 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 }
 
 // view returns the rules of a Go type, which is one of the roots or part of one.
-func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
+func (t *mergeTypes) forType(goType reflect.Type) typed.ParseableType {
 	name := typename.ForType(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
 }
@@ -175,8 +175,8 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	return &changes{set: d.Modified.Union(d.Added), removed: d.Removed}, nil
 }
 
-// foreign compares two values of a type that encodes itself by their encodings.
-func (c *comparer) foreign(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+// compareEncodings compares two values of a type that encodes itself by their encodings.
+func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	d, err := compare(typedValue(s, a, hasA), typedValue(s, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
@@ -194,7 +194,7 @@ func (c *comparer) foreign(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) 
 		c.set.insert(c.path)
 	case !hasB:
 		c.removed.insert(c.path)
-	case d.IsSame() && !equal(s, a, b, exactly):
+	case d.IsSame() && !equal(s, a, b, nullEqualsNull):
 		c.set.insert(c.path)
 	}
 }

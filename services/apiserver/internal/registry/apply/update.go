@@ -127,7 +127,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 	if e := entries[to]; e != nil {
 		before = e.fieldSet
 	}
-	entries[to] = &entry{fieldSet: before.plus(used), version: own, time: stamp(m.fields.now())}
+	entries[to] = &entry{fieldSet: before.plus(used), version: own, time: truncateTime(m.fields.now())}
 	return nil
 }
 

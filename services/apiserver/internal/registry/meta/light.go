@@ -7,9 +7,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// light returns the metadata of an object without the field sets in the managedFields of a
+// withoutFieldSets returns the metadata of an object without the field sets in the managedFields of a
 // document. No rule reads them, and they are large.
-func light(obj registry.Object) metav1.Object {
+func withoutFieldSets(obj registry.Object) metav1.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj

@@ -28,7 +28,7 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	if len(owners) <= manyOwners {
 		return validation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
 	}
-	errs := validation.ValidateObjectMetaAccessor(ownerless{obj}, namespaced, name, at)
+	errs := validation.ValidateObjectMetaAccessor(withoutOwners{obj}, namespaced, name, at)
 	wrong := validateOwners(owners, at.Child("ownerReferences"))
 	if len(wrong) == 0 {
 		return errs
@@ -45,11 +45,11 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	return slices.Concat(errs[:after], wrong, errs[after:])
 }
 
-// ownerless is an object without owner references.
-type ownerless struct{ metav1.Object }
+// withoutOwners is an object without owner references.
+type withoutOwners struct{ metav1.Object }
 
 // GetOwnerReferences implements metav1.Object.
-func (ownerless) GetOwnerReferences() []metav1.OwnerReference { return nil }
+func (withoutOwners) GetOwnerReferences() []metav1.OwnerReference { return nil }
 
 // ownerErrorKey identifies owner references that have the same errors: it holds the parts of a
 // reference that determine the text of errors.

@@ -16,7 +16,7 @@ import (
 // be final.
 func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := ValidateObject(light(obj), k.Namespaced, nameRule(k, obj), path)
+	errs := ValidateObject(withoutFieldSets(obj), k.Namespaced, nameRule(k, obj), path)
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
@@ -30,7 +30,7 @@ func ValidateUpdate(
 	rules func(found field.ErrorList) field.ErrorList,
 ) field.ErrorList {
 	at := field.NewPath("metadata")
-	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
+	change := validation.ValidateObjectMetaAccessorUpdate(withoutFieldSets(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
 	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	// An unchanged generateName may be invalid for the kind if it was written through a subresource.

@@ -32,9 +32,11 @@ func (c *Cache) KeyOf(description []byte) (k Key) {
 	return k
 }
 
-// Ends reports whether a segment ends after an item with this name. It is true for about one of n
+// EndsSegment reports whether a segment ends after an item with this name. It is true for about one of n
 // names, where n is a power of two. The choice is unpredictable.
-func (c *Cache) Ends(name string, n uint64) bool { return maphash.String(c.seed, name)&(n-1) == 0 }
+func (c *Cache) EndsSegment(name string, n uint64) bool {
+	return maphash.String(c.seed, name)&(n-1) == 0
+}
 
 // Cache holds compressed segments within the server's memory budget.
 type Cache struct {
@@ -160,7 +162,7 @@ func (c *Cache) finish(k Key, f *flight) {
 	c.mu.Lock()
 	delete(c.flights, k)
 	if f.seg != nil {
-		c.keep(k, f.seg)
+		c.addSegment(k, f.seg)
 	}
 	c.mu.Unlock()
 	close(f.done)
@@ -170,8 +172,8 @@ func (c *Cache) finish(k Key, f *flight) {
 // texts holds buffers for the text of a segment.
 var texts = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
 
-// keep caches a segment. The caller holds mu.
-func (c *Cache) keep(k Key, s *segment) {
+// addSegment caches a segment. The caller holds mu.
+func (c *Cache) addSegment(k Key, s *segment) {
 	c.segments.Add(k, s)
 	c.add(s.size())
 }

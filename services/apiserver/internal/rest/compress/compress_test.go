@@ -118,10 +118,10 @@ func TestKeysAreSecret(t *testing.T) {
 	same, ends := 0, 0
 	for i := range 4096 {
 		name := fmt.Sprint(i)
-		if a.Ends(name, 16) {
+		if a.EndsSegment(name, 16) {
 			ends++
 		}
-		if a.Ends(name, 16) == b.Ends(name, 16) {
+		if a.EndsSegment(name, 16) == b.EndsSegment(name, 16) {
 			same++
 		}
 	}

@@ -155,9 +155,9 @@ func (s *stream) writeUntil(t time.Time) {
 	}
 }
 
-// cut ends the stream in the middle of a write: the client does not read, and its position in the
+// abort ends the stream in the middle of a write: the client does not read, and its position in the
 // history is lost. The watch cache calls it.
-func (s *stream) cut() {
+func (s *stream) abort() {
 	s.lost.Store(true)
 	s.writeUntil(time.Now())
 }

@@ -57,7 +57,7 @@ func (a *API) watch(c *Call) error {
 	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
 	s := a.newStream(c, f, o)
 	s.initial = opts.Initial == watchcache.InitialState
-	opts.OnLost = s.cut
+	opts.OnLost = s.abort
 	if s.initial {
 		s.scan = a.ScanLimiter(ctx)
 		opts.Pause = s.scan.Pause

@@ -110,7 +110,7 @@ type segmentCollector struct {
 func (z *segmentCollector) add(e *objects.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
-	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.Ends(e.Key(), segmentItems) {
+	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.EndsSegment(e.Key(), segmentItems) {
 		return nil
 	}
 	return z.segment()

@@ -211,7 +211,7 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 		// A change of the finalizers alone is not written before the object is removed.
 		return deletion{write: marked, remove: ends}
 	case !terminating && !marked:
-		r.mark(obj, 0, held, now)
+		r.markDeletion(obj, 0, held, now)
 		changed = true
 	}
 	return deletion{write: changed}
@@ -227,7 +227,7 @@ func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now
 	}
 	if obj.GetDeletionTimestamp() == nil {
 		grace := r.Resource.Delete.GracePeriod(obj, requested)
-		r.mark(obj, grace, false, now)
+		r.markDeletion(obj, grace, false, now)
 		return true, grace == 0
 	}
 	currentGrace := ptr.Deref(obj.GetDeletionGracePeriodSeconds(), 0)
@@ -261,8 +261,8 @@ func shorten(obj registry.Object, grace, currentGrace int64, now time.Time) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
-// mark sets the deletion timestamp and, unless held, the grace period.
-func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Time) {
+// markDeletion sets the deletion timestamp and, unless held, the grace period.
+func (r *Request) markDeletion(obj registry.Object, grace int64, held bool, now time.Time) {
 	at := metav1.NewTime(now.UTC().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
 	obj.SetDeletionTimestamp(&at)
 	if !held {

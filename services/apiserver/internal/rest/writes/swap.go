@@ -262,13 +262,13 @@ func (w *Writer) modifyFrom(
 		if (computeErr != nil || out.keep) && !l.confirmed {
 			fresh, err := w.read(ctx, r, true)
 			if err != nil {
-				out.drop(ctx)
+				out.rollback(ctx)
 				return Result{}, w.translate(r, op, err)
 			}
 			// A write without changes still rewrites a stale value.
 			rewrites := computeErr == nil && !r.DryRun && fresh.kv.Stale()
 			if fresh.kv.ModRevision != l.kv.ModRevision || rewrites {
-				out.drop(ctx)
+				out.rollback(ctx)
 				rollbackWarnings()
 				l = fresh
 				continue
@@ -302,7 +302,7 @@ func (w *Writer) modifyFrom(
 
 // unchanged returns the result of an outcome that leaves the store unchanged.
 func (o *outcome) unchanged(ctx context.Context, l *live) Result {
-	o.drop(ctx)
+	o.rollback(ctx)
 	value := l.kv.Value
 	if o.value != nil { // a dry run
 		value = o.value
@@ -357,8 +357,8 @@ func (w *Writer) translate(r *Request, op admission.Operation, err error) error 
 	return w.CorruptObjects.OfWrite(unreadable)
 }
 
-// drop drops the claim of an outcome that is not written.
-func (o *outcome) drop(ctx context.Context) {
+// rollback drops the claim of an outcome that is not written.
+func (o *outcome) rollback(ctx context.Context) {
 	if o.claim != nil {
 		o.claim.Rollback(ctx)
 	}

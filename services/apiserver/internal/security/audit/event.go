@@ -57,8 +57,8 @@ func (a Annotations) index(key string) int {
 	return slices.IndexFunc(a, func(w Annotation) bool { return w.Key == key })
 }
 
-// with returns a copy in which a key has a value.
-func (a Annotations) with(key, value string) Annotations {
+// withKey returns a copy in which a key has a value.
+func (a Annotations) withKey(key, value string) Annotations {
 	out := slices.DeleteFunc(slices.Clone(a), func(w Annotation) bool { return w.Key == key })
 	return append(out, Annotation{key, value})
 }
@@ -83,7 +83,7 @@ func (event *Event) WithoutObjects() *Event {
 	short := *event
 	short.RequestObject = nil
 	short.ResponseObject = nil
-	short.Annotations = event.Annotations.with(Truncated, "true")
+	short.Annotations = event.Annotations.withKey(Truncated, "true")
 	return &short
 }
 

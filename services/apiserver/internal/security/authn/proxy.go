@@ -46,7 +46,7 @@ func NewFrontProxy(currentCAs func() *x509.CertPool, names []string, h ProxyHead
 // services, because they authenticate only by their certificates. It always removes the user headers,
 // because later handlers must not trust them.
 func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
-	user := p.headers.take(r.Header)
+	user := p.headers.extractUser(r.Header)
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
@@ -90,8 +90,8 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	return nil
 }
 
-// take removes the user from the headers and returns it, or nil if they name none.
-func (h *ProxyHeaders) take(header http.Header) *request.User {
+// extractUser removes the user from the headers and returns it, or nil if they name none.
+func (h *ProxyHeaders) extractUser(header http.Header) *request.User {
 	user := &request.User{}
 	for _, name := range h.Username {
 		if value := header.Get(name); value != "" && user.Name == "" {

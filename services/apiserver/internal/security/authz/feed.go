@@ -26,7 +26,7 @@ type subscription struct {
 // newSubscription returns a subscription that passes the objects of a source to a sink.
 func (p *LocalPolicy) newSubscription(name string, source Source, target sink) *subscription {
 	s := &subscription{name: name, policy: p, source: source, sink: target}
-	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, OnLost: s.lost})
+	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, OnLost: s.markLost})
 	return s
 }
 
@@ -70,8 +70,8 @@ func (s *subscription) apply(_ context.Context, events []watchcache.Event, _ int
 	s.sink.apply(changes)
 }
 
-// lost logs that changes were missed, so that the state is read again.
-func (s *subscription) lost(err error) {
+// markLost logs that changes were missed, so that the state is read again.
+func (s *subscription) markLost(err error) {
 	if errors.As(err, new(*watchcache.ExpiredError)) {
 		s.policy.cfg.Logger.Info("reloading the policy", "resource", s.name, "reason", err)
 	}

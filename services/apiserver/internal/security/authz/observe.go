@@ -35,27 +35,27 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // Decisions counts the decisions of an authorizer.
 func (m *Metrics) Decisions(kind, name string, authz Authorizer) Authorizer {
-	measured := counted{Authorizer: authz, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
+	measured := countingAuthorizer{Authorizer: authz, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
 	if r, ok := authz.(authorizer.RuleResolver); ok {
 		return &countedResolver{measured, r}
 	}
 	return &measured
 }
 
-// counted is an authorizer whose decisions are counted.
-type counted struct {
+// countingAuthorizer is an authorizer whose decisions are counted.
+type countingAuthorizer struct {
 	Authorizer
 	allowed, denied prometheus.Counter
 }
 
 // countedResolver preserves RulesFor of an authorizer that lists rules.
 type countedResolver struct {
-	counted
+	countingAuthorizer
 	authorizer.RuleResolver
 }
 
 // Authorize implements Authorizer.
-func (c *counted) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
+func (c *countingAuthorizer) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
 	decision, reason, err := c.Authorizer.Authorize(ctx, attrs)
 	switch decision {
 	case Allow:

@@ -85,7 +85,7 @@ func (s *Signer) fetch(ctx context.Context) error {
 		}
 		previous := s.keys.Swap(fetched)
 		s.Metrics.dataTime(fetched.dataTime)
-		if fetched.differs(previous) {
+		if fetched.changedFrom(previous) {
 			s.changed()
 		}
 		return nil, nil
@@ -98,8 +98,8 @@ func (s *Signer) fetch(ctx context.Context) error {
 	}
 }
 
-// differs reports whether two sets differ in their time or their keys. Keys with equal ids are equal.
-func (s *keySet) differs(other *keySet) bool {
+// changedFrom reports whether two sets differ in their time or their keys. Keys with equal ids are equal.
+func (s *keySet) changedFrom(other *keySet) bool {
 	return !s.dataTime.Equal(other.dataTime) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
 		return a.ID == b.ID && a.Undiscoverable == b.Undiscoverable
 	})

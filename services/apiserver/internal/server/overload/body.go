@@ -59,7 +59,7 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
 		received := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{budget: levels.of(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientFrom(ctx)}
+			reserved := &reservedBody{budget: levels.forLevel(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientFrom(ctx)}
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with

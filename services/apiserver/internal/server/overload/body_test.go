@@ -252,7 +252,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
-		acquireAll(levels.of("").Queue, u)
+		acquireAll(levels.forLevel("").Queue, u)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}

@@ -233,8 +233,8 @@ type levelBudgets struct {
 	levels sync.Map // *bodyBudget by name
 }
 
-// of returns the memory of a level. Requests without flow control share the level "".
-func (l *levelBudgets) of(level string) *bodyBudget {
+// forLevel returns the memory of a level. Requests without flow control share the level "".
+func (l *levelBudgets) forLevel(level string) *bodyBudget {
 	b, ok := l.levels.Load(level)
 	if !ok {
 		b, _ = l.levels.LoadOrStore(level, &bodyBudget{

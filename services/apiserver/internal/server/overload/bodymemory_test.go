@@ -38,7 +38,7 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
-		budget := levels.of("")
+		budget := levels.forLevel("")
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
@@ -80,7 +80,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
-		acquireAll(levels.of("workload-low").Queue, newClient("a"))
+		acquireAll(levels.forLevel("workload-low").Queue, newClient("a"))
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))

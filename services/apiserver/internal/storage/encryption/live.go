@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// grace is how long a replaced Set remains usable for operations that began with it.
-	grace = 10 * time.Second
+	// retirementDelay is how long a replaced Set remains usable for operations that began with it.
+	retirementDelay = 10 * time.Second
 	// wellWithin is the default time for the plugins of a new configuration to become healthy.
 	wellWithin = 10 * time.Second
 )
@@ -141,7 +141,7 @@ func (l *Live) swap(next *Set) bool {
 		return false
 	}
 	s := l.current.Swap(next)
-	l.old[s] = time.AfterFunc(grace, func() {
+	l.old[s] = time.AfterFunc(retirementDelay, func() {
 		l.mu.Lock()
 		_, mine := l.old[s]
 		delete(l.old, s)
@@ -202,7 +202,7 @@ func (l *Live) AddHealthChecks(h *health.Registry, reloaded bool) {
 	case set == nil:
 	case reloaded:
 		h.Add("kms-providers", l.CheckAll, health.Healthz, health.Readyz)
-	case set.Together():
+	case set.SharedHealthCheck():
 		h.Add("kms-providers", l.CheckAll, health.Healthz, health.Readyz)
 	default:
 		for i := range set.Plugins() {

@@ -180,8 +180,8 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 	return link{prefix: prefix, with: plugin{p}}, []string{prefix}, nil
 }
 
-// of returns the chain of a resource, or nil if its values are not encrypted.
-func (s *Set) of(gr schema.GroupResource) *chain {
+// forResource returns the chain of a resource, or nil if its values are not encrypted.
+func (s *Set) forResource(gr schema.GroupResource) *chain {
 	if s == nil {
 		return nil
 	}
@@ -217,9 +217,9 @@ func (s *Set) covers(other *Set) bool {
 	return true
 }
 
-// Together reports whether the plugins share one health check, as in Kubernetes if all are of
+// SharedHealthCheck reports whether the plugins share one health check, as in Kubernetes if all are of
 // version 2.
-func (s *Set) Together() bool { return len(s.plugins) > 0 && !s.usesV1 }
+func (s *Set) SharedHealthCheck() bool { return len(s.plugins) > 0 && !s.usesV1 }
 
 // Plugins returns the number of plugins.
 func (s *Set) Plugins() int { return len(s.plugins) }

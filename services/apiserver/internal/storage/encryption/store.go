@@ -177,7 +177,7 @@ func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, er
 	if !ok {
 		return value, nil
 	}
-	if c := v.live.Current().of(gr); c != nil {
+	if c := v.live.Current().forResource(gr); c != nil {
 		return c.Seal(ctx, nil, value, ValueContext{key, gr.String()})
 	}
 	if isSealed(value) {
@@ -212,7 +212,7 @@ func (v *values) open(ctx context.Context, key string, revision int64, stored []
 
 // decrypt returns the plain value of a stored one, or the reason why it is unreadable.
 func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
-	c := v.live.Current().of(gr)
+	c := v.live.Current().forResource(gr)
 	if c == nil {
 		if !isSealed(stored) {
 			return stored, nil

@@ -24,7 +24,7 @@ const (
 	missing       = "%s is a mandatory field for a %s"
 	masks         = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
 	twice         = "the same resource cannot be specified multiple times"
-	capitals      = "resource name should not contain capital letters"
+	uppercase     = "resource name should not contain capital letters"
 	loneStar      = "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
 	noAPI         = "resources which do not have REST API/s cannot be encrypted"
 	acrossGroups  = "encrypting the same resource across groups is not supported"
@@ -89,7 +89,7 @@ func validateNames(resources []string, path *field.Path) (errs field.ErrorList) 
 		wrong := ""
 		switch {
 		case strings.ContainsFunc(r, unicode.IsUpper):
-			wrong = capitals
+			wrong = uppercase
 		case r == "*":
 			wrong = loneStar
 		case slices.Contains([]string{"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}, r):
@@ -123,10 +123,10 @@ func (p *ProviderConfiguration) String() string {
 	}, ", ") + "}"
 }
 
-// shown prints a given text for a provider in messages.
-type shown struct{ text string }
+// fixedText prints a given text for a provider in messages.
+type fixedText struct{ text string }
 
-func (s shown) String() string { return s.text }
+func (s fixedText) String() string { return s.text }
 
 // validate checks that the provider has exactly one kind, and validates it. names holds the names
 // of the KMS providers so far.
@@ -139,9 +139,9 @@ func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool
 	}
 	switch {
 	case n == 0:
-		return field.ErrorList{field.Invalid(path, shown{p.String()}, noProvider)}
+		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, noProvider)}
 	case n > 1:
-		return field.ErrorList{field.Invalid(path, shown{p.String()}, manyProviders)}
+		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, manyProviders)}
 	case p.KMS != nil:
 		errs := p.KMS.validate(path.Child("kms"), names, reload)
 		names[p.KMS.Name] = true
@@ -201,7 +201,7 @@ func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, rel
 		bad("name", c.Name, fmt.Sprintf("duplicate KMS provider name %s, names must be unique", c.Name))
 	}
 	if c.Timeout.Duration <= 0 {
-		bad("timeout", shown{fmt.Sprintf("v1.Duration{Duration:%d}", c.Timeout.Duration)}, "timeout should be a positive value")
+		bad("timeout", fixedText{fmt.Sprintf("v1.Duration{Duration:%d}", c.Timeout.Duration)}, "timeout should be a positive value")
 	}
 	errs = append(errs, c.validateEndpoint(path.Child("endpoint"))...)
 	if c.CacheSize != nil {

@@ -32,9 +32,9 @@ type Compactor struct {
 	Logger *slog.Logger
 }
 
-// round is the last round that a Compactor knows, and the revision at which it began. A backup of
+// compactionRound is the last round that a Compactor knows, and the revision at which it began. A backup of
 // etcd contains both, so a compactor never relies on a history that no longer exists.
-type round struct{ version, revision int64 }
+type compactionRound struct{ version, revision int64 }
 
 // Run compacts until the context ends. Failed rounds are logged and retried after an interval.
 func (c *Compactor) Run(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(c.Interval)
 	defer ticker.Stop()
-	var last round
+	var last compactionRound
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,7 +64,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 }
 
 // step tries to begin the round after last, and compacts if it succeeds.
-func (c *Compactor) step(ctx context.Context, last round) (round, error) {
+func (c *Compactor) step(ctx context.Context, last compactionRound) (compactionRound, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
 	resp, err := c.Store.kv.Txn(ctx).
@@ -76,11 +76,11 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	if err != nil {
 		return last, fmt.Errorf("beginning round %d: %w", last.version+1, c.Store.wrap(ctx, err))
 	}
-	next := round{version: last.version + 1, revision: resp.Header.Revision}
+	next := compactionRound{version: last.version + 1, revision: resp.Header.Revision}
 	if !resp.Succeeded {
-		next = round{}
+		next = compactionRound{}
 		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			next = round{version: kvs[0].Version, revision: kvs[0].ModRevision}
+			next = compactionRound{version: kvs[0].Version, revision: kvs[0].ModRevision}
 		}
 		return next, nil
 	}

@@ -68,7 +68,7 @@ func (w *watch) stream() error {
 	}
 	defer s.retry.Stop()
 	s.retry.Stop()
-	s.recheck()
+	s.restartFromKnown()
 	if err := client.Send(s.request()); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (w *watch) stream() error {
 	}
 	responses := make(chan *pb.WatchResponse)
 	broken := make(chan error, 1)
-	helpers.Go(func() { broken <- receive(ctx, client, responses) })
+	helpers.Go(func() { broken <- forwardResponses(ctx, client, responses) })
 	for err == nil {
 		select {
 		case <-w.ctx.Done():
@@ -295,8 +295,8 @@ func progressRequest() *pb.WatchRequest {
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 }
 
-// receive passes the responses of a stream to the watch until it breaks.
-func receive(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchResponse) error {
+// forwardResponses passes the responses of a stream to the watch until it breaks.
+func forwardResponses(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchResponse) error {
 	for {
 		resp, err := s.Recv()
 		if err != nil {
@@ -324,9 +324,9 @@ const maxRedelivered = 900
 // that nothing changed since can still be confirmed.
 var errLastCompacted = errors.New("the last change that was delivered is compacted")
 
-// recheck makes the stream begin with the last known change, or with the oldest later revision that
+// restartFromKnown makes the stream begin with the last known change, or with the oldest later revision that
 // is not compacted.
-func (s *stream) recheck() {
+func (s *stream) restartFromKnown() {
 	last := s.position.Last.Revision
 	from := max(last, s.compacted)
 	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRedelivered {

@@ -160,7 +160,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 	} else if dial == nil {
 		dial = natsDialer(f.options, nil, f.id, f.heartbeat, f.log)
 	}
-	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.broken(reasonSlow) }})
+	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.markLost(reasonSlow) }})
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (f *Fanout) linkUp() {
 
 func (f *Fanout) linkDown(err error) {
 	f.link.set(false)
-	f.inbox.broken(reasonLink)
+	f.inbox.markLost(reasonLink)
 	f.metrics.disconnects.Inc()
 	if err != nil {
 		f.log.Warn("connection to NATS lost", "error", err)
@@ -206,7 +206,7 @@ func (f *Fanout) receive(data []byte) {
 	if err != nil {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
 		f.log.Debug("received a message that cannot be used", "bytes", len(data), "error", err)
-		f.inbox.broken(reasonDamaged)
+		f.inbox.markLost(reasonDamaged)
 		return
 	}
 	if m.cluster != f.cluster {
@@ -244,7 +244,7 @@ func (f *Fanout) receivePart(m *message) {
 	if err != nil || complete.part != nil || complete.cluster != m.cluster || complete.epoch != m.epoch ||
 		complete.chain != m.chain || complete.previous != m.previous || complete.revision != m.revision {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
-		f.inbox.broken(reasonDamaged)
+		f.inbox.markLost(reasonDamaged)
 		return
 	}
 	if !f.inbox.push(frame{
@@ -374,5 +374,5 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 	}
 }
 
-// silence returns how long a stream may be quiet.
-func (f *Fanout) silence() time.Duration { return 3 * f.heartbeat }
+// maxSilence returns how long a stream may be quiet.
+func (f *Fanout) maxSilence() time.Duration { return 3 * f.heartbeat }

@@ -177,8 +177,8 @@ const (
 	historyReadBytes = 8 << 20
 )
 
-// slice is a part of history: the changes after one revision up to another.
-type slice struct {
+// historyRange is a part of history: the changes after one revision up to another.
+type historyRange struct {
 	after  storage.Position // only the first slice knows more than the revision
 	until  int64
 	events []storage.Event
@@ -238,12 +238,12 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer func() { cancel(); reading.Wait() }()
-	var slices []*slice
+	var slices []*historyRange
 	next, concurrency, start := after, 1, after.Revision
 	for after.Revision < newest {
 		refill := len(slices) <= concurrency/2 // so that the watches of several slices begin together
 		for refill && next.Revision < newest && len(slices) < concurrency {
-			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
+			s := &historyRange{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
 			slices = append(slices, s)
 			next = storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
@@ -273,7 +273,7 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 
 // read reads the slice. Batches contain whole revisions, so the first revision beyond the end shows
 // that the slice is complete.
-func (s *slice) read(ctx context.Context, f *feed) error {
+func (s *historyRange) read(ctx context.Context, f *feed) error {
 	w, err := f.store.Resume(ctx, f.root, s.after)
 	if err != nil {
 		return err

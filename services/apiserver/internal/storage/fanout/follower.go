@@ -66,7 +66,7 @@ type followerState struct {
 	joined      atomic.Bool
 	applied     atomic.Int64
 	position    atomic.Pointer[storage.Position]
-	lastApplied moment // when a message was last applied
+	lastApplied timestamp // when a message was last applied
 	feed        atomic.Pointer[feed]
 }
 
@@ -180,7 +180,7 @@ func (fo *follower) requestChain() {
 	if now.Before(fo.rejoin) {
 		return
 	}
-	missing, isNew := fo.f.inbox.chainMissing(fo.f.silence())
+	missing, isNew := fo.f.inbox.chainMissing(fo.f.maxSilence())
 	if missing && (isNew || now.Sub(fo.requested) > fo.f.heartbeat/2) {
 		fo.requested = now
 		fo.f.requestCheck(fo.request)
@@ -197,7 +197,7 @@ func (fo *follower) canJoin() bool {
 		fo.recentRevision = fo.position.Revision
 		fo.recentAt = now
 	}
-	if !fo.f.inbox.join(fo.position, fo.recentRevision, fo.f.silence()) {
+	if !fo.f.inbox.join(fo.position, fo.recentRevision, fo.f.maxSilence()) {
 		return false
 	}
 	// Earlier losses are irrelevant now.
@@ -242,7 +242,7 @@ func (fo *follower) tick(ctx context.Context) error {
 		fo.f.requestHeartbeat()
 	}
 	if fo.feed == nil {
-		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.heartbeat/2); r != noReason {
+		if r := fo.f.inbox.overdue(fo.f.maxSilence(), fo.f.heartbeat/2); r != noReason {
 			fo.switchToStore(ctx, r)
 		} else if fo.aheadOfStream() {
 			fo.switchToStore(ctx, reasonHistory)

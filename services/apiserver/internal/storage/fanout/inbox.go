@@ -58,10 +58,10 @@ type frame struct {
 	bytes   int
 }
 
-// continues reports whether the message, which extends beyond a position, belongs to the same
+// extendsHistory reports whether the message, which extends beyond a position, belongs to the same
 // history: both agree on the changes that they share. If they cannot be compared, the store must be
 // asked.
-func (f *frame) continues(at storage.Position) bool {
+func (f *frame) extendsHistory(at storage.Position) bool {
 	switch {
 	case at.Last.Revision == 0: // just loaded from an empty store
 		return true
@@ -71,12 +71,12 @@ func (f *frame) continues(at storage.Position) bool {
 	case f.loaded:
 		return f.last.Equal(at.Last)
 	}
-	return !f.contradicts(at)
+	return !f.conflictsWith(at)
 }
 
-// contradicts reports whether the message belongs to another history than a position that is not
+// conflictsWith reports whether the message belongs to another history than a position that is not
 // before it.
-func (f *frame) contradicts(at storage.Position) bool {
+func (f *frame) conflictsWith(at storage.Position) bool {
 	last := at.Last
 	switch {
 	case last.Revision == 0 || last.Revision > f.revision:
@@ -271,12 +271,12 @@ func (in *inbox) next(at storage.Position) (f frame, gap reason, ok bool) {
 	switch {
 	case f.previous > at.Revision:
 		return f, reasonChain, true
-	case f.contradicts(at):
+	case f.conflictsWith(at):
 		return f, reasonHistory, true
 	case f.revision <= at.Revision:
 	case f.withheld:
 		return f, reasonWithheld, true
-	case !f.continues(at):
+	case !f.extendsHistory(at):
 		return f, reasonHistory, true
 	}
 	in.dropLocked()
@@ -291,7 +291,7 @@ func (in *inbox) join(at storage.Position, desired int64, silence time.Duration)
 	defer in.mu.Unlock()
 	contradicted := false
 	for in.head < len(in.queue) && in.queue[in.head].revision <= at.Revision {
-		contradicted = in.queue[in.head].contradicts(at)
+		contradicted = in.queue[in.head].conflictsWith(at)
 		in.dropLocked()
 	}
 	if contradicted {
@@ -302,7 +302,7 @@ func (in *inbox) join(at storage.Position, desired int64, silence time.Duration)
 	}
 	if in.head < len(in.queue) {
 		f := &in.queue[in.head]
-		if f.withheld || f.previous > at.Revision || !f.continues(at) {
+		if f.withheld || f.previous > at.Revision || !f.extendsHistory(at) {
 			return false
 		}
 	} else if in.revision < desired {
@@ -327,9 +327,9 @@ func (in *inbox) finish() {
 	in.following = false
 }
 
-// broken records that messages from the network were lost or will be. The next message that arrives
+// markLost records that messages from the network were lost or will be. The next message that arrives
 // revives the stream. A local publisher is not affected.
-func (in *inbox) broken(r reason) {
+func (in *inbox) markLost(r reason) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.local {
@@ -349,7 +349,7 @@ func (in *inbox) expect() {
 	}
 }
 
-// takeAlarm returns and clears the reason recorded by broken.
+// takeAlarm returns and clears the reason recorded by markLost.
 func (in *inbox) takeAlarm() reason {
 	in.mu.Lock()
 	defer in.mu.Unlock()

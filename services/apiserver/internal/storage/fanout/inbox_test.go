@@ -90,7 +90,7 @@ func TestInboxJoin(t *testing.T) {
 			if got := in.join(at, c.wanted, silence); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
-			in.broken(reasonLink)
+			in.markLost(reasonLink)
 			if in.join(at, c.wanted, silence) {
 				t.Error("broken stream can be joined")
 			}

@@ -95,8 +95,8 @@ const (
 
 // audience tracks whether other replicas listen.
 type audience struct {
-	alone       bool   // no other process can reach the server
-	lastRequest moment // of another replica
+	alone       bool      // no other process can reach the server
+	lastRequest timestamp // of another replica
 }
 
 // record records that another replica listens, or may listen.

@@ -137,9 +137,9 @@ type deliveries struct {
 	tracer  trace.Tracer
 	replica string
 
-	mu        sync.Mutex // a leaf lock
-	delivered []delivery // the latest ones, by revision
-	notes     []note     // those whose changes are not applied yet
+	mu        sync.Mutex  // a leaf lock
+	delivered []delivery  // the latest ones, by revision
+	notes     []writeNote // those whose changes are not applied yet
 }
 
 // delivery records when the batch of the revisions from first to last was applied.
@@ -149,8 +149,8 @@ type delivery struct {
 	source      string
 }
 
-// note announces a write of a traced request.
-type note struct {
+// writeNote announces a write of a traced request.
+type writeNote struct {
 	revision int64
 	wrote    time.Time         // when the store responded, by the writer's clock
 	from     trace.SpanContext // the span of the request
@@ -171,8 +171,8 @@ func (ds *deliveries) applied(b storage.Batch, source string) {
 		ds.delivered = slices.Delete(ds.delivered, 0, maxDelivered/4)
 	}
 	ds.delivered = append(ds.delivered, d)
-	var due []note
-	ds.notes = slices.DeleteFunc(ds.notes, func(n note) bool {
+	var due []writeNote
+	ds.notes = slices.DeleteFunc(ds.notes, func(n writeNote) bool {
 		if n.revision > d.last {
 			return false
 		}
@@ -187,8 +187,8 @@ func (ds *deliveries) applied(b storage.Batch, source string) {
 	}
 }
 
-// noted handles a note. It adds the span if the change is applied, and otherwise keeps the note.
-func (ds *deliveries) noted(n note) {
+// handleNote handles a note. It adds the span if the change is applied, and otherwise keeps the note.
+func (ds *deliveries) handleNote(n writeNote) {
 	ds.mu.Lock()
 	i, found := slices.BinarySearchFunc(ds.delivered, n.revision, func(d delivery, revision int64) int {
 		switch {
@@ -228,7 +228,7 @@ func (ds *deliveries) forget() {
 // span adds a span to the trace of the write. It lasts from the store's response until this replica
 // applied the change. The writer's clock may be ahead of this replica's: then the span has no
 // duration.
-func (ds *deliveries) span(n note, d delivery) {
+func (ds *deliveries) span(n writeNote, d delivery) {
 	begin := n.wrote
 	if begin.After(d.at) {
 		begin = d.at
@@ -239,15 +239,15 @@ func (ds *deliveries) span(n note, d delivery) {
 	s.End(trace.WithTimestamp(d.at))
 }
 
-// Wrote publishes a note that a traced request wrote a revision, and handles the note on this
+// AnnounceWrite publishes a note that a traced request wrote a revision, and handles the note on this
 // replica. at is the time of the store's response. Without tracing, Wrote does nothing. It never
 // blocks.
-func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Time) {
+func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, at time.Time) {
 	from := trace.SpanContextFromContext(ctx)
 	if f.deliveries == nil || !from.IsSampled() {
 		return
 	}
-	f.deliveries.noted(note{revision, at, from})
+	f.deliveries.handleNote(writeNote{revision, at, from})
 	if t := f.connected.Load(); t != nil && !f.audience.alone {
 		body := binary.LittleEndian.AppendUint64(make([]byte, 0, noteBytes), uint64(revision))
 		body = binary.LittleEndian.AppendUint64(body, uint64(at.UnixNano()))
@@ -259,7 +259,7 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 	}
 }
 
-// handleNote handles a note that Wrote published on another replica. It ignores invalid notes.
+// handleNote handles a note that AnnounceWrite published on another replica. It ignores invalid notes.
 func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	if len(body) != noteBytes {
 		return
@@ -269,7 +269,7 @@ func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	revision := int64(binary.LittleEndian.Uint64(body))
 	at := int64(binary.LittleEndian.Uint64(body[8:]))
 	if from.IsSampled() && revision > 0 && at > 0 {
-		f.deliveries.noted(note{revision, time.Unix(0, at), from})
+		f.deliveries.handleNote(writeNote{revision, time.Unix(0, at), from})
 	}
 }
 
@@ -277,6 +277,6 @@ func (f *Fanout) handleNote(header nats.Header, body []byte) {
 // if p is nil.
 func (f *Fanout) Traced(p *tracing.Provider) {
 	if p != nil {
-		f.deliveries = newDeliveries(p.Inner(), f.id)
+		f.deliveries = newDeliveries(p.ChildrenOnly(), f.id)
 	}
 }

@@ -184,7 +184,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 		case err := <-feed.failed:
 			return err
 		case <-tick.C:
-			if down := p.f.link.downFor(); down > p.f.silence() {
+			if down := p.f.link.downFor(); down > p.f.maxSilence() {
 				return errDisconnected
 			}
 			// This holds on every other tick while nothing happens.

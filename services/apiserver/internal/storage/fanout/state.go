@@ -149,21 +149,21 @@ func (l *link) wait(ctx context.Context) bool {
 	}
 }
 
-// moment is when something last happened. It uses the monotonic clock: after a step back of the
-// wall clock, a moment would stay recent for hours.
-type moment struct {
+// timestamp is when something last happened. It uses the monotonic clock: after a step back of the
+// wall clock, a timestamp would stay recent for hours.
+type timestamp struct {
 	now   func() time.Time
 	began time.Time
 	after atomic.Int64 // nanoseconds since began; 0 is never
 }
 
-func (m *moment) begin(now func() time.Time) { m.now, m.began = now, now() }
+func (m *timestamp) begin(now func() time.Time) { m.now, m.began = now, now() }
 
 // record records that it happens now.
-func (m *moment) record() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
+func (m *timestamp) record() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
 
 // age returns how long ago it last happened, or the maximum if never.
-func (m *moment) age() time.Duration {
+func (m *timestamp) age() time.Duration {
 	at := m.after.Load()
 	if at == 0 {
 		return math.MaxInt64

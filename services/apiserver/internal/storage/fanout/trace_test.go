@@ -16,8 +16,8 @@ import (
 func TestNotesMatchDeliveries(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
-	of := func(revision int64) note {
-		return note{revision: revision, wrote: time.Now(), from: trace.NewSpanContext(trace.SpanContextConfig{
+	of := func(revision int64) writeNote {
+		return writeNote{revision: revision, wrote: time.Now(), from: trace.NewSpanContext(trace.SpanContextConfig{
 			TraceID:    trace.TraceID{1, byte(revision)},
 			SpanID:     trace.SpanID{1},
 			TraceFlags: trace.FlagsSampled,
@@ -54,31 +54,31 @@ func TestNotesMatchDeliveries(t *testing.T) {
 	has(5, 5)
 	has(6, 9)
 	ended()
-	d.noted(of(7)) // after the delivery
+	d.handleNote(of(7)) // after the delivery
 	ended(7)
-	d.noted(of(12)) // before the delivery
-	d.noted(of(10))
+	d.handleNote(of(12)) // before the delivery
+	d.handleNote(of(10))
 	ended()
 	has(10, 11)
 	ended(10)
 	has(12, 12)
 	ended(12)
 	has(12, 12)
-	d.noted(of(2)) // of a forgotten delivery
+	d.handleNote(of(2)) // of a forgotten delivery
 	ended()
-	d.noted(of(20))
+	d.handleNote(of(20))
 	d.forget() // another history
 	has(20, 20)
 	ended()
 	for i := range int64(2 * maxDelivered) {
 		has(100+i, 100+i)
-		d.noted(of(1_000_000 + i))
+		d.handleNote(of(1_000_000 + i))
 	}
 	if len(d.delivered) > maxDelivered || len(d.notes) > maxNotes {
 		t.Errorf("got %d deliveries and %d notes, want at most %d and %d", len(d.delivered), len(d.notes), maxDelivered, maxNotes)
 	}
 	ended()
-	d.noted(of(500_000)) // notes without deliveries displace no others
+	d.handleNote(of(500_000)) // notes without deliveries displace no others
 	has(500_000, 500_000)
 	ended(500_000)
 }

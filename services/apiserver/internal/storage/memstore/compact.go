@@ -16,13 +16,13 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newest := s.newest().revision; revision > newest {
+	if newest := s.newestRevision().revision; revision > newest {
 		return &storage.FutureError{Current: newest}
 	}
-	if revision <= s.oldest() {
-		return &storage.CompactedError{OldestRevision: s.oldest()}
+	if revision <= s.oldestRevision() {
+		return &storage.CompactedError{OldestRevision: s.oldestRevision()}
 	}
-	dropped := int(revision - s.oldest())
+	dropped := int(revision - s.oldestRevision())
 	for _, c := range s.history[1 : dropped+1] {
 		// No read reaches beyond this version any more.
 		c.version.previous = nil
@@ -65,7 +65,7 @@ func (s *Store) CompactEvery(ctx context.Context, interval time.Duration) error 
 func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.oldest(), s.newest().revision, ctx.Err()
+	return s.oldestRevision(), s.newestRevision().revision, ctx.Err()
 }
 
 // Changes implements storage.HistoryReader.
@@ -75,13 +75,13 @@ func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, 
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if after+1 < s.oldest() {
-		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: s.oldest()}
+	if after+1 < s.oldestRevision() {
+		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: s.oldestRevision()}
 	}
-	until = min(until, s.newest().revision)
+	until = min(until, s.newestRevision().revision)
 	b := storage.Batch{Revision: after}
 	for size := 0; b.Revision < until && size < bytes; b.Revision++ {
-		if v := s.at(b.Revision + 1).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+		if v := s.stateAt(b.Revision + 1).version; v != nil && strings.HasPrefix(v.Key, prefix) {
 			b.Events = append(b.Events, v.Event)
 			size += len(v.Key) + len(v.Value)
 		}

@@ -70,20 +70,20 @@ func (s *Store) Close() {
 	s.expiry.close()
 }
 
-func (s *Store) oldest() int64      { return s.history[0].revision }
-func (s *Store) newest() *change    { return s.history[len(s.history)-1] }
-func (s *Store) at(r int64) *change { return s.history[r-s.oldest()] }
+func (s *Store) oldestRevision() int64   { return s.history[0].revision }
+func (s *Store) newestRevision() *change { return s.history[len(s.history)-1] }
+func (s *Store) stateAt(r int64) *change { return s.history[r-s.oldestRevision()] }
 
 // readable returns the revision that a read at revision uses. 0 is the newest.
 func (s *Store) readable(revision int64) (int64, error) {
-	newest := s.newest().revision
+	newest := s.newestRevision().revision
 	switch {
 	case revision == 0:
 		return newest, nil
 	case revision > newest:
 		return 0, &storage.FutureError{Current: newest}
-	case revision < s.oldest():
-		return 0, &storage.CompactedError{OldestRevision: s.oldest()}
+	case revision < s.oldestRevision():
+		return 0, &storage.CompactedError{OldestRevision: s.oldestRevision()}
 	}
 	return revision, nil
 }
@@ -150,7 +150,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.newest().revision, ctx.Err()
+	return s.newestRevision().revision, ctx.Err()
 }
 
 // Confirm implements storage.Interface. Nothing replaces the store below its users, so

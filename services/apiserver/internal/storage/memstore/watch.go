@@ -38,22 +38,22 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.follow(ctx, prefix, from.Revision, s.recheck(prefix, from))
+	return s.follow(ctx, prefix, from.Revision, s.checkPosition(prefix, from))
 }
 
-// recheck returns an error if the history does not contain a position. Compacted history is not
+// checkPosition returns an error if the history does not contain a position. Compacted history is not
 // compared.
-func (s *Store) recheck(prefix string, p storage.Position) error {
-	if newest := s.newest().revision; p.Revision > newest {
+func (s *Store) checkPosition(prefix string, p storage.Position) error {
+	if newest := s.newestRevision().revision; p.Revision > newest {
 		return replacedError(p, newest)
 	}
-	from := max(p.Last.Revision, s.oldest())
+	from := max(p.Last.Revision, s.oldestRevision())
 	if p.Last.Revision == 0 || from > p.Revision {
 		return nil
 	}
 	var events []storage.Event
 	for revision := from; revision <= p.Revision; revision++ {
-		if v := s.at(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+		if v := s.stateAt(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
 			events = append(events, v.Event)
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	first := s.oldest()
+	first := s.oldestRevision()
 	if failed == nil && after+1 < first {
 		failed = &storage.CompactedError{OldestRevision: first}
 	}
@@ -89,7 +89,7 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 		return w, nil
 	}
 	if after >= first {
-		go w.run(s.at(min(after, s.newest().revision)), after)
+		go w.run(s.stateAt(min(after, s.newestRevision().revision)), after)
 		return w, nil
 	}
 	// The oldest change itself comes next.

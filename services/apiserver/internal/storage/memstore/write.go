@@ -22,7 +22,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 		return 0, storage.ErrTooLarge
 	case current.live():
 		return 0, &storage.ExistsError{Key: key}
-	case !s.hold(opts.Preconditions):
+	case !s.preconditionsHold(opts.Preconditions):
 		return 0, &storage.PreconditionError{Key: key}
 	}
 	return s.put(storage.Created, key, value, 0, opts.TTL), nil
@@ -67,14 +67,14 @@ func (s *Store) swappable(key string, expected int64, preconditions []storage.Pr
 		return nil, storage.ErrNotFound
 	case current.Revision != expected:
 		return nil, &storage.ConflictError{Live: current.keyValue()}
-	case !s.hold(preconditions):
+	case !s.preconditionsHold(preconditions):
 		return nil, &storage.PreconditionError{Key: key}
 	}
 	return current, nil
 }
 
-// hold reports whether all preconditions are true now.
-func (s *Store) hold(preconditions []storage.Precondition) bool {
+// preconditionsHold reports whether all preconditions are true now.
+func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
 	for _, p := range preconditions {
 		var found bool
 		holds := true
@@ -114,7 +114,7 @@ func (s *Store) remove(key string) int64 {
 
 // append makes a version the newest one of its key, at a new revision.
 func (s *Store) append(v *version) int64 {
-	last := s.newest()
+	last := s.newestRevision()
 	v.Revision = last.revision + 1
 	if v.Type == storage.Created {
 		v.CreateRevision = v.Revision

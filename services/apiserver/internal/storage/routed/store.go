@@ -22,8 +22,8 @@ type Store struct {
 
 var _ storage.Interface = (*Store)(nil)
 
-// of returns the store of a key, or of all keys that begin with a prefix.
-func (s *Store) of(key string) storage.Interface {
+// storeFor returns the store of a key, or of all keys that begin with a prefix.
+func (s *Store) storeFor(key string) storage.Interface {
 	end := 0 // of the prefix that is looked up
 	for {
 		i := strings.IndexByte(key[end:], '/')
@@ -40,8 +40,8 @@ func (s *Store) of(key string) storage.Interface {
 // checkable returns the preconditions that the store of a key can check: no transaction spans
 // several stores.
 func (s *Store) checkable(key string, preconditions []storage.Precondition) []storage.Precondition {
-	target := s.of(key)
-	isElsewhere := func(p storage.Precondition) bool { return s.of(p.Key) != target }
+	target := s.storeFor(key)
+	isElsewhere := func(p storage.Precondition) bool { return s.storeFor(p.Key) != target }
 	if !slices.ContainsFunc(preconditions, isElsewhere) {
 		return preconditions
 	}
@@ -50,37 +50,37 @@ func (s *Store) checkable(key string, preconditions []storage.Precondition) []st
 
 // Get implements storage.Interface.
 func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
-	return s.of(key).Get(ctx, key, revision)
+	return s.storeFor(key).Get(ctx, key, revision)
 }
 
 // List implements storage.Interface.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
-	return s.of(prefix).List(ctx, prefix, opts)
+	return s.storeFor(prefix).List(ctx, prefix, opts)
 }
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	opts.Preconditions = s.checkable(key, opts.Preconditions)
-	return s.of(key).Create(ctx, key, value, opts)
+	return s.storeFor(key).Create(ctx, key, value, opts)
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
 	opts.Preconditions = s.checkable(key, opts.Preconditions)
-	return s.of(key).Update(ctx, key, value, expected, opts)
+	return s.storeFor(key).Update(ctx, key, value, expected, opts)
 }
 
 // Delete implements storage.Interface.
 func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
-	return s.of(key).Delete(ctx, key, expected, s.checkable(key, preconditions)...)
+	return s.storeFor(key).Delete(ctx, key, expected, s.checkable(key, preconditions)...)
 }
 
 // Watch implements storage.Interface.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
-	return s.of(prefix).Watch(ctx, prefix, after)
+	return s.storeFor(prefix).Watch(ctx, prefix, after)
 }
 
 // Resume implements storage.Interface.
 func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
-	return s.of(prefix).Resume(ctx, prefix, from)
+	return s.storeFor(prefix).Resume(ctx, prefix, from)
 }

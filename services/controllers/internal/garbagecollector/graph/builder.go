@@ -18,9 +18,9 @@ import (
 const (
 	// period is the interval of discovery without changes of definitions.
 	period = 30 * time.Second
-	// settle is how long discovery is delayed after a definition has changed, so that several
+	// discoveryDelay is how long discovery is delayed after a definition has changed, so that several
 	// changes cause one discovery and the server has had time to serve them.
-	settle = time.Second
+	discoveryDelay = time.Second
 	// initialTimeout is how long controllers wait for the initial lists. A resource that cannot be
 	// listed must not stop the others.
 	initialTimeout = 30 * time.Second
@@ -118,7 +118,7 @@ func (b *Builder) Run(ctx context.Context) {
 		wait := period
 		if table, err := b.Resources.Get(ctx, 0); err != nil {
 			b.Log.Warn("discovery of resources failed, retrying", "error", err)
-			wait = settle
+			wait = discoveryDelay
 		} else {
 			if table.Failure != nil {
 				b.Log.Warn("discovery of some resources failed", "error", table.Failure)
@@ -131,7 +131,7 @@ func (b *Builder) Run(ctx context.Context) {
 		case <-b.changed:
 			select {
 			case <-ctx.Done():
-			case <-time.After(settle):
+			case <-time.After(discoveryDelay):
 			}
 		}
 	}

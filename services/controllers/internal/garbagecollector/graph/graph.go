@@ -134,10 +134,10 @@ func (g *Graph) Len() int {
 
 // count includes a node in the counts, or excludes it.
 func (g *Graph) count(n *Node, include bool) {
-	if n.resource == nil || n.is(counted) == include {
+	if n.resource == nil || n.is(nodeCounted) == include {
 		return
 	}
-	n.set(counted, include)
+	n.set(nodeCounted, include)
 	key := namespacedResource{n.resource.GroupResource(), n.namespace.Value()}
 	if include {
 		g.counts[key]++

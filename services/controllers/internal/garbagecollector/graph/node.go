@@ -41,8 +41,8 @@ const (
 	orphaning                           // has the orphan finalizer
 	foreground                          // has the foreground finalizer
 	deletingDependent                   // is or was deleting with the foreground finalizer
-	// counted marks a node that is in the counts of its resource.
-	counted
+	// nodeCounted marks a node that is in the counts of its resource.
+	nodeCounted
 )
 
 // Node is an object. The fields are guarded by the lock of the graph. A Node is a key of work

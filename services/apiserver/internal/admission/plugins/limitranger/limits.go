@@ -32,8 +32,8 @@ func (b *bound) usage(which, subject string, q *resource.Quantity) error {
 	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), subject, q.String())
 }
 
-// missing returns the error of a missing request or limit.
-func (b *bound) missing(which, subject string) error {
+// missingError returns the error of a missing request or limit.
+func (b *bound) missingError(which, subject string) error {
 	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), subject)
 }
 
@@ -42,7 +42,7 @@ func (b *bound) minimum() error {
 	request, limit, enforced := b.values()
 	switch {
 	case !b.hasRequest:
-		return b.missing("minimum", "request")
+		return b.missingError("minimum", "request")
 	case request < enforced:
 		return b.usage("minimum", "request", &b.request)
 	case b.hasLimit && limit < enforced:
@@ -56,7 +56,7 @@ func (b *bound) maximum() error {
 	request, limit, enforced := b.values()
 	switch {
 	case !b.hasLimit:
-		return b.missing("maximum", "limit")
+		return b.missingError("maximum", "limit")
 	case limit > enforced:
 		return b.usage("maximum", "limit", &b.limit)
 	case b.hasRequest && request > enforced:
@@ -70,7 +70,7 @@ func (b *bound) maximumRequest() error {
 	request, _, enforced := b.values()
 	switch {
 	case !b.hasRequest:
-		return b.missing("maximum", "request")
+		return b.missingError("maximum", "request")
 	case request > enforced:
 		return b.usage("maximum", "request", &b.request)
 	}

@@ -30,12 +30,12 @@ type Namespaces interface {
 type Plugin struct{ Namespaces Namespaces }
 
 // immortal holds the namespaces that must not be deleted.
-var undeletable = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
+var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
 // Admit rejects forbidden operations.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	isNamespace := r.Resource.Group == "" && r.Resource.Resource == "namespaces"
-	if isNamespace && r.Operation == admission.Delete && undeletable[r.Name] {
+	if isNamespace && r.Operation == admission.Delete && immortal[r.Name] {
 		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("this namespace may not be deleted"))
 	}
 	review := r.Resource.Group == authorizationv1.GroupName // reviews may name any namespace

@@ -32,8 +32,8 @@ type Plugin struct {
 	Authorizer authz.Authorizer
 }
 
-// everything returns the permissions that an aggregated role may gain.
-func everything() []rbacv1.PolicyRule {
+// allRules returns the permissions that an aggregated role may gain.
+func allRules() []rbacv1.PolicyRule {
 	all := []string{rbacv1.VerbAll}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }
@@ -84,7 +84,7 @@ func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rb
 	if err := checkRules(ctx, s, r, rules); err != nil {
 		return err
 	}
-	if aggregated && s.Escalation(r.User, "", everything()) != nil {
+	if aggregated && s.Escalation(r.User, "", allRules()) != nil {
 		return forbidden(r, errAggregation)
 	}
 	return nil

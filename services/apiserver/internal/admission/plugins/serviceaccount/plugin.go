@@ -62,7 +62,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	if automounts(account, pod) {
+	if mountsToken(account, pod) {
 		mountToken(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
@@ -141,8 +141,8 @@ func enforcesSecrets(a *corev1.ServiceAccount) bool {
 	return enforced
 }
 
-// automounts reports whether the token is mounted. The pod takes precedence over the account.
-func automounts(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
+// mountsToken reports whether the token is mounted. The pod takes precedence over the account.
+func mountsToken(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	if pod.Spec.AutomountServiceAccountToken != nil {
 		return *pod.Spec.AutomountServiceAccountToken
 	}

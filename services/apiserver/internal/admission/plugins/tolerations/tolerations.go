@@ -12,16 +12,16 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	all := append(append([]corev1.Toleration{}, first...), second...)
 	var merged []corev1.Toleration
 	for i := range all {
-		if !superfluous(all, i) {
+		if !isRedundant(all, i) {
 			merged = append(merged, all[i])
 		}
 	}
 	return merged
 }
 
-// superfluous reports whether another toleration covers the one at index i. Of tolerations that cover
+// isRedundant reports whether another toleration covers the one at index i. Of tolerations that cover
 // each other, only the first is not superfluous.
-func superfluous(all []corev1.Toleration, i int) bool {
+func isRedundant(all []corev1.Toleration, i int) bool {
 	for j := range all {
 		if j == i || !Covers(&all[j], &all[i]) {
 			continue

@@ -70,7 +70,7 @@ func (p *program) size(v reflect.Value) int {
 		tag := sizeVarint(uint64(s.num) << 3)
 		switch s.shape {
 		case shapeOne:
-			if s.elem.absent(f) {
+			if s.elem.isOmitted(f) {
 				continue
 			}
 			n += tag + s.elem.size(f)
@@ -97,14 +97,14 @@ func withLength(n int) int { return sizeVarint(uint64(n)) + n }
 // entrySize returns the size of a map entry: key in field 1, value in field 2.
 func (s *step) entrySize(key, value reflect.Value) int {
 	n := 1 + withLength(key.Len())
-	if s.elem.absent(value) {
+	if s.elem.isOmitted(value) {
 		return n
 	}
 	return n + 1 + s.elem.size(value)
 }
 
-// absent reports whether a field that is not a pointer is omitted. Only byte strings can be nil.
-func (e *element) absent(v reflect.Value) bool { return e.form == formBytes && v.IsNil() }
+// isOmitted reports whether a field that is not a pointer is omitted. Only byte strings can be nil.
+func (e *element) isOmitted(v reflect.Value) bool { return e.form == formBytes && v.IsNil() }
 
 // addressable copies a map's value so that its methods can be called.
 func addressable(v reflect.Value) reflect.Value {
@@ -183,7 +183,7 @@ func (p *program) write(w *writer, v reflect.Value) error {
 func (s *step) write(w *writer, f reflect.Value) error {
 	switch s.shape {
 	case shapeOne:
-		if s.elem.absent(f) {
+		if s.elem.isOmitted(f) {
 			return nil
 		}
 	case shapePointer:
@@ -216,7 +216,7 @@ func (s *step) writeMap(w *writer, f reflect.Value) error {
 	for j := len(keys) - 1; j >= 0; j-- {
 		end := w.at
 		value := addressable(f.MapIndex(keys[j]))
-		if !s.elem.absent(value) {
+		if !s.elem.isOmitted(value) {
 			if err := s.elem.write(w, value); err != nil {
 				return err
 			}

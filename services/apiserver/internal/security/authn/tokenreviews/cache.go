@@ -220,7 +220,7 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.recordReview(undecided, err)
 	entry := c.resultOf(response, ok, err, claims)
-	legacy := c.legacy(response, ok, undecided, claims, token)
+	legacy := c.legacyToken(response, ok, undecided, claims, token)
 	if legacy != nil && ok {
 		entry.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
 	}
@@ -242,9 +242,9 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	}
 }
 
-// legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
+// legacyToken returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
 // unverified token, so the user of an accepted token must match it.
-func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, claims satoken.UnverifiedClaims, token string) *LegacyToken {
+func (c *Cache) legacyToken(response *authenticator.Response, ok, undecided bool, claims satoken.UnverifiedClaims, token string) *LegacyToken {
 	if c.cfg.Legacy == nil || claims.Legacy == nil || undecided || ok && claims.User != response.User.Name {
 		return nil
 	}

@@ -37,7 +37,7 @@ func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
 				if errors.As(err, new(*watchcache.ExpiredError)) {
 					c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", f.Kind)
 				}
-				state.lost()
+				state.markLost()
 			},
 		}).Run})
 	}
@@ -51,9 +51,9 @@ type followers struct {
 	missing int
 }
 
-// lost records that events of a kind are no longer received. It disables caching until found is
+// markLost records that events of a kind are no longer received. It disables caching until found is
 // called.
-func (s *followers) lost() {
+func (s *followers) markLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing++

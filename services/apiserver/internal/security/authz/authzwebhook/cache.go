@@ -93,8 +93,8 @@ func appendTexts(buf []byte, texts ...string) []byte {
 	return buf
 }
 
-// oversized reports whether a request is too long for its decision to be cached.
-func oversized(attrs *authorizer.Attributes) bool {
+// tooLongToCache reports whether a request is too long for its decision to be cached.
+func tooLongToCache(attrs *authorizer.Attributes) bool {
 	size := len(attrs.Namespace) + len(attrs.Verb) + len(attrs.Group) + len(attrs.Version) + len(attrs.ResourceName) + len(attrs.Subresource) + len(attrs.Name) + len(attrs.Path)
 	for _, r := range attrs.FieldSelector {
 		size += len(r.Field) + len(r.Value)

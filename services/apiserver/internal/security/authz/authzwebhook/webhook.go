@@ -165,7 +165,7 @@ func scopeOf(attrs *authorizer.Attributes) string {
 // callShared calls the service once for all concurrent equal requests under the same policy.
 // lastChange is the number of the last policy change that affects the request.
 func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange uint64, attrs *authorizer.Attributes) (serviceResponse, error) {
-	cacheable := !oversized(attrs)
+	cacheable := !tooLongToCache(attrs)
 	if cacheable {
 		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "miss").Inc()
 	} else {

@@ -47,13 +47,13 @@ func (r *responsiveness) decrypted(err error) {
 		if r.stuck.Swap(false) {
 			r.recovered()
 		}
-	} else if silence(err) {
+	} else if isTimeout(err) {
 		r.stuck.Store(true) // an error is a response, and does not concern other keys
 	}
 }
 
-// silence reports whether a call ended without a response.
-func silence(err error) bool {
+// isTimeout reports whether a call ended without a response.
+func isTimeout(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
@@ -64,7 +64,7 @@ func silence(err error) bool {
 // await waits for a running call, at most patience if ctx is impatient. A later result is kept.
 func (r *responsiveness) await(ctx context.Context, done <-chan struct{}) error {
 	if isImpatient(ctx) {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(impatientTimeout)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -86,9 +86,9 @@ func (r *responsiveness) await(ctx context.Context, done <-chan struct{}) error 
 	})
 }
 
-// answered records the result of a call. A missing or invalid key is treated as permanent. A key
+// recordResult records the result of a call. A missing or invalid key is treated as permanent. A key
 // that may not be used now is often usable soon.
-func (r *responsiveness) answered(err error) error {
+func (r *responsiveness) recordResult(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		if r.failing.Swap(false) {
@@ -98,7 +98,7 @@ func (r *responsiveness) answered(err error) error {
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		return err
 	}
-	if silence(err) {
+	if isTimeout(err) {
 		r.failing.Store(true)
 	}
 	return &UnavailableError{err}
@@ -138,8 +138,8 @@ func (h *health) check(ctx context.Context, pace Intervals, readStatus func(cont
 	return h.probe(ctx, readStatus)
 }
 
-// now calls the plugin unconditionally.
-func (h *health) now(ctx context.Context, readStatus func(context.Context) error) error {
+// callNow calls the plugin unconditionally.
+func (h *health) callNow(ctx context.Context, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.probe(ctx, readStatus)
@@ -155,8 +155,8 @@ func (h *health) probe(ctx context.Context, readStatus func(context.Context) err
 	return err
 }
 
-// every polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
-func every(ctx context.Context, pace Intervals, lastErr error, readStatus func(context.Context) error) {
+// pollStatus polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
+func pollStatus(ctx context.Context, pace Intervals, lastErr error, readStatus func(context.Context) error) {
 	for err := lastErr; ; {
 		wait := pace.HealthyInterval
 		if err != nil {

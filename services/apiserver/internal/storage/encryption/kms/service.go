@@ -46,9 +46,9 @@ func FailFast(ctx context.Context) context.Context {
 	return context.WithValue(ctx, failFastKey{}, true)
 }
 
-// patience is how long impatient callers wait for a plugin that is not known to be unresponsive. It
+// impatientTimeout is how long impatient callers wait for a plugin that is not known to be unresponsive. It
 // is longer than plugins with remote keys take.
-const patience = time.Second
+const impatientTimeout = time.Second
 
 func isImpatient(ctx context.Context) bool { return ctx.Value(failFastKey{}) != nil }
 

@@ -77,7 +77,7 @@ func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Int
 
 // Run implements Provider.
 func (p *v1) Run(ctx context.Context) {
-	every(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.ping) })
+	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.ping) })
 }
 
 // ping has the plugin encrypt and decrypt a text.
@@ -105,7 +105,7 @@ func (p *v1) checkVersion(ctx context.Context) error {
 		return nil
 	}
 	v, err := p.plugin.Version(ctx, &kmsv1.VersionRequest{Version: v1Version})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return fmt.Errorf("failed get version from remote KMS provider: %w", err)
 	}
 	if v.GetVersion() != v1Version {
@@ -123,7 +123,7 @@ func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 		return nil, err
 	}
 	response, err := p.plugin.Encrypt(ctx, &kmsv1.EncryptRequest{Version: v1Version, Plain: key})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return nil, err
 	}
 	if n := len(response.GetCipher()); n == 0 || n > maxSource {
@@ -139,7 +139,7 @@ func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
 		return nil, err
 	}
 	response, err := p.plugin.Decrypt(ctx, &kmsv1.DecryptRequest{Version: v1Version, Cipher: sealed})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return nil, err
 	}
 	return response.GetPlain(), nil

@@ -43,7 +43,7 @@ type v2 struct {
 	health health
 	// state is nil until the plugin has encrypted a seed.
 	state   atomic.Pointer[state]
-	open    *lru.Cache[sum, *opened]
+	open    *lru.Cache[sum, *decryptedKey]
 	refused *lru.Cache[sum, refusal]
 	flights singleflight.Group
 	responsiveness
@@ -52,8 +52,8 @@ type v2 struct {
 // sum is the hash of an encrypted key, which identifies it in the cache.
 type sum = [sha256.Size]byte
 
-// opened is a cached decrypted key.
-type opened struct {
+// decryptedKey is a cached decrypted key.
+type decryptedKey struct {
 	cipher ciphers.Cipher
 	made   time.Time
 	used   atomic.Int64 // Unix nanoseconds
@@ -72,7 +72,7 @@ type refusal struct {
 type state struct {
 	envelope
 	sum     sum
-	own     *opened // decrypts values of this seed
+	own     *decryptedKey // decrypts values of this seed
 	cipher  *ciphers.Derived
 	keyHash string
 	expires time.Time
@@ -89,13 +89,13 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 		return nil, err
 	}
 	p := &v2{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
-	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
+	if p.open, err = lru.New[sum, *decryptedKey](maxKeys); err != nil {
 		return nil, err
 	}
 	if p.refused, err = lru.New[sum, refusal](maxRefused); err != nil {
 		return nil, err
 	}
-	if err := p.health.now(ctx, p.status); err != nil {
+	if err := p.health.callNow(ctx, p.status); err != nil {
 		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", c.Name, "error", err)
 	}
 	return p, nil
@@ -109,7 +109,7 @@ func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Int
 
 // Run implements Provider.
 func (p *v2) Run(ctx context.Context) {
-	every(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
+	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.status) })
 }
 
 // status reads the health and the current key of the plugin.
@@ -117,7 +117,7 @@ func (p *v2) status(ctx context.Context) error {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return &sectionError{"status", p.Name, err}
 	}
 	var errs []error
@@ -174,7 +174,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 		err = fmt.Errorf("the status has key %q, but the response to an encryption has %q", Hash(id), Hash(next.keyID))
 	default:
 		next.expires = expires
-		next.own = p.keep(next.sum, next.cipher)
+		next.own = p.cacheKey(next.sum, next.cipher)
 		next.own.proven.Store(true)
 		p.state.Store(next)
 		p.Logger.Info("KMS plugin uses a new key", "provider", p.Name, "key", next.keyHash)
@@ -193,7 +193,7 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	response, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
 	if bytes.Equal(response.GetCiphertext(), seed) {
@@ -295,7 +295,7 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 
 // cipherOf returns the key that decrypts values of an envelope: the current seed, a cached key, or
 // one that the plugin decrypts.
-func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*opened, error) {
+func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*decryptedKey, error) {
 	id := e.sum()
 	if id == s.sum {
 		return s.own, nil
@@ -318,7 +318,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 
 // decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use
 // the known state of the plugin and of the key.
-func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
+func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*decryptedKey, error) {
 	if isImpatient(ctx) {
 		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
@@ -349,11 +349,11 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	if created.Err != nil {
 		return nil, created.Err
 	}
-	return created.Val.(*opened), nil
+	return created.Val.(*decryptedKey), nil
 }
 
-func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
-	o := &opened{cipher: c, made: time.Now()}
+func (p *v2) cacheKey(id sum, c ciphers.Cipher) *decryptedKey {
+	o := &decryptedKey{cipher: c, made: time.Now()}
 	o.used.Store(time.Now().UnixNano())
 	p.open.Add(id, o)
 	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
@@ -361,7 +361,7 @@ func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
 }
 
 // decrypt has the plugin decrypt a key, and caches it.
-func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
+func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*decryptedKey, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	response, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
@@ -370,7 +370,7 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) 
 		Annotations: e.annotationMap(),
 		Uid:         uuid.NewString(),
 	})
-	if err = p.answered(err); err != nil {
+	if err = p.recordResult(err); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
 	}
 	var c ciphers.Cipher
@@ -382,5 +382,5 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) 
 	if err != nil {
 		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)
 	}
-	return p.keep(id, c), nil
+	return p.cacheKey(id, c), nil
 }

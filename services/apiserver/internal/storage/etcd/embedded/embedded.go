@@ -191,14 +191,14 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newest, Changes: s.changes, Size: s.size}
+	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newestRevision, Changes: s.changes, Size: s.size}
 }
 
 // size returns the size of the database in bytes.
 func (s *Server) size(context.Context) (int64, error) { return s.etcd.Server.Backend().Size(), nil }
 
-// newest returns the newest revision.
-func (s *Server) newest() (int64, error) {
+// newestRevision returns the newest revision.
+func (s *Server) newestRevision() (int64, error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err
 	}

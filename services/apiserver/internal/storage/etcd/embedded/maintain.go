@@ -95,7 +95,7 @@ func (m *maintenance) maintain(ctx context.Context) error {
 	if m.diskFull {
 		return nil // defragmentation needs space
 	}
-	if s.full() {
+	if s.outOfSpace() {
 		if previous == 0 {
 			previous = newest
 		}
@@ -158,8 +158,8 @@ func (m *maintenance) defragment(reason string) error {
 	return nil
 }
 
-// full reports whether etcd rejects writes for lack of space.
-func (s *Server) full() bool {
+// outOfSpace reports whether etcd rejects writes for lack of space.
+func (s *Server) outOfSpace() bool {
 	for _, a := range s.etcd.Server.Alarms() {
 		if a.Alarm == pb.AlarmType_NOSPACE {
 			return true
@@ -213,7 +213,7 @@ func (s *Server) register(reg prometheus.Registerer) error {
 			return float64(free)
 		}),
 		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {
-			if s.full() {
+			if s.outOfSpace() {
 				return 1
 			}
 			return 0

@@ -116,7 +116,7 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	}
 	maintainOnce(t, m) // history since the previous look is kept
 	maintainUntil(t, m, func() bool { return !writesRejected(t, s) })
-	if s.full() {
+	if s.outOfSpace() {
 		t.Error("alarm is still active")
 	}
 	// All other objects still exist.

@@ -52,7 +52,7 @@ func facts() ([]byte, error) {
 	w := &writer{enums: enums(all)}
 	w.line("# Written by go generate from the source of these packages.")
 	for _, s := range all {
-		if group, ok := s.consts["GroupName"]; ok && s.speaks() {
+		if group, ok := s.consts["GroupName"]; ok && s.hasClientVersion() {
 			w.line("version", group, path.Base(s.path))
 		}
 	}
@@ -109,13 +109,13 @@ func needed(pkg, name string) bool {
 // structure writes a type if there are facts about it.
 func (w *writer) structure(s *source, t *structure) error {
 	said := s.said[t.name]
-	facts, err := about(t, said[""], s.own())
+	facts, err := typeDescription(t, said[""], s.isOwnPackage())
 	if err != nil {
 		return err
 	}
 	lines := [][]string{append([]string{"type", s.path + "." + t.name}, facts...)}
 	for _, f := range t.fields {
-		of, err := s.about(f, said[f.json])
+		of, err := s.fieldFacts(f, said[f.json])
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.json, err)
 		}
@@ -131,8 +131,8 @@ func (w *writer) structure(s *source, t *structure) error {
 	return nil
 }
 
-// about returns the facts about a type. said is the description that the type carries at run time.
-func about(t *structure, said string, own bool) (facts []string, err error) {
+// typeDescription returns the facts about a type. said is the description that the type carries at run time.
+func typeDescription(t *structure, said string, own bool) (facts []string, err error) {
 	if d := description(t.doc); d != said && !own {
 		facts = append(facts, "doc="+quoted(d))
 	}
@@ -146,11 +146,11 @@ func about(t *structure, said string, own bool) (facts []string, err error) {
 	return facts, err
 }
 
-// about returns the facts about a field.
-func (s *source) about(f field, said string) ([]string, error) {
+// fieldFacts returns the facts about a field.
+func (s *source) fieldFacts(f field, said string) ([]string, error) {
 	var facts []string
 	marks := tags(f.doc)
-	if d := description(f.doc); d != said && !s.own() {
+	if d := description(f.doc); d != said && !s.isOwnPackage() {
 		facts = append(facts, "doc="+quoted(d))
 	}
 	for _, m := range []struct{ mark, fact string }{

@@ -30,13 +30,13 @@ type source struct {
 	said map[string]map[string]string
 }
 
-// own reports whether the package belongs to this project. Its types carry their full
+// isOwnPackage reports whether the package belongs to this project. Its types carry their full
 // documentation.
-func (s *source) own() bool { return strings.HasPrefix(s.path, "binnacle/") }
+func (s *source) isOwnPackage() bool { return strings.HasPrefix(s.path, "binnacle/") }
 
-// speaks reports whether a package has a group version that API clients use. Discovery has a scheme
+// hasClientVersion reports whether a package has a group version that API clients use. Discovery has a scheme
 // of its own.
-func (s *source) speaks() bool {
+func (s *source) hasClientVersion() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }
 
