@@ -182,7 +182,7 @@ func newDocuments(
 	informer *crdinformer.Syncer,
 ) (*documents, error) {
 	minor := o.Compatibility.Emulation().Minor
-	docs, err := discovery.New(catalogs.served, respond.Object, discovery.WithServerAddress(b.address),
+	docs, err := discovery.New(catalogs.served, respond.Error, discovery.WithServerAddress(b.address),
 		discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority),
 		discovery.WithVersion(version.Emulating(minor)))
 	if err != nil {

@@ -63,6 +63,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	a.pod("done", "n", `{"phase":"Succeeded"}`)
 	a.pod("waiting", "", "")
 	evict(404, "none", "")
+	evict(404, "none", `,"deleteOptions":{"dryRun":["Foo"]}`)
 	r := a.want(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
 	const otherName = "name in URL does not match name in Eviction object"
 	if got := r.at("message"); got != otherName {

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	clientdiscovery "k8s.io/client-go/discovery"
@@ -21,6 +20,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // groups are the built-in groups in the order of the reference server.
@@ -103,11 +103,12 @@ func load(t testing.TB, name string, into any) {
 	}
 }
 
-// respond stands in for the response writer of the server.
-func respond(w http.ResponseWriter, _ *http.Request, code int, obj runtime.Object, _ schema.GroupVersionKind) {
+// writeError stands in for the response writer of the server.
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
+	st := status.FromError(err)
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(obj)
+	w.WriteHeader(int(st.Code))
+	_ = json.NewEncoder(w).Encode(st)
 }
 
 // handler selects the document of a path like the server's router.
@@ -135,7 +136,7 @@ func handler(d *discovery.Documents) http.Handler {
 
 func serve(t testing.TB, options ...discovery.Option) (*discovery.Documents, http.Handler) {
 	t.Helper()
-	d, err := discovery.New(catalog(t), respond, options...)
+	d, err := discovery.New(catalog(t), writeError, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,32 +5,31 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 )
 
-// Respond writes an object in a negotiated media type. It writes errors; documents are written
-// without it.
-type Respond func(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind)
+// WriteError writes an error as a Status in a negotiated media type.
+type WriteError func(w http.ResponseWriter, r *http.Request, err error)
 
 // Documents serves discovery. It is safe for concurrent use.
 type Documents struct {
-	builtIn  []*group
-	priority func(schema.GroupVersion) int
-	respond  Respond
-	address  string
-	paths    func() []string
-	version  apiversion.Info
+	builtIn    []*group
+	priority   func(schema.GroupVersion) int
+	writeError WriteError
+	address    string
+	paths      func() []string
+	version    apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
 	// lastSnapshot is the last snapshot that was built. The next one reuses its unchanged parts.
@@ -62,8 +61,8 @@ func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
 }
 
 // New returns the documents of the catalog's groups.
-func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
-	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, respond: respond, paths: func() []string { return nil }, version: version.Get()}
+func New(catalog *registry.Catalog, writeError WriteError, options ...Option) (*Documents, error) {
+	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, writeError: writeError, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
 		o(d)
 	}
@@ -96,7 +95,7 @@ func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 		d.serveAggregated(w, r, a, s.aggregatedCore)
 		return
 	}
-	d.serve(w, r, s.core)
+	d.serveRouted(w, r, s.core)
 }
 
 // ServeAPIsRoot serves /apis.
@@ -111,8 +110,7 @@ func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 
 func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
 	if a.isDefault {
-		d.writeError(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
-			strings.Join(negotiation.Media{}.Objects(), ", "))
+		d.writeError(w, r, status.NotAcceptable(negotiation.Media{}.Objects()))
 		return
 	}
 	a.serve(w, r, docs)
@@ -132,10 +130,18 @@ func (d *Documents) ServeGroup(w http.ResponseWriter, r *http.Request, name stri
 func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	doc := d.snapshot().groupVersion[gv]
 	if doc == nil {
-		d.writeError(w, r, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+		d.writeError(w, r, status.NoResource())
+		return
+	}
+	if d.isBuiltIn(gv) {
+		d.serveRouted(w, r, doc)
 		return
 	}
 	d.serve(w, r, doc)
+}
+
+func (d *Documents) isBuiltIn(gv schema.GroupVersion) bool {
+	return slices.ContainsFunc(d.builtIn, func(g *group) bool { return g.name == gv.Group && g.version(gv.Version) != nil })
 }
 
 // ServeVersion serves /version.
@@ -151,25 +157,29 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 	writeIndented(w, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
+// serveRouted writes a document that kube-apiserver serves through its router. The router rejects
+// unknown media types with an error of its own.
+func (d *Documents) serveRouted(w http.ResponseWriter, r *http.Request, doc *document) {
+	if m := (negotiation.Media{}); !m.Supports(r.Header.Get("Accept")) {
+		d.writeError(w, r, status.NoRepresentation(m.Objects()))
+		return
+	}
+	d.serve(w, r, doc)
+}
+
 // serve writes a document in the accepted form.
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
 	choice, ok := negotiation.Media{}.Accept(r)
 	if !ok {
-		d.writeError(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "none of the accepted media types is served")
+		d.writeError(w, r, status.NotAcceptable(negotiation.Media{}.Objects()))
 		return
 	}
 	b, err := doc.body(choice.Media, choice.Pretty)
 	if err != nil {
-		d.writeError(w, r, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		d.writeError(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	write(w, choice.Media, b.bytes)
-}
-
-func (d *Documents) writeError(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
-	d.respond(w, r, code, &metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &metav1.StatusDetails{},
-	}, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
 // writeIndented serves a document that exists only in JSON.

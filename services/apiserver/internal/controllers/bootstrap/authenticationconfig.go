@@ -199,7 +199,9 @@ func (e *ExtensionInfo) Data() map[string]string {
 		data["requestheader-client-ca-file"] = string(e.ProxyCAs.PEM())
 		data["requestheader-allowed-names"] = jsonList(sets.List(sets.New(e.ProxyNames...)))
 		data["requestheader-username-headers"] = jsonList(e.ProxyHeaders.Username)
-		data["requestheader-uid-headers"] = jsonList(e.ProxyHeaders.UID)
+		if len(e.ProxyHeaders.UID) > 0 { // kube-apiserver omits this entry if it is empty
+			data["requestheader-uid-headers"] = jsonList(e.ProxyHeaders.UID)
+		}
 		data["requestheader-group-headers"] = jsonList(e.ProxyHeaders.Group)
 		data["requestheader-extra-headers-prefix"] = jsonList(e.ProxyHeaders.ExtraPrefix)
 	}

@@ -7,8 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"binnacle/libs/serving/tlsfiles"
 )
 
 func TestBundlesAreJoined(t *testing.T) {
@@ -42,5 +47,27 @@ func TestBundlesAreJoined(t *testing.T) {
 		if got := mergeBundles(c.have, c.mine, now); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
+	}
+}
+
+func TestUIDHeadersArePublishedOnlyIfConfigured(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	if err := os.WriteFile(file, tlsfiles.EncodeCertificate(server.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cas, err := tlsfiles.LoadBundle(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := &ExtensionInfo{ProxyCAs: cas}
+	data := info.Data()
+	if _, ok := data["requestheader-uid-headers"]; ok || data["requestheader-username-headers"] != "[]" {
+		t.Errorf("without headers: got %v", data)
+	}
+	info.ProxyHeaders.UID = []string{"X-Remote-Uid"}
+	if got := info.Data()["requestheader-uid-headers"]; got != `["X-Remote-Uid"]` {
+		t.Errorf("with a UID header: got %q", got)
 	}
 }

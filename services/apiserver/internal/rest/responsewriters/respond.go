@@ -59,16 +59,6 @@ func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
 	status.WriteTimeout(w)
 }
 
-// Object writes an object of a known type in a negotiated media type.
-func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
-	choice, ok := p.Media.Accept(r)
-	if !ok {
-		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
-		return
-	}
-	p.Write(w, r, code, obj, gvk, choice)
-}
-
 // Success writes the Status of a successful operation that returns no object.
 func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
 	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})

@@ -105,9 +105,6 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 	case len(dryRun) > 0 && !slices.Equal(do.DryRun, dryRun):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, do.DryRun))
 	}
-	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
-		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
-	}
 	return do, nil
 }
 
@@ -124,6 +121,9 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {
 			return fmt.Errorf("%T is not a Pod", obj)
+		}
+		if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 { // an absent pod is reported first
+			return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 		}
 		if err := anyState.Preconditions(pod); err != nil {
 			return err // before the budget is changed
