@@ -22,7 +22,11 @@ func mutatingPolicyRules(fldPath validate.Path, p, old *alphav1.MutatingAdmissio
 	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
 	spec.Present("matchConstraints", s.MatchConstraints != nil)
-	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), mutatedRules)
+	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fldPath validate.Path, m *admissionv1.MatchResources) {
+		matchRules(fldPath, m)
+		fldPath.Present("resourceRules", len(m.ResourceRules) > 0)
+		mutableOperations(fldPath, m)
+	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		conditionRules(spec, policyform.Conditions(s.MatchConditions), sees, compile)
 	}
@@ -40,10 +44,9 @@ func mutatingPolicyRules(fldPath validate.Path, p, old *alphav1.MutatingAdmissio
 	}
 }
 
-// mutatedRules validates the match constraints of a policy. Deletions cannot be mutated.
-func mutatedRules(fldPath validate.Path, m *admissionv1.MatchResources) {
-	matchRules(fldPath, m)
-	fldPath.Present("resourceRules", len(m.ResourceRules) > 0)
+// mutableOperations validates the operations that a policy or a binding matches. Deletions cannot be
+// mutated.
+func mutableOperations(fldPath validate.Path, m *admissionv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
 			validate.OneOf(fldPath.Child("resourceRules"), "operations", o,
@@ -89,5 +92,8 @@ func mutatingBindingRules(fldPath validate.Path, b *alphav1.MutatingAdmissionPol
 	spec := fldPath.Child("spec")
 	spec.RequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), paramRefRules)
-	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), matchRules)
+	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fldPath validate.Path, m *admissionv1.MatchResources) {
+		matchRules(fldPath, m)
+		mutableOperations(fldPath, m)
+	})
 }
