@@ -160,7 +160,11 @@ func (x *target) metric(name, labels string) (sum float64, err error) {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		head, value, _ := strings.Cut(lines.Text(), " ")
+		end := strings.LastIndexByte(lines.Text(), ' ') // values of labels may contain spaces
+		if end < 0 {
+			continue
+		}
+		head, value := lines.Text()[:end], lines.Text()[end+1:]
 		if n, l, _ := strings.Cut(head, "{"); n != name || !strings.Contains(l, labels) {
 			continue
 		}

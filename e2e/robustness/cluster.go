@@ -259,8 +259,11 @@ func (r *replica) metrics() (map[string]float64, error) {
 	}
 	m := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {
-			if m[name], err = strconv.ParseFloat(value, 64); err != nil {
+		line = strings.TrimSpace(line)
+		// Values of labels may contain spaces.
+		if i := strings.LastIndexByte(line, ' '); i > 0 && !strings.HasPrefix(line, "#") {
+			name := line[:i]
+			if m[name], err = strconv.ParseFloat(line[i+1:], 64); err != nil {
 				return nil, fmt.Errorf("metric %s: %w", name, err)
 			}
 		}
