@@ -128,6 +128,10 @@ func step(state string, op history.Operation) []any {
 		return []any{next, state}
 	case op.Outcome == history.Unknown:
 		return []any{state}
+	case state == "" && op.Verb == history.Delete && (op.Outcome == history.Done || op.Expected != "" && op.Outcome == history.Conflict):
+		// A deletion marks a pod before it removes it. A second deletion in between succeeds, or
+		// conflicts if it is conditional.
+		return []any{state}
 	case op.Outcome != want:
 		return nil
 	case op.Verb == history.Get && op.Outcome == history.Done && op.Value != state:
