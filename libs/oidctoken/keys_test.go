@@ -26,6 +26,29 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
+// authenticatorWithKeys returns an issuer that publishes a key set, and an authenticator that has
+// read it.
+func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issuer, *oidctoken.Authenticator) {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
+	t.Cleanup(s.Close)
+	issuer := oidctest.New(t)
+	issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
+	ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	p := provider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
+	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p)
+	select {
+	case <-p.Initialized():
+	case <-time.After(30 * time.Second):
+		t.Fatal("got no keys in 30 s, want those of the issuer")
+	}
+	return issuer, a
+}
+
 // TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and
 // algorithm.
 func TestUnusableKeysAreIgnored(t *testing.T) {
@@ -52,22 +75,7 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published, {Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
-			s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
-			defer s.Close()
-			issuer := oidctest.New(t)
-			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
-			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-			p := provider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
-			a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
-			if err != nil {
-				t.Fatal(err)
-			}
-			run(t, p)
-			select {
-			case <-p.Initialized():
-			case <-time.After(30 * time.Second):
-				t.Fatal("no keys")
-			}
+			issuer, a := authenticatorWithKeys(t, set)
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, c.kid, issuer.Claims(nil))
 			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != c.accepted {
 				t.Errorf("authenticated = %v, error: %v, want %v", ok, err, c.accepted)
@@ -89,18 +97,7 @@ func TestTokenIsVerifiedWithFewKeys(t *testing.T) {
 	}
 	for others, want := range map[int]bool{7: true, 8: false} {
 		set := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: other.Public(), KeyID: "k"}}, others), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
-		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
-		defer s.Close()
-		issuer := oidctest.New(t)
-		issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
-		ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-		p := provider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
-		a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run(t, p)
-		<-p.Initialized()
+		issuer, a := authenticatorWithKeys(t, set)
 		token := oidctest.Sign(t, jwt.SigningMethodES256, signer, "k", issuer.Claims(nil))
 		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != want {
 			t.Errorf("%d other keys: authenticated = %v, error: %v, want %v", others, ok, err, want)

@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/certchain"
 	"binnacle/libs/serving/conns"
 	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/codec/doccheck"
@@ -171,6 +172,8 @@ func (b *Bounds) BoundTable() []Bound {
 		{serverBounds, "response of a conversion webhook", "",
 			size(conversion.MaxResponse) + "; four times the request and 1 MiB per object", "500", "memory"},
 		{serverBounds, "head of a response", "", size(responselimit.MaxHead), "`failurePolicy`, 500 or 503", "memory: fields take many times their text"},
+		{serverBounds, "document of an extension server", "", size(aggregation.MaxDiscovery) + "; OpenAPI v2 " + size(aggregation.MaxOpenAPI),
+			"the server is shown as stale", "memory: all clients receive the resources"},
 		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.WebhookResponses) + " at a time", "wait", "memory"},
 		{serverBounds, "objects that conversion webhooks convert at a time", "",
 			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},

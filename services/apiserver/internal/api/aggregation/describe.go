@@ -31,10 +31,10 @@ type description struct {
 }
 
 const (
-	// maxDocument is the maximum size of an OpenAPI v2 document in bytes, maxDiscovery that of others.
+	// MaxOpenAPI is the maximum size of an OpenAPI v2 document in bytes, MaxDiscovery that of others.
 	// All clients receive the discovered resources.
-	maxDocument  = 16 << 20
-	maxDiscovery = 2 << 20
+	MaxOpenAPI   = 16 << 20
+	MaxDiscovery = 2 << 20
 	// maxValues is the maximum number of values of a document to decode, maxSwagger that of an
 	// OpenAPI v2 document. A value such as "{}," takes three bytes in the document, and hundreds
 	// when decoded.
@@ -72,7 +72,7 @@ type documentRequest struct {
 	accept, etag string
 	user         string
 	groups       []string
-	limit        int64 // in bytes; 0 means maxDiscovery
+	limit        int64 // in bytes; 0 means MaxDiscovery
 }
 
 // get requests a document from the server over the connections for proxied requests. The server may
@@ -107,7 +107,7 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 			return nil, nil, err
 		}
 	}
-	limit := cmp.Or(options.limit, maxDiscovery)
+	limit := cmp.Or(options.limit, MaxDiscovery)
 	text, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err == nil && int64(len(text)) > limit {
 		err = fmt.Errorf("%s is longer than %d bytes", path, limit)

@@ -177,7 +177,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser, limit: maxDocument})
+	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser, limit: MaxOpenAPI})
 	switch {
 	case err != nil:
 		return before, err

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// A write of at most smallWrite bytes holds no request. HTTP/2 clients acknowledge each ping and
-	// each change of the settings with one.
-	smallWrite = 64
-	// paidBytes is the number of received bytes that pay for one small write. Clients send one
-	// WINDOW_UPDATE for at least 4 KiB.
-	paidBytes = 1 << 10
-	// smallWriteRate is the rate of other small writes of a connection in a second, smallWriteBurst
-	// their burst and smallWriteStart the burst of a new connection. Clients send some when they cancel
-	// watches.
-	smallWriteRate, smallWriteBurst, smallWriteStart = 500, 5000, 200
+	// maxSmallWrite is the maximum size of a small write in bytes. A request is larger. HTTP/2 clients
+	// acknowledge each ping and each change of the settings with a small write.
+	maxSmallWrite = 64
+	// bytesPerSmallWrite is the number of received bytes after which one small write is not counted.
+	// Clients send one WINDOW_UPDATE for at least 4 KiB.
+	bytesPerSmallWrite = 1 << 10
+	// smallWriteRate is the number of counted small writes of a connection per second that delay no
+	// read, smallWriteBurst their burst and initialBurst the burst of a new connection. Clients send
+	// some when they cancel watches.
+	smallWriteRate, smallWriteBurst, initialBurst = 500, 5000, 200
 )
 
-// Bound limits the heads of the responses that a transport receives to MaxHead, and makes it read more
-// slowly from servers that make it write without need, such as with pings. Each costs a system call.
+// Bound limits the heads of the responses that a transport receives to MaxHead. It also slows down
+// reads from a server that causes many small writes, such as by pings: each costs a system call.
 func Bound(t *http.Transport) {
 	t.MaxResponseHeaderBytes = MaxHead
 	dial := t.DialContext
@@ -48,13 +48,14 @@ type pacedConn struct {
 
 	mu       sync.Mutex // a leaf
 	limiter  *rate.Limiter
-	received int // bytes that pay for small writes
-	debt     time.Time
+	received int // bytes since the last small write that was not counted
+	// readAfter is the time before which the connection is not read.
+	readAfter time.Time
 }
 
 func newPacedConn(conn net.Conn) *pacedConn {
 	c := &pacedConn{Conn: conn, limiter: rate.NewLimiter(smallWriteRate, smallWriteBurst)}
-	c.limiter.AllowN(time.Now(), smallWriteBurst-smallWriteStart)
+	c.limiter.AllowN(time.Now(), smallWriteBurst-initialBurst)
 	c.closed, c.close = context.WithCancel(context.Background())
 	return c
 }
@@ -62,7 +63,7 @@ func newPacedConn(conn net.Conn) *pacedConn {
 // Read implements net.Conn.
 func (c *pacedConn) Read(b []byte) (int, error) {
 	c.mu.Lock()
-	delay := time.Until(c.debt)
+	delay := time.Until(c.readAfter)
 	c.mu.Unlock()
 	if delay > 0 {
 		timer := time.NewTimer(delay)
@@ -75,13 +76,13 @@ func (c *pacedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.received = min(c.received+n, smallWriteBurst*paidBytes)
+	c.received = min(c.received+n, smallWriteBurst*bytesPerSmallWrite)
 	return n, err
 }
 
 // Write implements net.Conn.
 func (c *pacedConn) Write(b []byte) (int, error) {
-	if len(b) <= smallWrite {
+	if len(b) <= maxSmallWrite {
 		c.countSmallWrite()
 	}
 	return c.Conn.Write(b)
@@ -90,12 +91,12 @@ func (c *pacedConn) Write(b []byte) (int, error) {
 func (c *pacedConn) countSmallWrite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.received >= paidBytes {
-		c.received -= paidBytes
+	if c.received >= bytesPerSmallWrite {
+		c.received -= bytesPerSmallWrite
 		return
 	}
 	now := time.Now()
-	c.debt = now.Add(c.limiter.ReserveN(now, 1).DelayFrom(now))
+	c.readAfter = now.Add(c.limiter.ReserveN(now, 1).DelayFrom(now))
 }
 
 // Close implements net.Conn.

@@ -414,59 +414,6 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 	}
 }
 
-// TestModifyAndAlterRetry checks that changes computed by the server are repeated on the current
-// object after a conflict.
-func TestModifyAndAlterRetry(t *testing.T) {
-	b := newBase(t)
-	set := func(o registry.Object) error {
-		o.(*corev1.ConfigMap).Data["b"] = "1"
-		return nil
-	}
-	for name, write := range map[string]func(
-		*writes.Writer,
-		context.Context,
-		*writes.Request,
-		func(registry.Object) error,
-	) (writes.Result, error){
-		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := b.fixture(t)
-			w.put(w.kind("configmaps"), config("a", "0"))
-			w.syncCache()
-			w.store.before = func(n int, key string, _ []byte) (bool, error) {
-				if n == 1 {
-					overwrite(config("a", "5"))(w, key)
-				}
-				return false, nil
-			}
-			if _, err := write(w.writer, context.Background(), w.requestFor("c"), set); err != nil {
-				t.Fatal(err)
-			}
-			if got := summary(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
-				t.Errorf("got %q, want a=5 b=1", got)
-			}
-			if called := len(w.requests) > 0; called != (name == "Modify") {
-				t.Errorf("%s: got admission called: %t, want only for Modify", name, called)
-			}
-			refusal := errors.New("no")
-			if _, err := write(w.writer, context.Background(), w.requestFor("c"),
-				func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
-				t.Errorf("got %v, want the error of the change", err)
-			}
-			r := w.requestFor("c")
-			r.DryRun = true
-			w.store.swaps = 0
-			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error {
-				o.(*corev1.ConfigMap).Data["b"] = "2"
-				return nil
-			}); err != nil || w.store.swaps != 0 {
-				t.Errorf("dry run: got %v, %d swaps, want 0", err, w.store.swaps)
-			}
-		})
-	}
-}
-
 // TestWriteReportsStartedWhileStoreBlocks checks that a write reports that it only waits for the
 // store.
 func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
