@@ -35,6 +35,12 @@ type requestKey struct {
 	kind        *registry.Kind
 	subresource string
 	operation   admission.Operation
+	// namespaced is false for a request for objects of all namespaces, too.
+	namespaced bool
+}
+
+func keyOf(r *admission.Request) requestKey {
+	return requestKey{kind: r.Resource, subresource: r.Subresource, operation: r.Operation, namespaced: r.Resource.Namespaced && r.Namespace != ""}
 }
 
 // maxCached is the maximum number of cached keys of an Index. Changed definitions of custom resources
@@ -77,7 +83,7 @@ func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 	if len(x.entries) == 0 {
 		return nil
 	}
-	key := requestKey{r.Resource, r.Subresource, r.Operation}
+	key := keyOf(r)
 	if found, ok := (*x.cache.Load())[key]; ok {
 		return found
 	}
@@ -116,7 +122,7 @@ func (x *Index[T]) find(key requestKey, kind schema.GroupVersionKind) []Candidat
 func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
 	var out []match
 	for i := range rules {
-		if rules[i].matches(key.operation, key.kind, key.subresource) {
+		if rules[i].matches(key, key.kind) {
 			out = append(out, match{&rules[i], MatchedKind{key.kind.GVR(), kind}})
 		}
 	}
@@ -125,7 +131,7 @@ func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVers
 	}
 	for i := range rules {
 		for _, other := range family {
-			if other.GVR() == key.kind.GVR() || !rules[i].matches(key.operation, other.Kind, key.subresource) {
+			if other.GVR() == key.kind.GVR() || !rules[i].matches(key, other.Kind) {
 				continue
 			}
 			if as, ok := presentationOf(other, key); ok {

@@ -96,6 +96,7 @@ func widget(version *apiset.Resource, op admission.Operation, sub string) *admis
 // TestRules checks which rules match a request, and as which resource and kind.
 func TestRules(t *testing.T) {
 	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
+	everywhere := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
 	for _, c := range []struct {
 		rules, exclude string // separated by ;
 		exact          bool
@@ -113,6 +114,8 @@ func TestRules(t *testing.T) {
 		{rules: "* * * * *", r: node, as: "/v1 nodes Node"},
 		{rules: "* * * * Cluster", r: widget(v1, admission.Create, "")},
 		{rules: "* * * * Namespaced", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * * Cluster", r: everywhere, as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * * Namespaced", r: everywhere},
 		{rules: "* * * * - a,n", r: node, as: "/v1 nodes Node"},
 		{rules: "* * * * - a,b", r: node},
 		{rules: "* * * *", exclude: "* * * nodes", r: node},

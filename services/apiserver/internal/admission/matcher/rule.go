@@ -40,9 +40,10 @@ func rulesOf(rules []admissionv1.NamedRuleWithOperations) []rule {
 	return out
 }
 
-// matches reports whether a rule matches an operation on a kind.
-func (r *rule) matches(op admission.Operation, k *registry.Kind, sub string) bool {
-	return r.matchesOperation(op) && has(r.groups, k.Group) && has(r.versions, k.Version) && r.matchesResource(k.Resource, sub) && r.matchesScope(k)
+// matches reports whether a rule matches a request if its resource is that of a kind.
+func (r *rule) matches(key requestKey, k *registry.Kind) bool {
+	return r.matchesOperation(key.operation) && has(r.groups, k.Group) && has(r.versions, k.Version) &&
+		r.matchesResource(k.Resource, key.subresource) && r.matchesScope(key.namespaced)
 }
 
 func has(list []string, value string) bool {
@@ -62,13 +63,13 @@ func (r *rule) matchesResource(resource, sub string) bool {
 	return false
 }
 
-// matchesScope reports whether the scope of the rule includes a kind.
-func (r *rule) matchesScope(k *registry.Kind) bool {
+// matchesScope reports whether the scope of the rule includes requests with or without a namespace.
+func (r *rule) matchesScope(namespaced bool) bool {
 	switch r.scope {
 	case admissionv1.NamespacedScope:
-		return k.Namespaced
+		return namespaced
 	case admissionv1.ClusterScope:
-		return !k.Namespaced
+		return !namespaced
 	}
 	return true
 }

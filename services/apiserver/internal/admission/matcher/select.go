@@ -68,7 +68,7 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 // Match reports whether a request matches, and as which resource and kind. A criterion without
 // rules matches every operation on every resource. An error is a Status.
 func (c *Criterion) Match(ctx context.Context, r *admission.Request, familyOf Family, namespaces Namespaces) (MatchedKind, bool, error) {
-	key := requestKey{r.Resource, r.Subresource, r.Operation}
+	key := keyOf(r)
 	var family []*apiset.Resource
 	if !c.exact {
 		family = familyOf(r.Resource)
