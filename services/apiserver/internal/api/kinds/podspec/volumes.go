@@ -68,7 +68,9 @@ func (c *check) volumeSource(fldPath validate.Path, v *corev1.Volume, pod string
 	})
 	validate.Member(u, "nfs", v.NFS, NFSRules)
 	validate.Member(u, "iscsi", v.ISCSI, iscsiRules)
-	portalNameRule(fldPath, v.Name, v.ISCSI)
+	if s := v.ISCSI; s != nil {
+		ISCSIPortalName(fldPath, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
+	}
 	validate.Member(u, "glusterfs", v.Glusterfs, func(fldPath validate.Path, s *corev1.GlusterfsVolumeSource) {
 		fldPath.Present("endpoints", s.EndpointsName != "")
 		fldPath.Present("path", s.Path != "")
@@ -322,12 +324,9 @@ func CSIDriverName(fldPath validate.Path, name, driver string) {
 	fldPath.InvalidMessages(name, driver, validate.DNSSubdomain(strings.ToLower(driver)))
 }
 
-const (
-	// maxPortalName is the maximum length of an interface name, which consists of the name of a
-	// volume and its portal.
-	maxPortalName     = 64
-	portalNameTooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
-)
+// maxPortalName is the maximum length of an interface name, which consists of the name of a volume
+// and its portal.
+const maxPortalName = 64
 
 // iscsiNames are the formats of names (RFC 3720, 3.2.6.3; RFC 3980).
 var iscsiNames = map[string]*regexp.Regexp{
@@ -336,36 +335,39 @@ var iscsiNames = map[string]*regexp.Regexp{
 	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
 }
 
-// portalNameRule limits the interface name of a volume.
-func portalNameRule(fldPath validate.Path, volume string, s *corev1.ISCSIVolumeSource) {
-	if s != nil && s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {
-		fldPath.Invalid("name", volume, portalNameTooLong)
-	}
-}
-
-// ISCSIRules validates the target of a named volume.
-func ISCSIRules(fldPath validate.Path, volume string, s *corev1.ISCSIVolumeSource) {
-	iscsiRules(fldPath, s)
-	if s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {
-		fldPath.Invalid("targetportal", s.TargetPortal, portalNameTooLong)
+// ISCSIPortalName limits the interface name of a volume. The error names the given field and value.
+func ISCSIPortalName(fldPath validate.Path, field, value, volume, portal string, initiator *string) {
+	if initiator != nil && len(volume)+1+len(portal) > maxPortalName {
+		fldPath.Invalid(field, value, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
 }
 
 func iscsiRules(fldPath validate.Path, s *corev1.ISCSIVolumeSource) {
+	const unknown = "must be valid format starting with iqn, eui, or naa"
 	fldPath.Present("targetPortal", s.TargetPortal != "")
-	if s.IQN == "" {
-		fldPath.Required("iqn", "")
-	} else {
-		iscsiName(fldPath, "iqn", s.IQN)
-	}
+	ISCSIQualifiedName(fldPath, s.IQN, unknown)
 	fldPath.Octet("lun", s.Lun)
 	fldPath.Present("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
-	if s.InitiatorName != nil {
-		iscsiName(fldPath, "initiatorname", *s.InitiatorName)
+	ISCSIInitiatorName(fldPath, s.InitiatorName, unknown)
+}
+
+// ISCSIQualifiedName validates the name of a target. A name of an unknown type has the error unknown.
+func ISCSIQualifiedName(fldPath validate.Path, iqn, unknown string) {
+	if iqn == "" {
+		fldPath.Required("iqn", "")
+		return
+	}
+	iscsiName(fldPath, "iqn", iqn, unknown)
+}
+
+// ISCSIInitiatorName validates the name of an initiator, if there is one.
+func ISCSIInitiatorName(fldPath validate.Path, name *string, unknown string) {
+	if name != nil {
+		iscsiName(fldPath, "initiatorname", *name, unknown)
 	}
 }
 
-func iscsiName(fldPath validate.Path, field, name string) {
+func iscsiName(fldPath validate.Path, field, name, unknown string) {
 	for begin, form := range iscsiNames {
 		if strings.HasPrefix(name, begin) {
 			if !form.MatchString(name) {
@@ -374,5 +376,5 @@ func iscsiName(fldPath validate.Path, field, name string) {
 			return
 		}
 	}
-	fldPath.Invalid(field, name, "must be valid format starting with iqn, eui, or naa")
+	fldPath.Invalid(field, name, unknown)
 }

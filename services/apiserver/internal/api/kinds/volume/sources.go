@@ -81,21 +81,16 @@ func glusterfsRules(fldPath validate.Path, s *corev1.GlusterfsPersistentVolumeSo
 }
 
 func iscsiRules(fldPath validate.Path, name string, s *corev1.ISCSIPersistentVolumeSource) {
-	podspec.ISCSIRules(fldPath, name, &corev1.ISCSIVolumeSource{
-		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, InitiatorName: s.InitiatorName,
-		DiscoveryCHAPAuth: s.DiscoveryCHAPAuth, SessionCHAPAuth: s.SessionCHAPAuth,
-		SecretRef: localSecret(s.SecretRef),
-	})
+	const unknown = "must be valid format"
+	fldPath.Present("targetPortal", s.TargetPortal != "")
+	podspec.ISCSIPortalName(fldPath, "targetportal", s.TargetPortal, name, s.TargetPortal, s.InitiatorName)
+	podspec.ISCSIQualifiedName(fldPath, s.IQN, unknown)
+	fldPath.Octet("lun", s.Lun)
+	fldPath.Present("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
 	if s.SecretRef != nil {
 		fldPath.Child("secretRef").Present("name", s.SecretRef.Name != "")
 	}
-}
-
-func localSecret(s *corev1.SecretReference) *corev1.LocalObjectReference {
-	if s == nil {
-		return nil
-	}
-	return &corev1.LocalObjectReference{Name: s.Name}
+	podspec.ISCSIInitiatorName(fldPath, s.InitiatorName, unknown)
 }
 
 func secretRules(fldPath validate.Path, s *corev1.SecretReference) {
