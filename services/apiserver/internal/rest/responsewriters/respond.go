@@ -44,8 +44,8 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	choice, ok := p.Media.Accept(r)
 	if !ok {
-		choice = negotiation.Choice{Media: api.MediaJSON}
-		r = withoutAudit(r) // as in Kubernetes
+		choice = negotiation.Choice{Media: api.MediaJSON, Pretty: true} // as in Kubernetes
+		r = withoutAudit(r)
 	}
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
 }

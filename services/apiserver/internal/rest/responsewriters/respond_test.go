@@ -1,0 +1,48 @@
+package responsewriters
+
+import (
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestErrorInUnacceptedMediaTypeIsIndented: a client that accepts no known media type gets indented
+// JSON, whatever program it is.
+func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	responder := Responder{Codec: c, Media: negotiation.Media{}}
+	for _, c := range []struct {
+		accept, agent string
+		indented      bool
+	}{
+		{accept: "text/plain", indented: true},
+		{accept: "text/plain", agent: "curl/8", indented: true},
+		{accept: api.MediaJSON},
+		{accept: api.MediaJSON, agent: "curl/8", indented: true},
+	} {
+		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
+		r.Header.Set("Accept", c.accept)
+		r.Header.Set("User-Agent", c.agent)
+		w := httptest.NewRecorder()
+		responder.Error(w, r, apierrors.NewInternalError(errors.New("x")))
+		if got := strings.HasPrefix(w.Body.String(), "{\n  \"kind\": \"Status\","); got != c.indented || w.Code != 500 {
+			t.Errorf("%s for %s: got code %d, %q; want 500, indented: %t", c.accept, c.agent, w.Code, w.Body, c.indented)
+		}
+	}
+}
