@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -18,6 +19,9 @@ import (
 
 // maxConcurrentScrapes limits the memory that scrapes use.
 const maxConcurrentScrapes = 4
+
+// started is the time from which the counters of the process count.
+var started = time.Now()
 
 // New returns a registry with the metrics of every process: Go runtime, process, and
 // kubernetes_build_info.
@@ -59,6 +63,7 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 		ErrorLog:            errorLog{log},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxConcurrentScrapes,
+		ProcessStartTime:    started,
 	})
 }
 

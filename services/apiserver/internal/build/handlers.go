@@ -191,13 +191,17 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 	if err != nil {
 		return nil, err
 	}
+	serveMetrics := metrics.Handler
+	if o.Debug.Profiling {
+		serveMetrics = metrics.HandlerWithReset
+	}
 	mux := &routing.Mux{
 		Flow:      sec.flow.Control,
 		API:       api,
 		Discovery: docs.discovery,
 		Health:    front.health,
-		Metrics:   metrics.Handler(shown, b.log),
-		SLIs:      metrics.Handler(front.health.SLIs(), b.log),
+		Metrics:   serveMetrics(shown, b.log),
+		SLIs:      serveMetrics(front.health.SLIs(), b.log),
 		OpenAPI:   docs.openapi,
 		Issuer:    sec.authn.documents,
 		Profiling: o.Debug.Profiling,

@@ -1,0 +1,107 @@
+package metrics
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// HandlerWithReset returns a Handler whose metrics a DELETE resets, as in Kubernetes: series with
+// labels count from zero, and are absent until they count again. Gauges keep their values, which
+// describe the present. Other handlers of the gatherer are not affected.
+func HandlerWithReset(g prometheus.Gatherer, log *slog.Logger) http.Handler {
+	r := &resettable{source: g}
+	serve := Handler(r, log)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodDelete {
+			serve.ServeHTTP(w, req)
+			return
+		}
+		if err := r.reset(); err != nil {
+			errorLog{log}.Println(err)
+		}
+		_, _ = io.WriteString(w, "metrics reset\n")
+	})
+}
+
+// resettable is a gatherer that subtracts what its series had counted at the last reset.
+type resettable struct {
+	source prometheus.Gatherer
+
+	mu sync.RWMutex // leaf lock
+	// base holds the series of the last reset by family and labels.
+	base map[string]map[string]*dto.Metric
+}
+
+func (r *resettable) reset() error {
+	families, err := r.source.Gather()
+	base := map[string]map[string]*dto.Metric{}
+	for _, f := range families {
+		series := map[string]*dto.Metric{}
+		for _, m := range f.Metric {
+			if m.Counter != nil || m.Histogram != nil {
+				series[identity(m)] = m
+			}
+		}
+		base[f.GetName()] = series
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.base = base
+	return err
+}
+
+// Gather implements prometheus.Gatherer.
+func (r *resettable) Gather() ([]*dto.MetricFamily, error) {
+	r.mu.RLock()
+	base := r.base
+	r.mu.RUnlock()
+	families, err := r.source.Gather()
+	if base == nil {
+		return families, err
+	}
+	out := families[:0]
+	for _, f := range families {
+		if f.Metric = since(base[f.GetName()], f.Metric); len(f.Metric) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out, err
+}
+
+// since returns the series with what they have counted since base. It omits series that have counted
+// nothing.
+func since(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metric {
+	out := make([]*dto.Metric, 0, len(series))
+	for _, m := range series {
+		before := base[identity(m)]
+		// A series that counted less has been removed and created again.
+		if len(m.Label) == 0 || before == nil || sampleCount(m) < sampleCount(before) {
+			out = append(out, m)
+			continue
+		}
+		if sampleCount(m) > sampleCount(before) {
+			m = copySeries(m)
+			subtractSeries(m, before)
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// subtractSeries subtracts the values of an earlier state of the same series.
+func subtractSeries(m, before *dto.Metric) {
+	if m.Counter != nil {
+		m.Counter.Value = ptr(m.Counter.GetValue() - before.Counter.GetValue())
+		return
+	}
+	m.Histogram.SampleCount = ptr(m.Histogram.GetSampleCount() - before.Histogram.GetSampleCount())
+	m.Histogram.SampleSum = ptr(m.Histogram.GetSampleSum() - before.Histogram.GetSampleSum())
+	for i, b := range before.Histogram.Bucket { // buckets of one family have equal bounds
+		m.Histogram.Bucket[i].CumulativeCount = ptr(m.Histogram.Bucket[i].GetCumulativeCount() - b.GetCumulativeCount())
+	}
+}
