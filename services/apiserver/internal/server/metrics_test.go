@@ -88,7 +88,7 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		{"POST", pods + "?fieldValidation=Strict"}, {"POST", pods + "?dryRun=All"}, {"POST", pods + "?dryRun=x"}, {"POST", "/api/v1/namespaces/a/others"},
 		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH",
 			pods + "/p", "application/merge-patch+json"},
-		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
+		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"HEAD", "/apis"}, {"GET", "/openapi/v3"}, {"GET", "/openapi/v3/api/v1"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
 		{"POST", "/apis/foreign.test/v1/things"},
 	} {
 		send(t.Context(), c[0], c[1], c[2])
@@ -106,9 +106,14 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		"apiserver_request_total": {labels: []string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, want: map[string]float64{
 			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
 			"200  pods namespace  WATCH": 1, "200  pods resource  POST": 2, "200 All pods resource  POST": 1, "200  pods resource  APPLY": 2,
-			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
+			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200    /apis GET": 1, "200    openapi/v3 GET": 1, "200    openapi/v3/ GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
 		}},
-		"apiserver_response_sizes":                  {labels: []string{"verb"}, want: map[string]float64{"LIST": 5, "GET": 3}},
+		// Some handlers of kube-apiserver name no component.
+		"apiserver_request_sli_duration_seconds": {labels: []string{"component", "subresource", "verb"}, want: map[string]float64{
+			" /healthz GET": 1, "apiserver /apis GET": 1, " openapi/v3 GET": 1, " openapi/v3/ GET": 1, "apiserver exec CONNECT": 1, "apiserver  APPLY": 2,
+			"apiserver  GET": 2, "apiserver  LIST": 5, "apiserver  PATCH": 1, "apiserver  POST": 5, "apiserver  PUT": 1, "apiserver  other": 1,
+		}},
+		"apiserver_response_sizes":                  {labels: []string{"verb"}, want: map[string]float64{"LIST": 5, "GET": 6}},
 		"field_validation_request_duration_seconds": {labels: []string{"field_validation"}, want: map[string]float64{"": 6, "Strict": 1}},
 		"apiserver_request_body_size_bytes": {
 			labels: []string{"resource", "verb"},

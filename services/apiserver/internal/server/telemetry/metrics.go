@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,8 +44,8 @@ type Metrics struct {
 
 // requestKey holds the labels of the metrics of a request.
 type requestKey struct {
-	verb, group, version, resource, subresource, scope, dryRun string
-	code                                                       int
+	verb, group, version, resource, subresource, scope, component, dryRun string
+	code                                                                  int
 }
 
 // series holds the metrics of one combination of labels.
@@ -154,15 +155,17 @@ const (
 )
 
 // overflow returns the key of requests beyond maxRequestSeries.
-func (k requestKey) overflow() requestKey { return requestKey{verb: "other", code: k.code} }
+func (k requestKey) overflow() requestKey {
+	return requestKey{verb: "other", component: component, code: k.code}
+}
 
 // labelsWithoutDryRun returns the values of all labels except dry_run and code.
 func (k requestKey) labelsWithoutDryRun() []string {
-	return []string{k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component}
+	return []string{k.verb, k.group, k.version, k.resource, k.subresource, k.scope, k.component}
 }
 
 func (k requestKey) labels() []string {
-	return []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, component}
+	return []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, k.component}
 }
 
 func (m *Metrics) add(k requestKey) *series {
@@ -302,21 +305,18 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 // verbs are the reported names of API verbs.
 var verbs = map[string]string{
 	"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
-	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
+	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT", "head": "GET",
 }
 
 // requestKeyOf returns the labels of a request. Paths without a served resource have none, so that
 // clients cannot create arbitrary series.
 func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
-	k := requestKey{verb: "other"}
+	k := requestKey{verb: "other", component: component}
 	if v, ok := verbs[i.Verb]; ok {
 		k.verb = v
 	}
 	if !i.IsResource {
-		switch r.URL.Path {
-		case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/api", "/apis", "/openapi/v2":
-			k.subresource = r.URL.Path
-		}
+		k.subresource, k.component = documentLabels(r.URL.Path)
 		return k
 	}
 	if i.Target == nil {
@@ -344,4 +344,20 @@ func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey 
 		k.dryRun = "All"
 	}
 	return k
+}
+
+// documentLabels returns the labels subresource and component for a path that is no resource. Some
+// handlers of kube-apiserver name no component.
+func documentLabels(path string) (subresource, of string) {
+	switch {
+	case path == "/healthz", path == "/livez", path == "/readyz":
+		return path, ""
+	case path == "/openapi/v3":
+		return "openapi/v3", ""
+	case strings.HasPrefix(path, "/openapi/v3/"):
+		return "openapi/v3/", ""
+	case path == "/api", path == "/apis":
+		return path, component
+	}
+	return "", component
 }
