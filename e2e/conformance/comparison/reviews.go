@@ -86,8 +86,8 @@ func reviewPath(kind, namespace, port string) string {
 }
 
 // start registers the webhook for the namespace of a conversation on both servers, and waits until they
-// call it. Requests of kinds without a namespace are not reviewed, because they may be those of other
-// conversations.
+// call it. Of the objects without a namespace, only those are reviewed whose names begin with that of
+// the conversation's.
 func (r *Reviews) start(reference, product *Session) {
 	for _, s := range r.steps() {
 		Exchange(reference, product, s)
@@ -106,14 +106,18 @@ func (r *Reviews) start(reference, product *Session) {
 func (r *Reviews) steps() (steps []Step) {
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw}))
 	for _, kind := range reviewKinds {
-		hook := map[string]any{
-			"name": "reviews.example.com", "sideEffects": "None", "failurePolicy": "Ignore", "matchPolicy": "Exact", "admissionReviewVersions": []any{"v1"},
-			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "{ns}"}},
-			"clientConfig":      map[string]any{"url": r.server.URL + reviewPath(kind, "{ns}", "{port}"), "caBundle": bundle},
-			"rules":             []any{map[string]any{"operations": []any{"*"}, "apiGroups": []any{"*"}, "apiVersions": []any{"*"}, "resources": []any{"*/*"}, "scope": "Namespaced"}},
+		hook := func(name, scope string) map[string]any {
+			return map[string]any{
+				"name": name, "sideEffects": "None", "failurePolicy": "Ignore", "matchPolicy": "Exact", "admissionReviewVersions": []any{"v1"},
+				"clientConfig": map[string]any{"url": r.server.URL + reviewPath(kind, "{ns}", "{port}"), "caBundle": bundle},
+				"rules":        []any{map[string]any{"operations": []any{"*"}, "apiGroups": []any{"*"}, "apiVersions": []any{"*"}, "resources": []any{"*/*"}, "scope": scope}},
+			}
 		}
+		within, without := hook("reviews.example.com", "Namespaced"), hook("global.example.com", "Cluster")
+		within["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "{ns}"}}
+		without["matchConditions"] = []any{map[string]any{"name": "own", "expression": "request.name.startsWith('{ns}-')"}}
 		steps = append(steps, Step{Method: http.MethodPost, Path: webhooks(kind), Encoding: JSONBody, Object: map[string]any{
-			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind + "WebhookConfiguration", "metadata": map[string]any{"name": "{ns}"}, "webhooks": []any{hook},
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind + "WebhookConfiguration", "metadata": map[string]any{"name": "{ns}"}, "webhooks": []any{within, without},
 		}})
 	}
 	return steps

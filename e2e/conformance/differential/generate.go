@@ -35,7 +35,7 @@ func (g *generator) conversation(n int) *comparison.Conversation {
 	default:
 		k := g.kinds[r.IntN(len(g.kinds))]
 		c = aboutKind(r, k)
-		c.Reviewed = k.namespaced && r.IntN(4) == 0
+		c.Reviewed = r.IntN(4) == 0
 	}
 	c.Namespace = fmt.Sprintf("d%d-%d", g.seed, n)
 	return c
@@ -169,7 +169,10 @@ func (k *kindRun) form(s comparison.Step, often int) comparison.Step {
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/cbor", "text/plain", "*/*", "application/*",
 		"application/json;q=0.1,application/yaml;q=0.9", "application/json;as=Bogus;g=meta.k8s.io;v=v1", "application/json;stream=watch", "application/json;profile=x", "application/json;as=Table;g=meta.k8s.io;v=v2", "", "application/json;pretty=1",
-		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json"))
+		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json", "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1",
+		"application/yaml;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/yaml;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1",
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1", "application/cbor;as=Table;g=meta.k8s.io;v=v1", "application/cbor-seq", "application/cbor,application/json;q=0.5",
+		"application/json;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", "application/vnd.kubernetes.protobuf;stream=watch"))
 }
 
 func (k *kindRun) create() comparison.Step {

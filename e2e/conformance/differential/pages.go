@@ -10,18 +10,17 @@ import (
 )
 
 // pages lists a part of a collection, or continues from the last part. Parameters that do not go
-// together are combined at random. Objects of other conversations would affect the parts of a collection
-// without a namespace.
+// together are combined at random.
 func (k *kindRun) pages() comparison.Step {
-	if !k.namespaced {
-		return k.list()
-	}
 	s := comparison.Step{Label: "page", Method: http.MethodGet, Path: k.collection(), Save: map[string]string{"continue": "metadata.continue", "listed": "metadata.resourceVersion"}}
 	if k.r.IntN(8) == 0 { // of the deletion of a collection; never of all objects
 		s.Method, s.Save = http.MethodDelete, nil
 		s = s.Query("dryRun=All&labelSelector=nothing%3Dmatches")
 	}
 	var parts []string
+	if !k.namespaced { // objects of other conversations would affect the parts of the collection
+		parts = append(parts, "fieldSelector=metadata.name%3D"+k.name)
+	}
 	for _, choice := range [][]string{
 		{"", "limit=1", "limit=1", "limit=2", "limit=0", "limit=1000"},
 		{"", "", "continue={continue}", "continue={continue}", "continue=", "continue={continue}x"},

@@ -73,8 +73,16 @@ func (k *kindRun) watch() comparison.Step {
 	return k.form(s.Query(strings.Join(parts, "&")), 2)
 }
 
+// oddSubresource returns the path of a subresource, of an object that may be absent.
+func (k *kindRun) oddSubresource() string {
+	if len(k.subresources) == 0 {
+		return k.object() + "/" + faults.Pick(k.r, "scale", "exec", "log", "proxy", "binding", "finalize", "token")
+	}
+	return k.object() + faults.Pick(k.r, "", "", "-absent") + "/" + k.subresources[k.r.IntN(len(k.subresources))].name + faults.Pick(k.r, "", "", "", "", "/", "/x")
+}
+
 func (k *kindRun) odd() comparison.Step {
-	s := comparison.Step{Label: "odd request", Method: faults.Pick(k.r, "HEAD", "OPTIONS", "TRACE", "FOO", "get", "POST", "PUT", "PATCH", "DELETE", "GET", "COPY"), Path: faults.Pick(k.r, k.object(), k.object(), k.collection(), k.object()+"/bogus", k.object()+"/status", k.prefix()+"/"+k.resource, k.prefix()+"/watch/"+k.resource, k.prefix()+"/namespaces/{ns}/"+k.resource, k.collection()+"/", k.prefix()+"/namespaces/{ns}/"+k.resource+"/"+k.name)}
+	s := comparison.Step{Label: "odd request", Method: faults.Pick(k.r, "HEAD", "OPTIONS", "TRACE", "FOO", "get", "POST", "PUT", "PATCH", "DELETE", "GET", "COPY"), Path: faults.Pick(k.r, k.oddSubresource(), k.oddSubresource(), k.object(), k.object(), k.collection(), k.object()+"/bogus", k.object()+"/status", k.prefix()+"/"+k.resource, k.prefix()+"/watch/"+k.resource, k.prefix()+"/namespaces/{ns}/"+k.resource, k.collection()+"/", k.prefix()+"/namespaces/{ns}/"+k.resource+"/"+k.name)}
 	if k.custom && strings.Contains(s.Path, "/watch/") { // kube-apiserver watches for any method
 		s.Method = http.MethodGet
 	}
