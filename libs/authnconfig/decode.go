@@ -80,7 +80,7 @@ func parseDocument(data []byte) (*document, error) {
 	return &document{root: first.Content[0]}, nil
 }
 
-// at wraps err with the line of a field, or of its closest existing parent.
+// wrap wraps err with the line of a field, or of its closest existing parent.
 func (d *document) wrap(path string, err error) error {
 	return fmt.Errorf("line %d: %w", d.line(path), err)
 }

@@ -58,7 +58,7 @@ func outcome(ok bool) string {
 	return "failure"
 }
 
-// reloaded counts a reload of the configuration.
+// recordReload counts a reload of the configuration.
 func (m *Metrics) recordReload(ok bool) {
 	if m == nil {
 		return
@@ -67,7 +67,7 @@ func (m *Metrics) recordReload(ok bool) {
 	m.last.WithLabelValues(m.instance, outcome(ok)).SetToCurrentTime()
 }
 
-// authenticated observes the authentication of a token of an issuer.
+// recordAuthentication observes the authentication of a token of an issuer.
 func (m *Metrics) recordAuthentication(issuer string, ok bool, duration time.Duration) {
 	if m == nil {
 		return

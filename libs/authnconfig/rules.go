@@ -118,7 +118,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 	return u, nil
 }
 
-// mapped returns the user that the claims map to.
+// mapUser returns the user that the claims map to.
 func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
 	if u.Name, err = r.mapName(e, c); err != nil {
 		return u, err
@@ -160,7 +160,7 @@ func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User
 	return u, nil
 }
 
-// name returns the username that the claims map to.
+// mapName returns the username that the claims map to.
 func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
 	if r.username == nil {
 		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)

@@ -208,7 +208,7 @@ func NewCostSum(units uint64, costly func()) *CostSum {
 	return &CostSum{remaining: units, onExceeded: costly}
 }
 
-// expenseKey is the context key of a CostSum.
+// costSumKey is the context key of a CostSum.
 type costSumKey struct{}
 
 // NewContext returns a context in which the CostSum counts all evaluations.

@@ -25,10 +25,10 @@ type meter struct {
 	charges [][2]charge
 	args    []ref.Val // arguments of the current call
 	// weighedCalls holds the calls whose arguments are weighed, by the id of the last argument.
-	// freeWeightUsed is the weight so far that cost nothing.
 	weighedCalls map[int64]weighedCall
 	// standardCosts skips callCost.
-	standardCosts  bool
+	standardCosts bool
+	// freeWeightUsed is the weight so far that cost nothing, at most the free weight.
 	freeWeightUsed uint64
 }
 
@@ -192,7 +192,7 @@ func standardCost(overload string, args []ref.Val) uint64 {
 	return 1
 }
 
-// standardByValues reports whether standardCost reads the arguments.
+// standardDependsOnValues reports whether standardCost reads the arguments.
 func standardDependsOnValues(overload string) bool {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,

@@ -61,9 +61,9 @@ func readsArguments(function string) bool {
 // weighedCall describes the arguments of a call to weigh when the last of them is known.
 type weighedCall struct {
 	args []int64 // step ids
-	// in marks a search in a list, whose length is already charged.
+	// isSearch marks a search in a list, whose length is already charged.
 	isSearch bool
-	// texts marks a call that writes the last text once for each character of the first text, or
+	// repeatsText marks a call that writes the last string once for each character of the first one, or
 	// for each element of the first list.
 	repeatsText bool
 }

@@ -21,7 +21,7 @@ import (
 // Name is the name of the command.
 const Name = "healthcheck"
 
-// maxAnswer bounds the response, in bytes.
+// maxResponse bounds the response, in bytes.
 const maxResponse = 16 << 10
 
 // Command returns the command. It ends with exit code 0 if the URL answers 200.

@@ -20,7 +20,7 @@ const (
 	// doubles up to maxProbeDelay. While it is reachable, the delay is maxProbeDelay.
 	minProbeDelay = 100 * time.Millisecond
 	maxProbeDelay = 10 * time.Second
-	// maxProbeAnswer bounds the response of the API server, in bytes.
+	// maxProbeResponse bounds the response of the API server, in bytes.
 	maxProbeResponse = 4 << 10
 )
 

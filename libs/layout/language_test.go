@@ -34,7 +34,16 @@ func TestLanguage(t *testing.T) {
 	if len(allowed) >= maxAllowed {
 		t.Errorf("%d exceptions, expected fewer than %d", len(allowed), maxAllowed)
 	}
-	root := moduleRoot(t)
+	goFiles(t, moduleRoot(t), func(name string, source []byte) {
+		for _, u := range uses(t, name, source) {
+			t.Error(u)
+		}
+	})
+}
+
+// goFiles calls check for all Go files below root, with the path relative to it.
+func goFiles(t *testing.T, root string, check func(name string, source []byte)) {
+	t.Helper()
 	files := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
@@ -49,9 +58,7 @@ func TestLanguage(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for _, u := range uses(t, name, source) {
-				t.Error(u)
-			}
+			check(name, source)
 		}
 		return nil
 	})

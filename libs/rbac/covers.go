@@ -12,9 +12,9 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// Covers reports whether a holder of the rules owner may do everything that wanted allows. It also
+// Covers reports whether a holder of the rules owner may do everything that desired allows. It also
 // returns the missing rules, each for one verb of one resource or path. The time is proportional to
-// the number of such parts of wanted.
+// the number of such parts of desired.
 func Covers(owner, desired []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
 	c := compare(owner, desired, math.MaxInt, math.MaxInt, math.MaxInt)
 	return len(c.missing) == 0, c.missing

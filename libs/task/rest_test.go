@@ -25,7 +25,7 @@ func TestRestIsProportionalToWork(t *testing.T) {
 		at := time.Now()
 		task.Throttle(ctx, at.Add(-time.Second))
 		if time.Since(at) > 0 {
-			t.Error("Rest() continued after the end of the context")
+			t.Error("Throttle() continued after the end of the context")
 		}
 	})
 }

@@ -26,10 +26,10 @@ type Config struct {
 	// is closed.
 	WriteTimeout time.Duration
 	// StallTimeout is how long the flow-control window of a stream may stay closed, once the client
-	// has received what was sent, before the stream is reset. SetStallTimeout changes it.
+	// has received what was sent, before the stream is reset. A call of SetStallTimeout changes it.
 	StallTimeout time.Duration
 	// ResponseTimeout is the time since the start of the request after which a response continues
-	// only while the connection acknowledges MinRate. SetWriteDeadline replaces it. 0 means no
+	// only while the connection acknowledges MinRate. A call of SetWriteDeadline replaces it. 0 means no
 	// limit.
 	ResponseTimeout time.Duration
 	// MinRate is the rate in bytes per second, measured over each WriteTimeout, that a connection

@@ -25,7 +25,7 @@ func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
 	return l
 }
 
-// counted returns a registry with one metric of each type and a label for the user.
+// sampleCount returns a registry with one metric of each type and a label for the user.
 func sampleCount() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	labels := []string{"user", "verb"}

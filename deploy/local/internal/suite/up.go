@@ -316,7 +316,7 @@ func (r *run) stop(killNow context.Context) {
 	}
 }
 
-// end ends one process, unless it has ended.
+// stopProcess stops a process, unless it has exited.
 func (r *run) stopProcess(killNow context.Context, p *process) {
 	select {
 	case <-p.done:

@@ -261,7 +261,7 @@ type Decoded struct {
 }
 
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
-// come from want. With strict, Decode reports unknown and duplicate fields. If it returns an error,
+// come from expected. With strict, Decode reports unknown and duplicate fields. If it returns an error,
 // Decoded.GVK is the type as far as it is known.
 func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
 	d, body, err := c.decoder(media, body, expected, strict)

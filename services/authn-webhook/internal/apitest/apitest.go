@@ -274,7 +274,7 @@ func (s *Server) write(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// selected reports whether a list or watch of collection k includes an object. of is its key.
+// selected reports whether a list or watch of collection k includes an object. objectKey is its key.
 func selected(r *http.Request, k, objectKey key, o object) bool {
 	if objectKey.resource != k.resource || k.namespace != "" && objectKey.namespace != k.namespace {
 		return false

@@ -65,7 +65,7 @@ type Member struct {
 // Request is a counted class of requests.
 type Request struct{ Verb, Code string }
 
-// Refusal is a counted class of rejections: its subject and its reason.
+// Rejection is a counted class of rejections: its subject and its reason.
 type Rejection struct{ Subject, Reason string }
 
 // Bucket counts the observations up to a number of seconds.

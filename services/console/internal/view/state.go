@@ -127,7 +127,7 @@ type Certificate struct {
 	Ends    time.Time `json:"ends"`
 }
 
-// Refusal is the number of rejections of a class between two scrapes.
+// Rejection is the number of rejections of a class between two scrapes.
 type Rejection struct {
 	Time    time.Time `json:"at"`
 	Service string    `json:"service"`

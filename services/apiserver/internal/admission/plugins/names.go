@@ -52,8 +52,8 @@ func Names() []string {
 	}
 }
 
-// OffByDefault returns the plugins that are disabled by default. NodeRestriction is not among
-// them; its default depends on the authorizers.
+// OffByDefault returns the plugins that are disabled by default. The plugin
+// NodeRestriction is not among them; its default depends on the authorizers.
 func OffByDefault() []string {
 	return []string{
 		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,

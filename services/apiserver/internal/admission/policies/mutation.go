@@ -51,8 +51,8 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 	return out
 }
 
-// compileMutations compiles the expressions of a policy. closed rejects requests whose conditions
-// fail.
+// compileMutations compiles the expressions of a policy. failClosed rejects requests
+// whose conditions fail.
 func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, failClosed bool) *rules {
 	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(s.MatchConditions), failClosed)}

@@ -170,7 +170,7 @@ func TestParameterCache(t *testing.T) {
 		put    string // writes size bytes, or deletes
 		size   int
 		lookup string // looks up, if put is empty
-		// got is the size of the text. weighed is the least cost that the request was charged.
+		// got is the size of the text. charged is the least cost that the request was charged.
 		got, charged int
 		cached       []string
 	}

@@ -17,7 +17,7 @@ func param(name, labels, data string) string {
 
 const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: `
 
-// dear is true, and costs a large part of a policy's budget.
+// expensiveExpression is true, and costs a large part of a policy's budget.
 const expensiveExpression = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
 
 // TestVerdicts checks the response to a request for each kind of policy, binding and parameter.

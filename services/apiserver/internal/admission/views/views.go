@@ -262,7 +262,7 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	return obj, nil
 }
 
-// sameKind returns a decoded object, or a KindError if it has another kind than wanted.
+// sameKind returns a decoded object, or a KindError if it has another kind than expected.
 func sameKind(d codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
 	if err == nil && d.GVK != expected {
 		err = &KindError{From: expected, To: d.GVK, Object: d.Object}

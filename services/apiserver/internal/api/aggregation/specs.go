@@ -50,7 +50,7 @@ type v3Index struct {
 // swagger is a server's v2 document, reduced to the group version.
 type swagger struct {
 	text []byte
-	// etag is the server's ETag, hash that of the text.
+	// tag is the server's ETag. hash is the hash of the text.
 	tag, hash string
 }
 

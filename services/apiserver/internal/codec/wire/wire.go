@@ -308,7 +308,7 @@ func EnvelopeSize(apiVersion, kind string, rawSize int) int {
 }
 
 // AppendEnvelope appends the beginning of an envelope for a raw message of rawSize bytes. The
-// message and envelopeTail follow.
+// message and EnvelopeTail follow.
 func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	b = append(b, EnvelopePrefix...)
 	b = AppendTag(b, UnknownTypeMeta, Bytes)

@@ -35,8 +35,8 @@ func (d *document) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(d.apiVersion, d.kind)
 }
 
-// Errors about a returned object. The client gets the message of a decodeError unchanged. objectError
-// adds the index of the object to those of a typeError and a metadataError.
+// Errors about a returned object. The client gets the message of a decodeError unchanged. The
+// function objectError adds the index of the object to those of a typeError and a metadataError.
 type (
 	decodeError   struct{ error }
 	typeError     struct{ error }

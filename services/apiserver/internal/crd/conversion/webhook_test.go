@@ -23,7 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// reviewCall is an encoded ConversionReview.
+// review is an encoded ConversionReview.
 type review struct {
 	Kind       string `json:"kind,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`

@@ -189,7 +189,7 @@ func formatCell(kind string, v any) any {
 	return w.String()
 }
 
-// formatTypedCell is cellOf for columns that are not strings.
+// formatTypedCell formats the value of a column that is not a string.
 func formatTypedCell(kind string, v any) any {
 	switch value := v.(type) {
 	case int64:

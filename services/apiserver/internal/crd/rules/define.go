@@ -189,7 +189,7 @@ func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
 	})
 }
 
-// evaluateRules checks the rules of one schema.
+// checkRules checks the rules of one schema.
 func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
 	if self == nil {
 		c.add(field.InternalError(path, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
@@ -206,7 +206,7 @@ func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *
 	}
 }
 
-// evaluateRule checks one rule and reports its errors in Kubernetes' order.
+// checkRule checks one rule and reports its errors in Kubernetes' order.
 func (c *schemaCheck) checkRule(path *field.Path, sc *scope, r *v1.ValidationRule, maxInstances uint64, uncorrelatable *field.Path) {
 	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
 	var cost uint64
@@ -243,7 +243,7 @@ func (k *schemaCheck) estimateCost(sc *scope, c *checked) (uint64, problem) {
 	return cost, ""
 }
 
-// evaluateMessage checks the messageExpression of a rule.
+// checkMessageExpression checks the messageExpression of a rule.
 func (k *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
 	checked, failure := sc.typeCheck(r.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64

@@ -181,8 +181,8 @@ func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, 
 	}
 }
 
-// evaluateMembers evaluates the members of an object that have rules. values states that these are the
-// values of a map; otherwise they are properties.
+// evaluateMembers evaluates the members of an object that have rules. isMap states that these are
+// the values of a map; otherwise they are properties.
 func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, value, oldValue tape.Ref, r ratchet, isMap bool) {
 	d := e.doc
 	for k, end := d.First(value), d.Next(value); k < end; k = d.Next(k + 1) {

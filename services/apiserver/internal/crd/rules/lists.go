@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// listType is an array of a document, or the concatenation of other lists. Then doc is nil, and
+// list is an array of a document, or the concatenation of other lists. Then doc is nil, and
 // computed holds the items.
 type list struct {
 	shape    *schemaShape

@@ -51,7 +51,7 @@ type schemaShape struct {
 	keys       []string
 }
 
-// propertyShape is the schema of a property. escaped is its name in CEL.
+// propertyShape is the schema of a property. celName is its name in CEL.
 type propertyShape struct {
 	name    string
 	celName string

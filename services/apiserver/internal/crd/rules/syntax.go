@@ -16,8 +16,8 @@ import (
 var reasons = []v1.FieldValueErrorReason{v1.FieldValueDuplicate, v1.FieldValueForbidden, v1.FieldValueInvalid, v1.FieldValueRequired}
 
 // CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
-// that are missing, blank or contain line breaks, unknown reasons, and paths that name no field. at
-// is the path of s.
+// that are missing, blank or contain line breaks, unknown reasons, and paths that name no field.
+// fieldPath is the path of s.
 func CheckSyntax(fieldPath *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	var errs field.ErrorList
 	for i := range s.XValidations {

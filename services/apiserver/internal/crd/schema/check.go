@@ -198,7 +198,7 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 	return matches
 }
 
-// shapeArray checks the items of an array.
+// array checks the items of an array.
 func (c *checker) array(n *node, v, old tape.Ref) int {
 	matches := 0
 	if n.items != noNode {
@@ -216,7 +216,7 @@ func (c *checker) array(n *node, v, old tape.Ref) int {
 	return matches
 }
 
-// shapeObject checks the members of an object.
+// object checks the members of an object.
 func (c *checker) object(n *node, v, old tape.Ref) int {
 	if n.bounds != nil {
 		c.checkProps(n.bounds, int64(c.doc.Len(v)))

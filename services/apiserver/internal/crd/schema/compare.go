@@ -244,7 +244,7 @@ func (p *Program) lists(d *tape.Doc, base *field.Path) field.ErrorList {
 	return w.errs
 }
 
-// addAll checks a value and the lists below it.
+// list checks a value and the lists below it.
 func (w *walker) list(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if w.doc.Kind(v) == tape.Array {

@@ -23,7 +23,7 @@ const RulesBudget = 10_000_000
 type RulesOfDefault func(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
 
 // CheckDefaults checks the default values in a resource's schema against the schema, which must be
-// structural. at is the path of the schema. requirePruned rejects defaults with unknown fields.
+// structural. path is the path of the schema. requirePruned rejects defaults with unknown fields.
 // rules may be nil. Like Kubernetes, CheckDefaults ignores defaults below additionalProperties.
 func CheckDefaults(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
 	if !anyDefault(s) {
@@ -77,7 +77,7 @@ func (s *enclosingResource) below(name string, meta bool) *enclosingResource {
 	return &enclosingResource{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
 }
 
-// shapeObject returns the resource with a value at the steps.
+// object returns the resource with a value at the steps.
 func (s *enclosingResource) object(value []byte) []byte {
 	for i := len(s.steps) - 1; i >= 0; i-- {
 		name := s.steps[i]

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// addChildren nests a schema and a value under keys of 50,000 bytes each.
+// below nests a schema and a value under keys of 50,000 bytes each.
 func below(keys int, schema, value string) (string, string) {
 	for i := range keys {
 		schema = `{"type":"object","additionalProperties":` + schema + `}`
@@ -19,7 +19,7 @@ func below(keys int, schema, value string) (string, string) {
 	return `{"type":"object","properties":{"x":` + schema + `}}`, `{"x":` + value + `}`
 }
 
-// forEachItem joins n texts that contain their numbers.
+// each joins n strings that contain their numbers.
 func each(n int, format string) string {
 	var all []string
 	for i := range n {

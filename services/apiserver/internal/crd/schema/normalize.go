@@ -257,7 +257,7 @@ const (
 	within                    // the schema describes a part of the metadata
 )
 
-// addChildren returns the position of a schema within s: that of the named property, or of items or
+// below returns the position of a schema within s: that of the named property, or of items or
 // values.
 func (m metadataPosition) below(s *v1.JSONSchemaProps, name string) metadataPosition {
 	switch {

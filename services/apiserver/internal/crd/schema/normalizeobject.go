@@ -115,7 +115,7 @@ func (s *normalizer) removeMember(key tape.Ref, last, retained, end int) {
 	s.replace(max(keyStart, s.copied), stop)
 }
 
-// memberAction shapes the value of a member that stays.
+// shapeMember normalizes the value of a member that stays.
 func (s *normalizer) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
 	kind := stepValue
 	if named {

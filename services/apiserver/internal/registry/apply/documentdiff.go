@@ -54,7 +54,7 @@ type documentDiff struct {
 	path         fieldpath.Path
 	// side is the pathSet for values that only one document has.
 	side *pathSet
-	// atomic reports whether the path is inside an atomic value.
+	// whole reports whether the path is inside an atomic value.
 	whole bool
 	// names is a stack of the member names of the objects on the path.
 	names []string

@@ -49,7 +49,7 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 	})}
 }
 
-// view returns the rules of a Go type, which is one of the roots or part of one.
+// forType returns the rules of a Go type, which is one of the roots or part of one.
 func (t *mergeTypes) forType(goType reflect.Type) typed.ParseableType {
 	name := typename.ForType(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}

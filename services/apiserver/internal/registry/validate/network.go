@@ -50,8 +50,8 @@ func (p Path) NonSpecialIP(name, value string) {
 	}
 }
 
-// singlePerFamily requires at most two values of different IP families. shown is the list in messages.
-// dual reports whether the values have both families.
+// singlePerFamily requires at most two values of different IP families. detail is the error
+// message. isDualStack reports whether the values have both families.
 func (p Path) singlePerFamily(name string, value any, values []string, isDualStack func([]string) (bool, error), detail string) {
 	if len(values) < 2 {
 		return

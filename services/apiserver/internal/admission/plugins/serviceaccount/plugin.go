@@ -19,7 +19,7 @@ const Name = "ServiceAccount"
 // defaultAccount is the account of pods without an account.
 const defaultAccount = "default"
 
-// enforce is the annotation by which an account limits pods to its secrets.
+// enforceAnnotation is the annotation by which an account limits pods to its secrets.
 const enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
 // Accounts looks up service accounts. It also finds accounts that another replica has just created.

@@ -103,7 +103,7 @@ func TestEveryKindHasCases(t *testing.T) {
 // fixed matches messages about immutable fields.
 var fixed = regexp.MustCompile(`immutable|may not change|not be changed|not be modified|updates may not|once set|may not be (removed|added)|cannot be decremented`)
 
-// placeOf returns the field of an error about immutability, without indices, and the type of the
+// fieldOf returns the field of an error about immutability, without indices, and the type of the
 // error. It returns "" for other errors.
 func fieldOf(err string) string {
 	if !fixed.MatchString(err) {

@@ -236,7 +236,7 @@ func sameContainers(a, b []corev1.Container) bool {
 	return true
 }
 
-// takeResources returns old with the resources of wanted. Both have the same names.
+// takeResources returns old with the resources of desired. Both have the same names.
 func takeResources(desired, old []corev1.Container) []corev1.Container {
 	if len(old) == 0 {
 		return old
