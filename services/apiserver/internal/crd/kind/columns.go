@@ -33,7 +33,7 @@ func (m *Maker) tableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *tab
 	return m.defaultTable
 }
 
-// tableOf returns the columns of a version: the name and those of the definition. A definition
+// newTable returns the columns of a version: the name and those of the definition. A definition
 // without columns gets the age.
 func newTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
