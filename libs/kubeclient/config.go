@@ -67,6 +67,7 @@ func (o *Options) Config(component string) (*rest.Config, error) {
 	config.Burst = o.Burst
 	config.ContentType = api.MediaProtobuf
 	config.AcceptContentTypes = api.MediaProtobuf + "," + api.MediaJSON
+	config.Wrap(bounded())
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	return config, nil
 }

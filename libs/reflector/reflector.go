@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"binnacle/libs/kubeclient"
 )
 
 const (
@@ -153,12 +155,13 @@ func (r *Reflector) clear() {
 // list passes all objects to the sink and returns the revision of the list.
 func (r *Reflector) list(ctx context.Context) (string, error) {
 	r.Sink.BeginList()
-	options := metav1.ListOptions{Limit: r.PageSize}
-	for {
-		list, err := r.List(ctx, options)
+	revision := ""
+	err := kubeclient.EachPage(ctx, r.PageSize, r.List, func(list runtime.Object) error {
+		page, err := meta.ListAccessor(list)
 		if err != nil {
-			return "", err
+			return fmt.Errorf("list of %s: %w", r.Resource, err)
 		}
+		revision = page.GetResourceVersion()
 		err = meta.EachListItem(list, func(item runtime.Object) error {
 			o, err := meta.Accessor(item)
 			if err == nil {
@@ -167,19 +170,16 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 			return err
 		})
 		if err != nil {
-			return "", fmt.Errorf("list of %s: %w", r.Resource, err)
+			return fmt.Errorf("list of %s: %w", r.Resource, err)
 		}
-		page, err := meta.ListAccessor(list)
-		if err != nil {
-			return "", fmt.Errorf("list of %s: %w", r.Resource, err)
-		}
-		options.Continue = page.GetContinue()
-		if options.Continue == "" {
-			r.Sink.EndList(page.GetResourceVersion())
-			r.markSynced()
-			return page.GetResourceVersion(), nil
-		}
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
+	r.Sink.EndList(revision)
+	r.markSynced()
+	return revision, nil
 }
 
 // watch reports the changes after a revision to the sink. It returns the revision of the last change.

@@ -64,13 +64,8 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // clean deletes old certificate signing requests, page by page.
 func (c *Controller) clean(ctx context.Context) error {
-	options := metav1.ListOptions{Limit: pageSize}
 	var errs []error
-	for {
-		page, err := c.Requests.List(ctx, options)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
+	err := kubeclient.EachPage(ctx, pageSize, c.Requests.List, func(page *certificatesv1.CertificateSigningRequestList) error {
 		for i := range page.Items {
 			r := &page.Items[i]
 			obsolete, err := isObsolete(r, time.Now())
@@ -85,11 +80,9 @@ func (c *Controller) clean(ctx context.Context) error {
 				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 			}
 		}
-		options.Continue = page.Continue
-		if options.Continue == "" {
-			return errors.Join(errs...)
-		}
-	}
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // isObsolete reports whether a request is no longer needed.

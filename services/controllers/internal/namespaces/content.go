@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/resources"
 )
 
@@ -120,15 +121,13 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 // may be nil, for every object.
 func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace string, visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := c.listPage(ctx, r, namespace, options)
+	err = kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+		page, err := c.listPage(ctx, r, namespace, o)
 		if unsupported(err) {
-			return n, finalizers, nil
+			return &metav1.PartialObjectMetadataList{}, nil
 		}
-		if err != nil {
-			return 0, nil, err
-		}
+		return page, err
+	}, func(page *metav1.PartialObjectMetadataList) error {
 		n += len(page.Items)
 		for i := range page.Items {
 			for _, f := range page.Items[i].Finalizers {
@@ -136,15 +135,16 @@ func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace 
 			}
 			if visit != nil {
 				if err := visit(&page.Items[i]); err != nil {
-					return 0, nil, err
+					return err
 				}
 			}
 		}
-		options.Continue = page.Continue
-		if options.Continue == "" {
-			return n, finalizers, nil
-		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, err
 	}
+	return n, finalizers, nil
 }
 
 func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namespace string, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
@@ -161,7 +161,12 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 	objects := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	if r.Can("deletecollection") {
 		// The server deletes many objects in this request, so it has no timeout.
-		if err := objects.DeleteCollection(ctx, options, metav1.ListOptions{}); !unsupported(err) {
+		// The response contains the deleted objects and may be too large.
+		err := objects.DeleteCollection(ctx, options, metav1.ListOptions{})
+		if errors.Is(err, kubeclient.ErrResponseTooLarge) {
+			return nil
+		}
+		if !unsupported(err) {
 			return err
 		}
 	}
@@ -187,12 +192,7 @@ func unsupported(err error) bool {
 // seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for
 // longer.
 func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := c.Pods(ns.Name).List(ctx, options)
-		if err != nil {
-			return 0, err
-		}
+	err = kubeclient.EachPage(ctx, pageSize, c.Pods(ns.Name).List, func(page *corev1.PodList) error {
 		for i := range page.Items {
 			pod := &page.Items[i]
 			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -200,10 +200,10 @@ func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (sec
 				seconds = max(seconds, min(*grace, maxGracePeriod))
 			}
 		}
-		options.Continue = page.Continue
-		if options.Continue == "" {
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	if time.Since(ns.DeletionTimestamp.Time) >= time.Duration(seconds)*time.Second {
 		return 0, nil

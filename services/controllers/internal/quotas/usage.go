@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/libs/quota"
 )
 
@@ -144,24 +145,9 @@ func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, nam
 	if err != nil {
 		return err
 	}
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := c.page(ctx, list, options)
-		if err != nil {
-			return err
-		}
-		if err := meta.EachListItem(page, visit); err != nil {
-			return err
-		}
-		m, err := meta.ListAccessor(page)
-		if err != nil {
-			return err
-		}
-		options.Continue = m.GetContinue()
-		if options.Continue == "" {
-			return nil
-		}
-	}
+	return kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.page(ctx, list, o)
+	}, func(page runtime.Object) error { return meta.EachListItem(page, visit) })
 }
 
 // lister returns a page of objects.

@@ -1,0 +1,205 @@
+package kubeclient_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"binnacle/libs/kubeclient"
+)
+
+const (
+	jsonMedia     = "application/json"
+	protobufMedia = "application/vnd.kubernetes.protobuf"
+)
+
+// configOf returns the client configuration for a server that runs until the end of the test.
+func configOf(t *testing.T, h http.HandlerFunc) *rest.Config {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	o := kubeclient.NewOptions()
+	o.Master = s.URL
+	config, err := o.Config("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// get returns the body of a response.
+func get(ctx context.Context, t *testing.T, config *rest.Config, path string) ([]byte, error) {
+	t.Helper()
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, "GET", config.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
+	const objects, size = 200, 128 << 10 // more than a response may have
+	value := strings.Repeat("x", size)
+	var limits []string
+	config := configOf(t, func(w http.ResponseWriter, r *http.Request) {
+		limits = append(limits, r.URL.Query().Get("limit"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		page := corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+		end := min(first+limit, objects)
+		for i := first; i < end; i++ {
+			page.Items = append(page.Items, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}, Data: map[string]string{"a": value}})
+		}
+		if end < objects {
+			page.Continue = strconv.Itoa(end)
+		}
+		w.Header().Set("Content-Type", jsonMedia)
+		_ = json.NewEncoder(w).Encode(page)
+	})
+	client, err := kubeclient.NewClient(config, corev1.AddToScheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := kubeclient.NewResource[corev1.ConfigMap, corev1.ConfigMapList](client, corev1.SchemeGroupVersion.WithResource("configmaps"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	err = kubeclient.EachPage(t.Context(), objects, maps.List, func(page *corev1.ConfigMapList) error {
+		for i := range page.Items {
+			if got, want := page.Items[i].Name, strconv.Itoa(next); got != want {
+				return fmt.Errorf("got object %s, want %s", got, want)
+			}
+			next++
+		}
+		return nil
+	})
+	if err != nil || next != objects {
+		t.Errorf("EachPage returned %v after %d objects, want nil after %d", err, next, objects)
+	}
+	if want := []string{"200", "50", "50", "50", "50"}; !slices.Equal(limits, want) {
+		t.Errorf("got limits %q, want %q", limits, want)
+	}
+}
+
+// repeated writes a text until the client leaves.
+func repeated(media, prefix, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", media)
+		_, err := io.WriteString(w, prefix)
+		for part := strings.Repeat(text, 1<<14); err == nil; {
+			_, err = io.WriteString(w, part)
+		}
+	}
+}
+
+// compressed writes a response that is much larger after decompression.
+func compressed(w http.ResponseWriter, _ *http.Request) {
+	var text bytes.Buffer
+	z := gzip.NewWriter(&text)
+	_, _ = z.Write(make([]byte, 64<<20)) // writes to a bytes.Buffer do not fail
+	_ = z.Close()
+	w.Header().Set("Content-Encoding", "gzip")
+	_, _ = w.Write(text.Bytes())
+}
+
+func TestResponsesAndEventsAreBounded(t *testing.T) {
+	tests := []struct {
+		name  string
+		path  string
+		serve http.HandlerFunc
+	}{
+		{name: "endless response", path: "/api/v1/pods", serve: repeated(jsonMedia, "", "x")},
+		{name: "compressed response", path: "/api/v1/pods", serve: compressed},
+		{name: "endless JSON event", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, `{"a":{}}{"a":"`, `}\"`)},
+		{name: "endless space", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, "", " ")},
+		{name: "long protobuf event", path: "/api/v1/pods?watch=1", serve: repeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a")},
+		{name: "unknown events", path: "/api/v1/pods?watch=1", serve: repeated("application/yaml", "", "{}\n---\n")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := get(t.Context(), t, configOf(t, tt.serve), tt.path)
+			if !errors.Is(err, kubeclient.ErrResponseTooLarge) {
+				t.Errorf("got error %v, want %v", err, kubeclient.ErrResponseTooLarge)
+			}
+		})
+	}
+}
+
+func TestWatchDeliversAnyNumberOfEvents(t *testing.T) {
+	const events = 40
+	value := strings.Repeat(`x}\"`, 128<<10)
+	for media, event := range map[string]string{
+		jsonMedia:     `{"a":["` + value + `"]}` + "\n",
+		protobufMedia: "\x00\x08\x00\x00" + value,
+	} {
+		config := configOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			for range events {
+				_, _ = io.WriteString(w, event)
+			}
+		})
+		text, err := get(t.Context(), t, config, "/api/v1/pods?watch=true")
+		if err != nil || len(text) != events*len(event) {
+			t.Errorf("%s: got %d bytes and error %v, want %d bytes", media, len(text), err, events*len(event))
+		}
+	}
+}
+
+// TestUnfinishedResponsesDoNotBlockOtherGroups lets the server of one group never finish its large
+// responses.
+func TestUnfinishedResponsesDoNotBlockOtherGroups(t *testing.T) {
+	const attackers = 20
+	large := make([]byte, 2<<20)
+	var arrived sync.WaitGroup
+	arrived.Add(attackers)
+	config := configOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(large)
+		if strings.HasPrefix(r.URL.Path, "/apis/hostile.example/") {
+			_ = http.NewResponseController(w).Flush()
+			arrived.Done()
+			<-r.Context().Done()
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	for range attackers {
+		group.Go(func() {
+			if _, err := get(ctx, t, config, "/apis/hostile.example/v1/a"); err == nil {
+				t.Error("got a complete response, want an error")
+			}
+		})
+	}
+	arrived.Wait()
+	text, err := get(t.Context(), t, config, "/apis/apps/v1/deployments")
+	if err != nil || len(text) != len(large) {
+		t.Errorf("got %d bytes and error %v, want %d bytes", len(text), err, len(large))
+	}
+}
