@@ -85,8 +85,15 @@ func (a *service) access(
 	return authorizer.StatusOf(decision, reason, err, problems)
 }
 
-// reviewRules lists the permissions of the user in a namespace.
+// rulesSize is the assumed size of a list of rules in bytes. A namespace administrator can give itself
+// thousands of rules, and the size is known only after most of the work.
+const rulesSize = 1 << 20
+
+// reviewRules lists the permissions of the user in a namespace. It counts as a large request.
 func (a *service) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+	if err := request.Estimate(ctx, rulesSize); err != nil {
+		return err
+	}
 	var rules authorizer.Rules
 	var err error
 	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {

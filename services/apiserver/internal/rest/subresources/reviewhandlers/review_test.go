@@ -7,8 +7,10 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
@@ -46,5 +48,19 @@ func TestEmptyRulesAreEmptyLists(t *testing.T) {
 			len(s.ResourceRules)+len(s.NonResourceRules) > 0 || s.Incomplete != incomplete {
 			t.Errorf("got %#v, want empty lists, incomplete %t", s, incomplete)
 		}
+	}
+}
+
+// busyServer is the work of a request that is not admitted if it is large.
+type busyServer struct{ request.Work }
+
+func (busyServer) Estimate(_ context.Context, size int) bool { return size < request.LargeBody }
+
+func TestRulesReviewIsALargeRequest(t *testing.T) {
+	a := &service{Config: Config{Authorizer: noRules{}}}
+	ctx, state := request.Derive(t.Context())
+	state.Work = busyServer{}
+	if err := a.reviewRules(ctx, nil, &authorizationv1.SelfSubjectRulesReview{}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %v, want a TooManyRequests error", err)
 	}
 }
