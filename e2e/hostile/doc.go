@@ -17,10 +17,10 @@
 // the administrator of one namespace, which include impersonation of its service accounts. Each
 // covers one class of attack: stored values that cannot be served, many names of one principal,
 // work before authorization, memory held by waiting requests, values that are short in text and
-// expand, lists without a byte limit, servers of the attacker, and caches that one namespace clears for
-// all. Besides the
-// ordinary probe client, one renews the lease of a leader election and one writes as an
-// administrator.
+// expand, lists without a byte limit, servers of the attacker, caches that one namespace clears for
+// all, and ordinary requests in a loop. Besides the ordinary probe client, one renews the lease of a
+// leader election and one writes as an administrator. TestExtensionServerDoesNotExhaustControllers
+// attacks the service controllers instead.
 //
 // Random choices come from a seed, which every run logs and BINNACLE_HOSTILE_SEED sets. The default
 // run is short. BINNACLE_HOSTILE=long makes each attack larger and takes BINNACLE_HOSTILE_TIME (10m

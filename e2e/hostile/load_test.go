@@ -1,0 +1,166 @@
+package hostile
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const (
+	ownPath   = "/api/v1/namespaces/" + ownNamespace + "/"
+	reviews   = "/apis/authorization.k8s.io/v1/"
+	tableForm = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	metaForm  = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+)
+
+// loadRequest is a request that many attackers send in a loop.
+type loadRequest struct {
+	method, path, body string
+	header             http.Header
+}
+
+// tenantLoads returns requests by their name. Each call of a function returns the next request.
+func tenantLoads() map[string]func() loadRequest {
+	get := func(path, accept string) func() loadRequest {
+		return func() loadRequest {
+			return loadRequest{method: http.MethodGet, path: ownPath + path, header: http.Header{"Accept": {accept}}}
+		}
+	}
+	post := func(path, body string) func() loadRequest {
+		return func() loadRequest { return loadRequest{method: http.MethodPost, path: path, body: body} }
+	}
+	groups := make([]string, 5000)
+	for i := range groups {
+		groups[i] = fmt.Sprint("g", i)
+	}
+	revision := func() int { return 1 + rand.IntN(100) }
+	return map[string]func() loadRequest{
+		"initial events": get("configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1", jsonMedia),
+		"tables":         get("configmaps?includeObject=Object", tableForm),
+		"metadata":       get("configmaps", metaForm),
+		"old versions": func() loadRequest {
+			return get(fmt.Sprintf("configmaps?resourceVersionMatch=Exact&resourceVersion=%d", revision()), jsonMedia)()
+		},
+		"invented continue tokens": func() loadRequest {
+			token := fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"\u0000"}`, revision())
+			return get("configmaps?limit=500&continue="+base64.RawURLEncoding.EncodeToString([]byte(token)), jsonMedia)()
+		},
+		"invented names": func() loadRequest {
+			n := rand.Int()
+			return loadRequest{method: http.MethodGet, path: fmt.Sprintf("/apis/g%d.example/v%d/namespaces/b/r%d/%s", n, n, n, strings.Repeat("n", 2000)),
+				header: http.Header{"User-Agent": {fmt.Sprint("a", n)}}}
+		},
+		"rules reviews":  post(reviews+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
+		"access reviews": post(reviews+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
+		"events":         post(ownPath+"events", `{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
+		"invalid names":  post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
+		"impersonated groups": func() loadRequest {
+			return loadRequest{method: http.MethodGet, path: ownPath + "configmaps/none",
+				header: http.Header{"Impersonate-User": {"system:serviceaccount:b:a"}, "Impersonate-Group": groups}}
+		},
+	}
+}
+
+// TestLoadOfTenantDoesNotAffectOtherClients sends requests in a loop as the administrator of one
+// namespace, which has large objects and thousands of rules.
+func TestLoadOfTenantDoesNotAffectOtherClients(t *testing.T) {
+	const attackers = 60
+	x := startTenants(t)
+	x.createLargeObjects(t)
+	d := x.attackTime() / 4
+	for name, next := range tenantLoads() {
+		t.Run(name, func(t *testing.T) {
+			x.during(t, d, func(ctx context.Context) {
+				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { x.sendLoad(ctx, next) })
+			})
+		})
+	}
+	t.Run("windows of one byte", func(t *testing.T) {
+		x.during(t, d, func(ctx context.Context) {
+			runAttackers(ctx, 8, func(ctx context.Context, _ int) { x.readByByte(ctx) })
+		})
+	})
+	t.Run("watches", func(t *testing.T) {
+		x.during(t, 4*d, func(ctx context.Context) { x.watchLargeObjects(ctx, 1000) })
+	})
+}
+
+// sendLoad sends requests on one connection until ctx ends.
+func (x *tenants) sendLoad(ctx context.Context, next func() loadRequest) {
+	c := x.client()
+	defer c.CloseIdleConnections()
+	for ctx.Err() == nil {
+		l := next()
+		req, err := http.NewRequest(l.method, x.url+l.path, strings.NewReader(l.body))
+		if err != nil {
+			panic(err)
+		}
+		req.Header.Set("Content-Type", jsonMedia)
+		for name, values := range l.header {
+			req.Header[name] = values
+		}
+		x.attempt(ctx, c, req)
+	}
+}
+
+// readByByte requests lists with a window of one byte, which it enlarges by one byte at a time.
+func (x *tenants) readByByte(ctx context.Context) {
+	const streams = 100
+	c := x.http2(ctx, 1)
+	if c == nil {
+		return
+	}
+	for id := uint32(1); id < 2*streams; id += 2 {
+		if c.get(id, ownPath+"configmaps") != nil {
+			return
+		}
+	}
+	for {
+		for id := uint32(1); id < 2*streams; id += 2 {
+			if c.WriteWindowUpdate(id, 1) != nil {
+				return
+			}
+		}
+	}
+}
+
+// watchLargeObjects watches on n connections while it changes large objects.
+func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
+	i := 0
+	go x.sendLoad(ctx, func() loadRequest {
+		i++
+		return loadRequest{method: http.MethodPatch, path: ownPath + "configmaps/large-0", body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergeMedia}}}
+	})
+	runAttackers(ctx, n, func(ctx context.Context, _ int) {
+		x.dialing <- struct{}{}
+		conn, err := x.dial(ctx, "http/1.1")
+		<-x.dialing
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "GET "+ownPath+"configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\n\r\n") // holdOpen notices an error
+		holdOpen(ctx, conn)
+	})
+}
+
+// createLargeObjects creates objects with large metadata, and roles with many rules.
+func (x *tenants) createLargeObjects(t *testing.T) {
+	t.Helper()
+	large, fields := strings.Repeat("x", 200<<10), numbered(`"f:k%d":{}`, 10_000)
+	for i := range 40 {
+		x.create(t, ownPath+"configmaps", fmt.Sprintf(`{"metadata":{"name":"large-%d","annotations":{"a":%q},"managedFields":[{"manager":"m","operation":"Update",
+			"apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{%s}}]},"data":{"a":%q}}`, i, large, fields, large))
+	}
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + ownNamespace + "/"
+	rules := numbered(`{"apiGroups":["g"],"resources":["r%d"],"verbs":["get"]}`, 2000)
+	for i := range 10 {
+		x.create(t, rbac+"roles", fmt.Sprintf(`{"metadata":{"name":"r%d"},"rules":[%s]}`, i, rules))
+		x.create(t, rbac+"rolebindings", fmt.Sprintf(`{"metadata":{"name":"r%[1]d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r%[1]d"},
+			"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i))
+	}
+}
