@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"binnacle/libs/api"
 	"binnacle/libs/limit"
 )
@@ -20,6 +23,9 @@ const (
 	// maxResponse is the maximum size of a response in bytes. EachPage requests smaller pages of lists
 	// that exceed it.
 	maxResponse = 16 << 20
+	// maxValues is the maximum number of values in a response or an event. "{}," takes three bytes of a
+	// list, but hundreds in memory.
+	maxValues = 512 << 10
 	// maxEvent is the maximum size of an event of a watch in bytes, which is more than an API server
 	// accepts in a request. The decoder of a watch keeps a buffer of the size of its largest event.
 	maxEvent = 4 << 20
@@ -55,10 +61,24 @@ func (t *boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if newSize := eventSizer(r, resp); newSize != nil {
-		resp.Body = &eventBody{resp.Body, newSize}
-	} else {
-		resp.Body = &responseBody{ReadCloser: resp.Body, ctx: r.Context(), slots: t.slots, claim: limit.Claim[string]{Key: groupOf(r.URL.Path)}}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	w := r.URL.Query().Get("watch")
+	watches := (w == "true" || w == "1") && resp.StatusCode == http.StatusOK
+	switch {
+	case watches && media == api.MediaJSON:
+		resp.Body = &measuredBody{resp.Body, (&jsonScanner{maxBytes: maxEvent}).scan}
+		return resp, nil
+	case watches && media == api.MediaProtobuf:
+		resp.Body = &measuredBody{resp.Body, new(protobufEvents).scan}
+		return resp, nil
+	}
+	body := &responseBody{ReadCloser: resp.Body, ctx: r.Context(), slots: t.slots, claim: limit.Claim[string]{Key: groupOf(r.URL.Path)}}
+	resp.Body = body
+	switch media {
+	case api.MediaJSON:
+		resp.Body = &measuredBody{body, (&jsonScanner{maxBytes: maxResponse}).scan}
+	case api.MediaProtobuf:
+		resp.Body = &protobufBody{ReadCloser: body}
 	}
 	return resp, nil
 }
@@ -114,67 +134,61 @@ func (b *responseBody) release() {
 	}
 }
 
-// eventBody is the body of a watch. It ends with an error before an event of more than maxEvent
-// bytes is complete.
-type eventBody struct {
+// errTooManyValues reports more than maxValues values.
+var errTooManyValues = fmt.Errorf("%w: more than %d values", ErrResponseTooLarge, maxValues)
+
+// measuredBody is a body that ends with the error of scan, which is called with each part of it.
+type measuredBody struct {
 	io.ReadCloser
-	// sizeAfter returns the number of bytes of the current event that are known after reading p.
-	sizeAfter func(p []byte) int
+	scan func(p []byte) error
 }
 
 // Read implements io.Reader.
-func (b *eventBody) Read(p []byte) (int, error) {
+func (b *measuredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if size := b.sizeAfter(p[:n]); size > maxEvent {
-		return 0, fmt.Errorf("%w: an event has more than %d bytes", ErrResponseTooLarge, maxEvent)
+	if err := b.scan(p[:n]); err != nil {
+		return 0, err
 	}
 	return n, err
 }
 
-// eventSizer returns sizeAfter for the response to a watch, or nil if the response has no events.
-func eventSizer(r *http.Request, resp *http.Response) func([]byte) int {
-	if w := r.URL.Query().Get("watch"); w != "true" && w != "1" || resp.StatusCode != http.StatusOK {
-		return nil
-	}
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch {
-	case err == nil && media == api.MediaJSON:
-		return new(jsonEvents).sizeAfter
-	case err == nil && media == api.MediaProtobuf:
-		return new(protobufEvents).sizeAfter
-	}
-	return nil
+// jsonScanner measures JSON objects that follow each other, such as the events of a watch.
+type jsonScanner struct {
+	maxBytes            int // of an object
+	size, values, depth int // of the current object
+	inString, escape    bool
 }
 
-// jsonEvents measures JSON objects that follow each other.
-type jsonEvents struct {
-	size, depth      int
-	inString, escape bool
-}
-
-func (e *jsonEvents) sizeAfter(p []byte) int {
+func (s *jsonScanner) scan(p []byte) error {
 	for _, c := range p {
-		e.size++
+		s.size++
 		switch {
-		case e.escape:
-			e.escape = false
-		case e.inString:
-			e.escape = c == '\\'
-			e.inString = c != '"'
+		case s.escape:
+			s.escape = false
+		case s.inString:
+			s.escape = c == '\\'
+			s.inString = c != '"'
 		case c == '"':
-			e.inString = true
+			s.inString = true
+		case c == ',':
+			s.values++
 		case c == '{' || c == '[':
-			e.depth++
+			s.values++
+			s.depth++
 		case c == '}' || c == ']':
-			if e.depth--; e.depth == 0 {
-				e.size = 0
+			if s.depth--; s.depth == 0 {
+				s.size = 0
+				s.values = 0
 			}
 		}
-		if e.size > maxEvent {
-			break
+		if s.size > s.maxBytes {
+			return fmt.Errorf("%w: an object has more than %d bytes", ErrResponseTooLarge, s.maxBytes)
+		}
+		if s.values > maxValues {
+			return errTooManyValues
 		}
 	}
-	return e.size
+	return nil
 }
 
 // protobufEvents measures messages that follow their lengths, which are big-endian and have four bytes.
@@ -184,14 +198,11 @@ type protobufEvents struct {
 	remaining int // bytes of the message
 }
 
-func (e *protobufEvents) sizeAfter(p []byte) int {
+func (e *protobufEvents) scan(p []byte) error {
 	for len(p) > 0 {
 		n := min(e.remaining, len(p))
 		e.remaining -= n
 		p = p[n:]
-		if len(p) == 0 {
-			break
-		}
 		n = copy(e.length[e.known:], p)
 		e.known += n
 		p = p[n:]
@@ -200,8 +211,78 @@ func (e *protobufEvents) sizeAfter(p []byte) int {
 		}
 		e.known = 0
 		if e.remaining = int(binary.BigEndian.Uint32(e.length[:])); e.remaining > maxEvent {
-			return e.remaining
+			return fmt.Errorf("%w: an event has more than %d bytes", ErrResponseTooLarge, maxEvent)
 		}
 	}
-	return 0
+	return nil
+}
+
+// protobufBody is a body that is read completely before its values are counted.
+type protobufBody struct {
+	io.ReadCloser
+	text *bytes.Reader // nil before the first Read
+}
+
+// Read implements io.Reader.
+func (b *protobufBody) Read(p []byte) (int, error) {
+	if b.text == nil {
+		text, err := io.ReadAll(b.ReadCloser)
+		if err != nil {
+			return 0, err
+		}
+		if err := checkValues(text); err != nil {
+			return 0, err
+		}
+		b.text = bytes.NewReader(text)
+	}
+	return b.text.Read(p)
+}
+
+// Numbers of fields in runtime.Unknown, in lists and in objects.
+const (
+	rawField, itemsField, metadataField = 2, 2, 1
+)
+
+// checkValues counts the objects of a response and the fields of their metadata, which has the
+// repeated fields of PartialObjectMetadata.
+func checkValues(text []byte) error {
+	message, ok := bytes.CutPrefix(text, []byte("k8s\x00"))
+	if !ok {
+		return nil // the decoder returns the error
+	}
+	for _, path := range [][]protowire.Number{{rawField, metadataField}, {rawField, itemsField, metadataField}} {
+		n, err := countFields(message, path)
+		if err != nil {
+			return err
+		}
+		if n > maxValues {
+			return errTooManyValues
+		}
+	}
+	return nil
+}
+
+// countFields returns the number of fields in a message and in the messages at a path below it.
+func countFields(message []byte, path []protowire.Number) (n int, err error) {
+	for ; len(message) > 0; n++ {
+		number, kind, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return 0, fmt.Errorf("response of the API server: %w", protowire.ParseError(size))
+		}
+		message = message[size:]
+		size = protowire.ConsumeFieldValue(number, kind, message)
+		if size < 0 {
+			return 0, fmt.Errorf("response of the API server: %w", protowire.ParseError(size))
+		}
+		if kind == protowire.BytesType && len(path) > 0 && number == path[0] {
+			value, _ := protowire.ConsumeBytes(message)
+			below, err := countFields(value, path[1:])
+			if err != nil {
+				return 0, err
+			}
+			n += below
+		}
+		message = message[size:]
+	}
+	return n, nil
 }

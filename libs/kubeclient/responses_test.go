@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,6 +119,19 @@ func repeated(media, prefix, text string) http.HandlerFunc {
 	}
 }
 
+// whole writes a response.
+func whole(media, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", media)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// field returns a field of a protobuf message.
+func field(number byte, value string) string {
+	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(value)))) + value
+}
+
 // compressed writes a response that is much larger after decompression.
 func compressed(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
@@ -137,6 +151,10 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 		{name: "endless response", path: "/api/v1/pods", serve: repeated(jsonMedia, "", "x")},
 		{name: "compressed response", path: "/api/v1/pods", serve: compressed},
 		{name: "endless JSON event", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, `{"a":{}}{"a":"`, `}\"`)},
+		{name: "many JSON values", path: "/api/v1/pods", serve: whole(jsonMedia, `{"items":[`+strings.Repeat("null,", 600<<10)+"null]}")},
+		{name: "many values of an event", path: "/api/v1/pods?watch=1", serve: whole(jsonMedia, `{"a":[`+strings.Repeat("{},", 300<<10)+"{}]}")},
+		{name: "many objects in protobuf", path: "/api/v1/pods", serve: whole(protobufMedia, "k8s\x00"+field(2, strings.Repeat("\x12\x00", 600<<10)))},
+		{name: "many owners in protobuf", path: "/api/v1/pods/a", serve: whole(protobufMedia, "k8s\x00"+field(2, field(1, strings.Repeat("\x6a\x00", 600<<10))))},
 		{name: "endless space", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, "", " ")},
 		{name: "long protobuf event", path: "/api/v1/pods?watch=1", serve: repeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a")},
 		{name: "unknown events", path: "/api/v1/pods?watch=1", serve: repeated("application/yaml", "", "{}\n---\n")},
