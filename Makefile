@@ -43,10 +43,10 @@ build: ## Build every service into bin/; DEBUG=1 keeps what a debugger needs
 BASE ?= $(shell git merge-base HEAD "$$(git rev-parse -q --verify origin/main || echo main)")
 
 .PHONY: quick
-quick: ## Check formatting, vet, and run the short tests of the packages that differ from main and of their importers; of all if none differs
+quick: ## Check formatting, vet the packages that differ from main, and run the short tests of them and of their importers; of all if none differs
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	@packages=$$(tools/affected $(BASE)); if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else \
-		$(GO) vet $$packages; $(GO) test -short -vet=off -p 3 $$packages; fi
+		$(GO) vet $$(tools/affected $(BASE) --changed); $(GO) test -short -vet=off -p 4 $$packages; fi
 
 .PHONY: test
 test: vet test-unit test-race test-e2e test-http2 test-differential ## Run everything that CI runs

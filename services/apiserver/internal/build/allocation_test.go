@@ -62,6 +62,7 @@ func nodePort(r answer) int {
 // TestAllocationsAreUniqueAcrossReplicas lets three replicas compete for more
 // addresses and ports than there are.
 func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const addresses, nodePorts, asked = 29, 28, 40 // a /27 minus the address of the kubernetes service
 	etcd := etcdtest.Listening(t)

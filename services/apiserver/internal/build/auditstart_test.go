@@ -26,6 +26,7 @@ import (
 
 // TestAuditStartFailures replays policies and flags that prevent the start.
 func TestAuditStartFailures(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "audit", "8-start-failures.json"))
 	if err != nil {

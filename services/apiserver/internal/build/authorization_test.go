@@ -141,6 +141,7 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 }
 
 func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
 	on := func(o *config.Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
@@ -271,6 +272,7 @@ func TestPrivilegeEscalationIsRejected(t *testing.T) {
 }
 
 func TestAuthorizationOptions(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"

@@ -12,6 +12,7 @@ import (
 // TestCompressedListsFollowDefinitions checks that a list that was compressed under an older
 // definition is not served under a newer one, which has other defaults and prunes other fields.
 func TestCompressedListsFollowDefinitions(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	const gadgets, definition = "/apis/example.com/v1/namespaces/default/gadgets", definitionsPath + "/gadgets.example.com"

@@ -117,6 +117,7 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 // TestReplicasWriteAPIServiceOnce checks that each APIService is written and deleted once, whatever
 // the number of replicas.
 func TestReplicasWriteAPIServiceOnce(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	all := replicasOn(t, 3)
 	since := all[0].get(apiServicesPath).version()

@@ -51,6 +51,7 @@ func replicasOn(t *testing.T, n int) []*api {
 // TestConcurrentDefinitionsOfOneKind lets replicas create definitions of one kind at the same time.
 // Each is decided when its request completes, and the oldest one gets the kind.
 func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const each = 5
 	replicas := replicasOn(t, 2)
@@ -189,6 +190,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 // TestDefinitionCleanupIsResumed checks that a replica completes the cleanup that another one
 // began.
 func TestDefinitionCleanupIsResumed(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {

@@ -30,6 +30,7 @@ func (a *api) flowOf(user, level, response string, shares int) {
 // requests have no more than its seats. Health checks need no seats, although the level precedes
 // that of probes.
 func TestPriorityLevelLimitsClient(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat

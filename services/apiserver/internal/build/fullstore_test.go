@@ -10,6 +10,7 @@ import (
 
 // TestServerStartsWithFullStore checks that it becomes ready, so that clients can delete objects.
 func TestServerStartsWithFullStore(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {

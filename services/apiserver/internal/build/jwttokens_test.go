@@ -135,6 +135,7 @@ func TestAuthenticationConfigFile(t *testing.T) {
 }
 
 func TestConflictingAuthenticationFlags(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	provider := oidctest.New(t)
 	key := signingKey(t)

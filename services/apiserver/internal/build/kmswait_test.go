@@ -12,6 +12,7 @@ import (
 // TestKMSPluginCallReleasesSeats checks that a request releases its seats while it waits for a KMS
 // plugin.
 func TestKMSPluginCallReleasesSeats(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	plugin := kmstest.New(t)
 	servers := []string{etcdtest.Listening(t).Endpoint()}

@@ -77,6 +77,7 @@ func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply
 // TestAcknowledgedWritesApplyToNextRequest checks that a client meets the effect of its own write
 // in the next request, however far the cache lags.
 func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a, _ := startLagging(t)
 	hook, _ := newRejectingWebhook(t, "")

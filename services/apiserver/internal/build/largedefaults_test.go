@@ -10,6 +10,7 @@ import (
 // are served without them, and can be patched and deleted. Complete updates apply the defaults and
 // are rejected.
 func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	const items = 20_000

@@ -185,6 +185,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 // TestStreamsOfOneEtcdHaveOwnPublishers checks that each stream has a publisher if one etcd stores
 // the resources of several.
 func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	main := etcdtest.Listening(t)
 	bus := startBus(t)
@@ -202,6 +203,7 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 // TestRestoredOverrideReloadsItsResources checks that only its resources are reloaded, and that
 // only their watches end.
 func TestRestoredOverrideReloadsItsResources(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")

@@ -186,6 +186,7 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 // TestProxiedRequestIsNotProxiedAgain starts replicas that publish wrong storage versions about
 // each other.
 func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
 	a := w.replica("autoscaling/v1=false")
@@ -209,6 +210,7 @@ func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 
 // TestUnservedResourceIsNotFound checks that stale records of former replicas do not matter.
 func TestUnservedResourceIsNotFound(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
 	b := w.replica("")
@@ -299,6 +301,7 @@ func (a *api) pretend(identity, port string) (end func()) {
 
 // TestInvalidPeerAddressesAreIgnored publishes invalid addresses.
 func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := newPeerFixture(t).replica("")
 	a.serves()
@@ -328,6 +331,7 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 
 // TestUpgradedConnectionsThroughPeers runs commands in pods over both protocols.
 func TestUpgradedConnectionsThroughPeers(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(kubelettest.Kubelet{Run: func(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 		_, _ = io.Copy(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStdin])

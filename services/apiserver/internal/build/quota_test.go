@@ -135,6 +135,7 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 // TestLargeQuotasUseLimiter checks that large quotas acquire the limiter for large requests, and
 // that a request does not wait for itself.
 func TestLargeQuotasUseLimiter(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	var hard strings.Builder
@@ -170,6 +171,7 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 // TestLargeLimitRanges checks that all apply, in the order of their creation, also if they are too
 // large to be cached.
 func TestLargeLimitRanges(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := shared(t)
 	limits := a.own("limitranges")

@@ -12,6 +12,7 @@ import (
 // TestDefinitionsAfterRestore restores a store that reuses revisions for other definitions. API
 // documents and policy statuses follow.
 func TestDefinitionsAfterRestore(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	old := etcdtest.Listening(t)
 	restored := etcdtest.Listening(t)

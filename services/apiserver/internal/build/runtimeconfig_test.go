@@ -10,6 +10,7 @@ import (
 )
 
 func TestRuntimeConfig(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	const (

@@ -22,6 +22,7 @@ import (
 // TestConcurrentWritersLoseNothing checks that increments by compare-and-swap, and patches of
 // different keys, are all applied.
 func TestConcurrentWritersLoseNothing(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -445,6 +446,7 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 // TestObjectsOfOneLeaseExpire checks that a client that is disconnected while etcd deletes all
 // objects of a lease at one revision receives each deletion after it resumes.
 func TestObjectsOfOneLeaseExpire(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"

@@ -15,6 +15,7 @@ import (
 // TestStalledBodiesTimeOut checks that clients that do not send an announced body get a Status, and
 // reserve no memory for it.
 func TestStalledBodiesTimeOut(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
 	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()

@@ -25,6 +25,7 @@ func sayingVersions(t *testing.T, o *config.Options) {
 // TestReplicasPublishStorageVersions checks the versions of each replica and the condition that
 // they agree.
 func TestReplicasPublishStorageVersions(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
@@ -130,6 +131,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 // TestCustomStorageVersionsArePublished checks that replicas publish the versions of custom
 // resources, and that a client may write one right after it was defined.
 func TestCustomStorageVersionsArePublished(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
@@ -192,6 +194,7 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 // in spite of a policy and a webhook that reject them. Those of custom resources wait until the
 // webhook is gone.
 func TestWebhooksDoNotPreventStart(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {

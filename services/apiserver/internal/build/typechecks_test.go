@@ -32,6 +32,7 @@ func (a *api) waitForStatus(name, want string) {
 // TestPolicyTypeChecks checks the warnings in the status of a policy, also after changes of the
 // policy, of a definition, or of the status itself.
 func TestPolicyTypeChecks(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	replicas := replicasOn(t, 2)
 	a, b := replicas[0], replicas[1]

@@ -235,6 +235,7 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 
 // TestLargeObjectsDropManagedFields checks objects that are too large with managed fields.
 func TestLargeObjectsDropManagedFields(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
