@@ -45,7 +45,7 @@ func TestUncommonFlags(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	defer local.CloseIdleConnections()
-	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/api/v1/secrets": 404, "/metrics": 404} {
+	for path, want := range map[string]int{"/debug/pprof/heap": 200, "/api/v1/secrets": 404, "/metrics": 404} {
 		r, err := local.Get("http://debug" + path)
 		if err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 
 func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 	for path, want := range map[string]int{
-		"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
+		"/debug/pprof/heap": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
 	} {
 		w := httptest.NewRecorder()
 		routing.Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))

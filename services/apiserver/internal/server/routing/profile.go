@@ -4,21 +4,13 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
-
-	runtimepprof "runtime/pprof"
 )
 
 const profilePrefix = "/debug/pprof/"
 
-// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings
-// are not served, because authorization compares paths as written.
+// isProfile reports whether a path is that of a profile or of the index.
 func isProfile(path string) bool {
-	name, below := strings.CutPrefix(path, profilePrefix)
-	switch name {
-	case "", "cmdline", "profile", "symbol", "trace":
-		return below
-	}
-	return path == strings.TrimSuffix(profilePrefix, "/") || below && runtimepprof.Lookup(name) != nil
+	return strings.HasPrefix(path, profilePrefix) || path == strings.TrimSuffix(profilePrefix, "/")
 }
 
 // Profiles returns a handler that serves /debug/pprof/ without authorization.
@@ -32,14 +24,13 @@ func Profiles() http.Handler {
 	})
 }
 
-// serveProfile serves /debug/pprof as Kubernetes components do.
+// serveProfile serves /debug/pprof as Kubernetes components do, which do not serve cmdline. Only exact
+// names are those of profiles, because authorization compares paths as written.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	name, below := strings.CutPrefix(r.URL.Path, profilePrefix)
 	switch {
 	case !below:
 		http.Redirect(w, r, profilePrefix, http.StatusFound)
-	case name == "cmdline":
-		pprof.Cmdline(w, r)
 	case name == "profile":
 		pprof.Profile(w, r)
 	case name == "symbol":

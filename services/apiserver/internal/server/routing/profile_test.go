@@ -7,7 +7,7 @@ import (
 
 func TestProfilesRequireExactPath(t *testing.T) {
 	for path, want := range map[string]int{
-		"/debug/pprof": 302, "/debug/pprof/": 200, "/debug/pprof/cmdline": 200, "/debug/pprof/symbol": 200, "/debug/pprof/goroutine": 200,
+		"/debug/pprof": 302, "/debug/pprof/": 200, "/debug/pprof/cmdline": 404, "/debug/pprof/symbol": 200, "/debug/pprof/goroutine": 200,
 		"/debug/pprof/threadcreate": 200, "/debug/pprofcmdline": 404, "/debug/pprofx": 404, "/debug/pprof/heap/": 404, "/debug/pprof//cmdline": 404, "/debug/pprof/nothing": 404,
 		"/debug/pprof/goroutine/x": 404, "/debug/pprof/cmdline/": 404, "/debug": 404,
 	} {

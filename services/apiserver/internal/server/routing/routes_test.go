@@ -256,7 +256,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 		{
 			method: "GET",
 			path:   "/debug/pprof/cmdline",
-			full:   "~-test.",
+			full:   "Unknown profile\n",
 			bare:   none,
 		},
 		{method: "GET", path: "/debug/x", full: none},
