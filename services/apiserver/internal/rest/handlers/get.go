@@ -344,6 +344,9 @@ func (a *API) getComponent(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if err := noExport(c.R.URL.RawQuery); err != nil {
+		return err
+	}
 	for i := range a.Components {
 		if a.Components[i].Name != c.Info.Name {
 			continue

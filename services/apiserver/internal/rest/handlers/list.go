@@ -153,7 +153,7 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 		return a.nextPage(c, o)
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
-		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0
+		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !c.selectsOne(o)
 	if exact {
 		return a.exactPage(c, o, o.revision, "")
 	}

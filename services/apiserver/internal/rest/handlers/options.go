@@ -294,6 +294,12 @@ func (c *Call) listPrefix() string {
 	return c.Prefix
 }
 
+// selectsOne reports whether a field selector selects at most one object by its name.
+func (c *Call) selectsOne(o *listOptions) bool {
+	_, named := o.field.RequiresExactMatch(metav1.ObjectNameField)
+	return named && (!c.Namespaced || c.Info.Namespace != "")
+}
+
 // selectsAll reports whether there is no selector.
 func (o *listOptions) selectsAll() bool {
 	return o.label.Empty() && o.field.Empty() && o.versionedFields == nil
