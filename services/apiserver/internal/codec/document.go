@@ -321,7 +321,11 @@ func (t typeNames) gvk() schema.GroupVersionKind {
 // missing.
 func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	const couldNot = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
-	if d.Kind(tape.Root) != tape.Object {
+	switch d.Kind(tape.Root) {
+	case tape.Object:
+	case tape.Null:
+		return t, runtime.NewMissingKindErr(string(body))
+	default:
 		return t, fmt.Errorf(couldNot+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
 			nameOfType(d.Kind(tape.Root)))
 	}
