@@ -58,7 +58,10 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 		if old != nil && ratchets {
 			before = old.Find(tape.Root, "status")
 		}
-		r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)
+		// A null equals an absent old status.
+		if old == nil || !ratchets || before != tape.None || d.Kind(status) != tape.Null {
+			r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)
+		}
 	}
 	r.Lists = p.lists(d, nil)
 	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {

@@ -70,6 +70,19 @@ func TestCheckStatus(t *testing.T) {
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
 		t.Errorf("got %v", got)
 	}
+	for _, c := range []struct {
+		name, old string
+		ratchets  bool
+		want      int
+	}{
+		{name: "null where there was none", old: `{}`, ratchets: true},
+		{name: "null where there was none, without ratcheting", old: `{}`, want: 1},
+		{name: "null where there was one", old: `{"status":{}}`, ratchets: true, want: 1},
+	} {
+		if got := p.CheckStatus(parse(t, []byte(`{"status":null}`)), parse(t, []byte(c.old)), c.ratchets, nil).Schema; len(got) != c.want {
+			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
+		}
+	}
 	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
 		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
 	}
