@@ -105,6 +105,9 @@ type DocumentOptions struct {
 	ReportUnknown bool
 	// KeepNulls keeps nulls that the schema does not allow, so that Validate rejects them.
 	KeepNulls bool
+	// DropMalformedMetadata drops fields of the metadata that have a wrong type or format, which are
+	// an error otherwise.
+	DropMalformedMetadata bool
 	// OtherVersion is set for documents of another kind or version. The schema of that version shapes
 	// them. If there is none, only the metadata is processed.
 	OtherVersion bool

@@ -34,7 +34,7 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 	if o.ReportUnknown {
 		out.Duplicates = d.Duplicates() // cleaning removes them
 	}
-	if d, out.Unknown, err = cleanMetadata(d, o.ReportUnknown); err != nil {
+	if d, out.Unknown, err = cleanMetadata(d, o.ReportUnknown, o.DropMalformedMetadata); err != nil {
 		return out, err
 	}
 	if o.OtherVersion {
@@ -61,12 +61,12 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 
 // cleanMetadata converts the metadata of a document to its stored form. It returns d if nothing
 // changes. Otherwise it releases d and returns a new document.
-func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
+func cleanMetadata(d *tape.Doc, wantUnknown, dropMalformed bool) (*tape.Doc, []string, error) {
 	m := d.Find(tape.Root, "metadata")
 	if m == tape.None {
 		return d, nil, nil
 	}
-	clean, unknown, err := objectmeta.Clean(d.Text(m), wantUnknown, false)
+	clean, unknown, err := objectmeta.Clean(d.Text(m), wantUnknown, dropMalformed)
 	if err != nil {
 		return d, nil, err
 	}

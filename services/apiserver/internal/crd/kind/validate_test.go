@@ -102,6 +102,32 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	}
 }
 
+// TestMalformedMetadata checks that malformed metadata is an error unless it is dropped.
+func TestMalformedMetadata(t *testing.T) {
+	read := func() (*v1.CustomResourceDefinition, error) {
+		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+			Group: "example.com", Names: v1.CustomResourceDefinitionNames{Kind: "Widget"},
+			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}}}},
+		}}, nil
+	}
+	d, err := kind.NewCRD(read, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0].Document
+	const before, after = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{`, `"name":"n"}}`
+	for _, malformed := range []string{`"creationTimestamp":"x",`, `"generation":1.5,`} {
+		text := []byte(before + malformed + after)
+		if _, err := document.Normalize(text, registry.DocumentOptions{}); err == nil {
+			t.Errorf("%s: got no error", malformed)
+		}
+		got, err := document.Normalize(text, registry.DocumentOptions{DropMalformedMetadata: true})
+		if err != nil || string(got.Doc) != before+after {
+			t.Errorf("%s: got %s, %v; want %s", malformed, got.Doc, err, before+after)
+		}
+	}
+}
+
 // expectErrors reports a difference between the errors of a case and the wanted texts.
 func expectErrors(t *testing.T, name string, errs field.ErrorList, want []string) {
 	t.Helper()
