@@ -30,9 +30,6 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
-	if r.Patch == nil { // duplicates added by a patch are found after mutating admission
-		uniqueOwners(ctx, obj, false)
-	}
 	if !owned {
 		if err := w.recordOwnership(ctx, r, old, obj); err != nil {
 			return outcome{}, err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/request/requesttest"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -131,5 +132,23 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 	}
 	if result.Item.Revision != version {
 		t.Errorf("got version %d, want %d", result.Item.Revision, version)
+	}
+}
+
+// TestUpdateOfAbsentObjectWarnsOfDuplicateOwners: duplicate owner references are found before the
+// object is.
+func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
+	w := newBase(t).fixture(t)
+	r := w.requestFor("c")
+	obj := wanted()
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "u"}
+	obj.OwnerReferences = []metav1.OwnerReference{owner, owner}
+	r.Object, r.Options = obj, &metav1.UpdateOptions{}
+	ctx, warnings := requesttest.WithWarnings(t.Context())
+	if _, err := w.writer.Update(ctx, r); !apierrors.IsNotFound(err) {
+		t.Errorf("got error %v, want not found", err)
+	}
+	if got := warnings.Headers(); len(got) != 1 || !strings.Contains(got[0], "duplicate entries") {
+		t.Errorf("got warnings %q, want one of duplicate entries", got)
 	}
 }

@@ -27,6 +27,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if err := r.checkName(r.Object); err != nil {
 		return Result{}, err
 	}
+	uniqueOwners(ctx, r.Object, false) // duplicates added by a patch are found after mutating admission
 	desired := func() registry.Object {
 		obj := r.Object.DeepCopyObject().(registry.Object)
 		obj.SetNamespace(r.namespace())
