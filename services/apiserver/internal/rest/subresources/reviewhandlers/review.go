@@ -113,25 +113,26 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 	return out
 }
 
-// reviewToken sets the status of a TokenReview.
+// reviewToken sets the status of a TokenReview. As in Kubernetes, a field that has no value in the
+// result keeps that of the request.
 func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	resume := request.Suspend(ctx)
 	result, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
 	resume()
 	if err != nil { // the review may not have been possible
-		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
+		r.Status.Authenticated, r.Status.Error = false, err.Error()
 		return nil
 	}
 	for _, text := range result.Warnings {
 		request.Warn(ctx, text)
 	}
-	r.Status = authenticationv1.TokenReviewStatus{Authenticated: result.Authenticated, Audiences: result.Audiences}
+	r.Status.Authenticated = result.Authenticated
 	if result.Error != "" {
 		// The aggregate includes that the server's own authenticator does not know the token.
 		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
 	}
 	if result.Authenticated {
-		r.Status.User = userInfo(&result.User)
+		r.Status.User, r.Status.Audiences = userInfo(&result.User), result.Audiences
 	}
 	return nil
 }

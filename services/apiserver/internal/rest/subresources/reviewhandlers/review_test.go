@@ -20,9 +20,15 @@ func (f tokens) Review(context.Context, string, []string) (*authn.Review, error)
 
 func TestTokenReviewReportsErrors(t *testing.T) {
 	a := &service{Config: Config{Tokens: tokens(func() (*authn.Review, error) { return nil, errors.New("the client has left") })}}
-	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}}
+	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}, Status: authenticationv1.TokenReviewStatus{
+		Authenticated: true, User: authenticationv1.UserInfo{Username: "sent"}, Audiences: []string{"sent"},
+	}}
 	if err := a.reviewToken(t.Context(), r); err != nil || r.Status.Authenticated || r.Status.Error != "the client has left" {
 		t.Errorf("got %+v, %v, want the error in the status", r.Status, err)
+	}
+	// As in Kubernetes, fields without a result keep what the client sent.
+	if r.Status.User.Username != "sent" || len(r.Status.Audiences) != 1 {
+		t.Errorf("got %+v, want the user and the audience that were sent", r.Status)
 	}
 }
 
