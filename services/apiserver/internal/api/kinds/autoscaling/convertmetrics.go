@@ -205,6 +205,9 @@ func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *beh
 			return nil
 		}
 		out := &scalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		if r.Policies != nil { // an empty list is not null
+			out.Policies = make([]scalingPolicy, 0, len(r.Policies))
+		}
 		for _, p := range r.Policies {
 			out.Policies = append(out.Policies, scalingPolicy{p.Type, p.Value, p.PeriodSeconds})
 		}
@@ -223,6 +226,9 @@ func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerB
 			return nil
 		}
 		out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		if r.Policies != nil {
+			out.Policies = make([]autoscalingv2.HPAScalingPolicy, 0, len(r.Policies))
+		}
 		for _, p := range r.Policies {
 			out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy{Type: p.Type, Value: p.Value, PeriodSeconds: p.PeriodSeconds})
 		}

@@ -19,6 +19,7 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	if b := h.Spec.Behavior; b != nil {
 		defaultBehavior(b)
 	}
+	h.Annotations = withoutOurs(h.Annotations)
 }
 
 func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {

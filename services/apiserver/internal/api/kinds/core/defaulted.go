@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
+	"binnacle/services/apiserver/internal/api/kinds/volume"
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
@@ -48,12 +49,9 @@ func rangesArePaired(f [4][]byte) bool {
 
 // volumeDefaultedRules returns the rules for the defaults of defaultVolume.
 func volumeDefaultedRules() []transcode.Rule {
-	return append(poddefaults.ClaimDefaultedRules(),
+	return append(volume.SourceDefaultedRules(),
 		transcode.FieldsSet[corev1.PersistentVolumeStatus]("phase"),
 		transcode.FieldsSet[corev1.PersistentVolumeSpec]("persistentVolumeReclaimPolicy", "volumeMode"),
-		transcode.FieldsSet[corev1.ISCSIPersistentVolumeSource]("iscsiInterface"),
-		transcode.FieldsSet[corev1.RBDPersistentVolumeSource]("pool", "user", "keyring"),
-		transcode.FieldsSet[corev1.ScaleIOPersistentVolumeSource]("storageMode", "fsType"),
 	)
 }
 

@@ -73,17 +73,7 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	declare.SetDefault(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 	declare.SetDefaultPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	poddefaults.Round(v.Spec.Capacity)
-	poddefaults.HostPath(v.Spec.HostPath)
-	poddefaults.AzureDisk(v.Spec.AzureDisk)
-	if s := v.Spec.ISCSI; s != nil {
-		poddefaults.ISCSI(&s.ISCSIInterface)
-	}
-	if s := v.Spec.RBD; s != nil {
-		poddefaults.RBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
-	}
-	if s := v.Spec.ScaleIO; s != nil {
-		poddefaults.ScaleIO(&s.StorageMode, &s.FSType)
-	}
+	volume.DefaultSource(&v.Spec.PersistentVolumeSource)
 }
 
 func volumeRules(fldPath validate.Path, v *corev1.PersistentVolume) {

@@ -32,7 +32,7 @@ func podDisruptionBudgets() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
-		Create:         registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *policyv1.PodDisruptionBudget) { budgetRules(fldPath, b, nil) })},
+		Create:         registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *policyv1.PodDisruptionBudget) { budgetRules(fldPath, b, nil) }), RulesFirst: true},
 		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(budgetRules)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

@@ -4,6 +4,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/api/kinds/volume"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -27,7 +28,9 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Parts: declare.Parts(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
 			return &v.Spec, &v.Status
 		}),
-		Stored: registry.StorageForm{Prefix: "volumeattachments"},
+		Stored:         registry.StorageForm{Prefix: "volumeattachments"},
+		Default:        declare.Adapt(defaultAttachment),
+		DefaultedRules: volume.SourceDefaultedRules,
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, a *storagev1.VolumeAttachment) {
 			attachmentRules(fldPath, a)
 			attacherRules(fldPath, a)
@@ -53,6 +56,13 @@ const (
 	mostBytesOfMetadata = 256 * 1024
 	longestMessage      = 1024
 )
+
+func defaultAttachment(a *storagev1.VolumeAttachment) {
+	if s := a.Spec.Source.InlineVolumeSpec; s != nil {
+		poddefaults.Round(s.Capacity)
+		volume.DefaultSource(&s.PersistentVolumeSource)
+	}
+}
 
 func attachmentRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
 	s, spec := &a.Spec, fldPath.Child("spec")
