@@ -168,7 +168,8 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.FromContext(r.Context()).Lifetime = r.Context()
-		if op := requestinfo.FromContext(r.Context()); op.LongRunning() {
+		op := requestinfo.FromContext(r.Context())
+		if op.LongRunning() {
 			if op.Verb == "watch" {
 				exchange.LimitStall(w)
 			}
@@ -179,6 +180,7 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 		if s, _ := api.Parameter(r.URL.RawQuery, "timeout"); s != "" {
 			d, err := time.ParseDuration(s)
 			switch {
+			case err != nil && (op.Verb == "watch" || op.LooksLongRunning()): // Kubernetes does not read it
 			case err != nil:
 				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err)))
 				return
