@@ -53,6 +53,9 @@ func compare(want, got Answer) []difference {
 	if expired(want.body) && !expired(got.body) {
 		return []difference{{class: "watch: expired -> not expired", want: Summary(want), got: Summary(got)}}
 	}
+	if unnamed(want.body) && Lookup(got.body, "metadata.uid") != nil {
+		return []difference{{class: "object without a name -> object", want: Summary(want), got: Summary(got)}}
+	}
 	if want.Status != got.Status {
 		return []difference{{
 			class: fmt.Sprintf("status %d -> %d: %s -> %s", want.Status, got.Status, template(message(want)), template(message(got))),
@@ -90,6 +93,12 @@ func ofObject(class string) string {
 		}
 	}
 	return class
+}
+
+// unnamed reports whether a body is an object with empty metadata.
+func unnamed(body any) bool {
+	metadata, ok := Lookup(body, "metadata").(map[string]any)
+	return ok && len(metadata) == 1 && metadata["creationTimestamp"] == nil && !isStatus(body)
 }
 
 // isEvent reports whether a value is a watch event.

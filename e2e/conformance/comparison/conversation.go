@@ -53,6 +53,11 @@ func (s Step) changes() bool {
 	return s.Method != http.MethodGet && s.Method != http.MethodHead && !strings.Contains(s.Path, "dryRun=All")
 }
 
+// readsCache reports whether a step may read an older state that a server still has in its cache.
+func (s Step) readsCache() bool {
+	return s.Method == http.MethodGet && strings.Contains(s.Path, "resourceVersion=") && !strings.Contains(s.Path, "watch")
+}
+
 // With returns a step with another header.
 func (s Step) With(name, value string) Step {
 	s.Header = maps.Clone(s.Header)

@@ -26,10 +26,14 @@ var (
 	// quantityTexts are the cached texts of quantities in the syntax of Go.
 	quantityTexts = regexp.MustCompile(`s:"[^"]*", Format:`)
 	partOfNumber  = regexp.MustCompile(`[-.0-9A-Za-z]`)
+	// goBools are values behind pointers in the syntax of Go, where kube-apiserver prints addresses.
+	goBools = regexp.MustCompile(`\(\*bool\)\((true|false)\)`)
 	// goTimes are times of this year in the syntax of Go.
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
 	blanks = regexp.MustCompile(`[ \x{a0}]+`)
+	// otherGroups are groups that conversations define and remove.
+	otherGroups = regexp.MustCompile(`^"\w+-\d+.*\.example\.com"$`)
 	// recent limits the times that belong to this run; other times are compared.
 	recent = 2 * time.Hour
 )
@@ -88,7 +92,7 @@ func scrub(s string, vars map[string]string) string {
 		}
 	}
 	s = quantityTexts.ReplaceAllString(s, `s:"<cached>", Format:`)
-	s = pointers.ReplaceAllString(s, "<pointer>")
+	s = pointers.ReplaceAllString(goBools.ReplaceAllString(s, "(*bool)(<pointer>)"), "<pointer>")
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
@@ -160,7 +164,8 @@ func (s *Session) normalTree(v any) any {
 				delete(t, k)
 			}
 		}
-		for k, x := range t {
+		for _, k := range slices.Sorted(maps.Keys(t)) { // the version of an object depends on those before
+			x := t[k]
 			text, isText := x.(string)
 			switch {
 			case isText && k == "resourceVersion" && text != "" && text != "0":
@@ -185,6 +190,11 @@ func (s *Session) normalTree(v any) any {
 				t[k] = s.normalTree(x)
 			}
 		}
+		if items, ok := t["items"].([]any); ok && t["kind"] == "APIGroupDiscoveryList" {
+			t["items"] = slices.DeleteFunc(items, func(item any) bool { // groups of other conversations
+				return otherGroups.MatchString(JSONText(Lookup(item, "metadata.name")))
+			})
+		}
 		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
 			slices.SortStableFunc(resources, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 		}
@@ -206,6 +216,9 @@ func (s *Session) normalTree(v any) any {
 			t[i] = s.normalTree(t[i])
 		}
 	case string:
+		if strings.HasPrefix(t, "# HELP") {
+			return "<metrics>"
+		}
 		if s.generated != nil {
 			t = s.generated.ReplaceAllString(t, "<generated>")
 		}

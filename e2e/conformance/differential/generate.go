@@ -185,6 +185,9 @@ func (k *kindRun) create() comparison.Step {
 		object, what = faults.Mutate(k.r, object, k.schema, k.faults)
 		label += ": " + what
 	}
+	if labels, ok := comparison.Lookup(object, "metadata.labels").(map[string]any); ok && k.resource == "jobs" && len(labels) == 0 {
+		labels["a"] = "b" // as for the base
+	}
 	if version, ok := comparison.Lookup(object, "metadata.resourceVersion").(string); ok && strings.Trim(version, "0123456789") != "" {
 		// kube-apiserver ignores the text, but a dry run returns it.
 		delete(object["metadata"].(map[string]any), "resourceVersion")

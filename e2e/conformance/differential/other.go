@@ -19,7 +19,7 @@ func oddPaths(r *rand.Rand) *comparison.Conversation {
 			Path: faults.Pick(r, "/", "/api", "/api/", "/api/v1", "/api/v2", "/apis", "/apis/", "/apis/apps", "/apis/apps/", "/apis/apps/v1", "/apis/apps/v9", "/apis/bogus", "/apis/bogus/v1", "/version", "/version/", "/healthz", "/livez", "/readyz",
 				"/healthz/ping", "/livez/bogus", "/readyz?exclude=bogus", "/livez?exclude=ping", "/healthz/", "/openapi", "/openapi/v2/", "/openapi/v3", "/openapi/v3/", "/openapi/v3/bogus", "/openapi/v3/api/v1x", "/.well-known/openid-configuration", "/.well-known/", "/openid/v1/jwks", "/bogus", "/bogus/x",
 				"/api/v1/bogus", "/api/v1/namespaces/{ns}/bogus", "/api/v1/namespaces/{ns}/bogus/x", "/api/v1/namespaces/{ns}/status", "/api/v1/namespaces/{ns}/finalize", "/api/v1/namespaces//pods", "/api/v1//pods", "//api/v1/pods", "/api/v1/namespaces/{ns}/pods/.", "/api/v1/namespaces/{ns}/pods/..", "/api/v1/namespaces/{ns}/pods/%2e%2e",
-				"/api/v1/watch", "/api/v1/watch/namespaces/{ns}/pods?timeoutSeconds=1", "/api/v1/watch/namespaces/{ns}?timeoutSeconds=1", "/api/v1/proxy/nodes/x", "/api/v1/nodes/x/proxy", "/api/v1/namespaces/{ns}/services/x/proxy/", "/api/v1/namespaces/{ns}/pods/x/log", "/logs", "/logs/", "/debug/pprof", "/debug/flags/v", "/statusz", "/flagz", "/metrics/bogus",
+				"/api/v1/watch", "/api/v1/watch/namespaces/{ns}/pods?timeoutSeconds=1", "/api/v1/watch/namespaces/{ns}?timeoutSeconds=1", "/api/v1/proxy/nodes/x", "/api/v1/nodes/x/proxy", "/api/v1/namespaces/{ns}/services/x/proxy/", "/api/v1/namespaces/{ns}/pods/x/log", "/logs", "/logs/", "/debug/pprof", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/x", "/debug/flags/v", "/statusz", "/flagz", "/metrics/bogus",
 				"/apis/apps/v1/namespaces/{ns}/deployments/x/bogus", "/apis/apps/v1/deployments/x", "/apis/apps/v1/nodes", "/api/v1/namespaces/{ns}/nodes", "/api/v1/nodes/{ns}-x", "/swagger.json", "/swaggerapi", "/ui", "/index.html", "/favicon.ico", "/api/v1/componentstatuses/scheduler", "/apis/apiregistration.k8s.io/v1/bogus", "/apis/apiextensions.k8s.io/v1/bogus", "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps/status",
 				"/apis/"+customGroup+"/v1/bogus", "/apis/"+customGroup+"/v9/features", "/apis/"+customGroup, "/apis/"+customGroup+"/v1")}
 		if r.IntN(3) == 0 {
@@ -33,7 +33,9 @@ func oddPaths(r *rand.Rand) *comparison.Conversation {
 		case 2:
 			s = s.With(faults.Pick(r, "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-X", "Impersonate-User"), faults.Pick(r, "x", "system:masters"))
 		case 3:
-			s = s.With(faults.Pick(r, "Origin", "Accept-Encoding", "If-None-Match", "X-Forwarded-For", "Accept-Language", "Range", "Connection"), faults.Pick(r, "http://x", "gzip", "*", "1.2.3.4", "bytes=0-1", "Upgrade"))
+			s = s.With(faults.Pick(r, "Origin", "Accept-Encoding", "If-None-Match", "X-Forwarded-For", "Accept-Language", "Connection"), faults.Pick(r, "http://x", "gzip", "*", "1.2.3.4", "Upgrade"))
+		case 4:
+			s = s.With("Range", "bytes=0-1")
 		}
 		if slices.Contains([]string{"POST", "PUT", "PATCH"}, s.Method) {
 			s = s.With("Content-Type", faults.Pick(r, "application/json", mergePatch, "text/plain"))
