@@ -44,6 +44,9 @@ func TestAggregatedNegotiation(t *testing.T) {
 			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
 		}
 	}
+	if w := get(h, "/apis/", "Accept", "application/json"+asV2); w.Code != http.StatusNotAcceptable {
+		t.Errorf("/apis/ has no aggregated form: got status %d, want %d", w.Code, http.StatusNotAcceptable)
+	}
 }
 
 // TestAggregatedContent checks the aggregated discovery document in all encodings.

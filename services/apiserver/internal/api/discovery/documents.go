@@ -101,7 +101,7 @@ func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 // ServeAPIsRoot serves /apis.
 func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
-	if a, ok := aggregatedForm(r); ok {
+	if a, ok := aggregatedForm(r); ok && r.URL.Path != "/apis/" { // that path has no aggregated form
 		d.serveAggregated(w, r, a, s.aggregatedNamed)
 		return
 	}
