@@ -31,7 +31,7 @@ func (c *check) annotations(fldPath validate.Path, annotations map[string]string
 	if text := annotations[tolerationsAnnotation]; text != "" {
 		var tolerations []corev1.Toleration
 		if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
-			fldPath.Invalid("", tolerationsAnnotation, err.Error())
+			fldPath.Invalid("", tolerationsAnnotation, strings.ReplaceAll(err.Error(), "v1.Toleration", "core.Toleration"))
 		}
 		validate.Each(fldPath, tolerationsAnnotation, tolerations, TolerationRules)
 	}

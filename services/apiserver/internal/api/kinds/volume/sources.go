@@ -9,7 +9,8 @@ import (
 
 // sourceRules requires exactly one source. As in Kubernetes, some names in errors differ from those
 // of the fields.
-func sourceRules(fldPath validate.Path, name string, s *corev1.PersistentVolumeSource) {
+func sourceRules(fldPath validate.Path, name string, spec *corev1.PersistentVolumeSpec) {
+	s := &spec.PersistentVolumeSource
 	u := fldPath.Union("may not specify more than 1 volume type")
 	validate.Member(u, "hostPath", s.HostPath, podspec.HostPathRules)
 	validate.Member(u, "gcePersistentDisk", s.GCEPersistentDisk, func(_ validate.Path, s *corev1.GCEPersistentDiskVolumeSource) {
@@ -56,12 +57,15 @@ func sourceRules(fldPath validate.Path, name string, s *corev1.PersistentVolumeS
 		fldPath.Present("system", s.System != "")
 		fldPath.Present("volumeName", s.VolumeName != "")
 	})
-	validate.Member(u, "local", s.Local, func(fldPath validate.Path, s *corev1.LocalVolumeSource) {
+	validate.Member(u, "local", s.Local, func(local validate.Path, s *corev1.LocalVolumeSource) {
 		if s.Path == "" {
-			fldPath.Required("path", "")
-			return
+			local.Required("path", "")
+		} else {
+			podspec.WithoutBackstep(local, "path", s.Path)
 		}
-		podspec.WithoutBackstep(fldPath, "path", s.Path)
+		if spec.NodeAffinity == nil {
+			fldPath.Required("nodeAffinity", "Local volume requires node affinity")
+		}
 	})
 	validate.Member(u, "storageos", s.StorageOS, storageOSRules)
 	validate.Member(u, "csi", s.CSI, csiRules)

@@ -24,10 +24,7 @@ func Rules(fldPath validate.Path, name string, s *corev1.PersistentVolumeSpec) {
 		}
 		podspec.NodeSelectorRules(fldPath.Child("required"), a.Required, false)
 	})
-	sourceRules(fldPath, name, &s.PersistentVolumeSource)
-	if s.Local != nil && s.NodeAffinity == nil {
-		fldPath.Required("nodeAffinity", "Local volume requires node affinity")
-	}
+	sourceRules(fldPath, name, s)
 	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		fldPath.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
@@ -70,7 +67,7 @@ func InlineRules(fldPath validate.Path, s *corev1.PersistentVolumeSpec) {
 	fldPath.Absent("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
 	fldPath.Absent("nodeAffinity", s.NodeAffinity != nil, never)
-	sourceRules(fldPath, "", &s.PersistentVolumeSource)
+	sourceRules(fldPath, "", s)
 	fldPath.Absent("storageClassName", s.StorageClassName != "", never)
 	fldPath.Absent("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
 		"may not specify volumeMode other than Filesystem "+inline)
