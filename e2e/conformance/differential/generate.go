@@ -188,6 +188,9 @@ func (k *kindRun) create() comparison.Step {
 	if labels, ok := comparison.Lookup(object, "metadata.labels").(map[string]any); ok && k.resource == "jobs" && len(labels) == 0 {
 		labels["a"] = "b" // as for the base
 	}
+	if m, _ := object["metadata"].(map[string]any); k.resource == "limitranges" && m["name"] == nil { // the server generates a random name
+		object = faults.Set(object, []string{"metadata", "name"}, k.name).(map[string]any)
+	}
 	if version, ok := comparison.Lookup(object, "metadata.resourceVersion").(string); ok && strings.Trim(version, "0123456789") != "" {
 		// kube-apiserver ignores the text, but a dry run returns it.
 		delete(object["metadata"].(map[string]any), "resourceVersion")

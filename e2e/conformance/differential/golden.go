@@ -105,7 +105,7 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		if g.Token != "" {
 			s.Header["Authorization"] = "Bearer " + g.Token
 		}
-		s.Settles = out.Shared && s.Method == http.MethodGet && g.Watch == nil
+		s.Settles = (out.Shared || g.As != nil) && s.Method == http.MethodGet && g.Watch == nil
 		if g.Watch != nil {
 			s = s.Query("timeoutSeconds=2")
 		}
