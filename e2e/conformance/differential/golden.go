@@ -34,6 +34,7 @@ type goldenStep struct {
 	Save    map[string]string `json:"save"`
 	Watch   any               `json:"watch"`
 	Retry   string            `json:"retry"`
+	Sleep   string            `json:"sleep"`
 }
 
 type goldenUser struct {
@@ -119,6 +120,11 @@ func (c goldenCase) configuresAdmission() bool {
 	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool {
 		return !strings.HasPrefix(s.Request, "GET") && strings.Contains(s.Request, "/apis/admissionregistration.k8s.io/")
 	})
+}
+
+// sleeps reports whether a case waits for controllers for a fixed time, in which those of the servers race.
+func (c goldenCase) sleeps() bool {
+	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool { return s.Sleep != "" })
 }
 
 // goldenShared reports whether a case affects requests of other conversations.

@@ -77,6 +77,7 @@ func newGenerator(o options, reference, product *comparison.Server) (*generator,
 	}
 	// Each server takes its own time until a change of admission takes effect.
 	g.golden = slices.DeleteFunc(g.golden, goldenCase.configuresAdmission)
+	g.golden = slices.DeleteFunc(g.golden, goldenCase.sleeps)
 	return g, nil
 }
 

@@ -78,7 +78,11 @@ func (k *kindRun) oddSubresource() string {
 	if len(k.subresources) == 0 {
 		return k.object() + "/" + faults.Pick(k.r, "scale", "exec", "log", "proxy", "binding", "finalize", "token")
 	}
-	return k.object() + faults.Pick(k.r, "", "", "-absent") + "/" + k.subresources[k.r.IntN(len(k.subresources))].name + faults.Pick(k.r, "", "", "", "", "/", "/x")
+	path := k.object() + faults.Pick(k.r, "", "", "-absent") + "/" + k.subresources[k.r.IntN(len(k.subresources))].name
+	if k.custom { // kube-apiserver ignores the rest of the path
+		return path
+	}
+	return path + faults.Pick(k.r, "", "", "", "", "/", "/x")
 }
 
 func (k *kindRun) odd() comparison.Step {
