@@ -246,43 +246,35 @@ const (
 // checkValues counts the objects of a response and the fields of their metadata, which has the
 // repeated fields of PartialObjectMetadata.
 func checkValues(text []byte) error {
-	message, ok := bytes.CutPrefix(text, []byte("k8s\x00"))
-	if !ok {
-		return nil // the decoder returns the error
-	}
-	for _, path := range [][]protowire.Number{{rawField, metadataField}, {rawField, itemsField, metadataField}} {
-		n, err := countFields(message, path)
-		if err != nil {
-			return err
-		}
-		if n > maxValues {
+	message, _ := bytes.CutPrefix(text, []byte("k8s\x00"))
+	for _, path := range [][]int32{{rawField, metadataField}, {rawField, itemsField, metadataField}} {
+		if countFields(message, path) > maxValues {
 			return errTooManyValues
 		}
 	}
 	return nil
 }
 
-// countFields returns the number of fields in a message and in the messages at a path below it.
-func countFields(message []byte, path []protowire.Number) (n int, err error) {
+// countFields returns the number of fields in a message and in the messages at a path below it. It stops
+// at the first invalid field, as the decoder does. A value at the path may be a text, because other
+// kinds of objects have other fields.
+func countFields(message []byte, path []int32) (n int) {
 	for ; len(message) > 0; n++ {
-		number, kind, size := protowire.ConsumeTag(message)
+		tag, size := protowire.ConsumeVarint(message)
 		if size < 0 {
-			return 0, fmt.Errorf("response of the API server: %w", protowire.ParseError(size))
+			return n
 		}
 		message = message[size:]
-		size = protowire.ConsumeFieldValue(number, kind, message)
+		number, kind := int32(tag>>3), protowire.Type(tag&7) // the decoder ignores the same bits
+		size = protowire.ConsumeFieldValue(protowire.Number(number), kind, message)
 		if size < 0 {
-			return 0, fmt.Errorf("response of the API server: %w", protowire.ParseError(size))
+			return n
 		}
 		if kind == protowire.BytesType && len(path) > 0 && number == path[0] {
 			value, _ := protowire.ConsumeBytes(message)
-			below, err := countFields(value, path[1:])
-			if err != nil {
-				return 0, err
-			}
-			n += below
+			n += countFields(value, path[1:])
 		}
 		message = message[size:]
 	}
-	return n, nil
+	return n
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -166,6 +167,26 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 				t.Errorf("got error %v, want %v", err, kubeclient.ErrResponseTooLarge)
 			}
 		})
+	}
+}
+
+func TestOrdinaryObjectsAreDelivered(t *testing.T) {
+	holder := "\xff is not a message"
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+	lease, err := l.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"a": strings.Repeat("\x00", 1<<20)}}
+	configMap, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "k8s\x00" + field(2, string(lease)), "k8s\x00" + field(2, string(configMap))} {
+		got, err := get(t.Context(), t, configOf(t, whole(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
+		if err != nil || string(got) != want {
+			t.Errorf("got %d bytes and error %v, want %d bytes", len(got), err, len(want))
+		}
 	}
 }
 
