@@ -57,8 +57,7 @@ func collection(kind string) string {
 	return fmt.Sprintf(collections[kind], "namespaces/"+ownNamespace+"/")
 }
 
-// unservable returns writes of values that one encoding can express and another cannot. want is the
-// field that the response names.
+// unservable returns writes of values that one encoding can express and another cannot.
 func unservable(t *testing.T) []expansion {
 	t.Helper()
 	port := intstr.IntOrString{Type: 7}

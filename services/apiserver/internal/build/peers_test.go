@@ -76,7 +76,7 @@ func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Optio
 	})
 }
 
-// waitForPeers waits until the storage versions and the address of a replica are published.
+// serves waits until the storage versions and the address of a replica are published.
 func (a *api) serves() {
 	a.t.Helper()
 	for _, hook := range []string{"built-in-resources-storage-version-updater", "peer-endpoint-reconciler-controller"} {

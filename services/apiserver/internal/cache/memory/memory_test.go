@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// cache holds items of 10 bytes.
+// store holds items of 10 bytes.
 type store struct {
 	part *memory.Share
 	kept int64

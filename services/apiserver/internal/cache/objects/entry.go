@@ -197,7 +197,7 @@ func (e *Entry) CopyAt(revision int64) *Entry {
 	return out
 }
 
-// UncachedCopyAt is copyAt for a copy that keeps no encodings.
+// UncachedCopyAt returns a copy like CopyAt, but one that keeps no encodings.
 func (e *Entry) UncachedCopyAt(revision int64) *Entry {
 	out := e.CopyAt(revision)
 	out.encoding = out.encoding.withoutRing()
@@ -375,7 +375,7 @@ func (e *Entry) WithoutValue() *Entry {
 	return &Entry{compact: e.compact, Revision: e.Revision, CreateRevision: e.CreateRevision}
 }
 
-// WithValue is withoutValue with a value.
+// WithValue returns a copy of the entry for history, with the given value.
 func (e *Entry) WithValue(value []byte) *Entry {
 	out := e.WithoutValue()
 	out.stored = asText(value)

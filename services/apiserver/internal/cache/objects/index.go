@@ -258,7 +258,7 @@ func (im *Image) NewLabelIndex(label unique.Handle[string]) LabelIndex {
 	return l
 }
 
-// SetLabelIndex puts an index in a slot of labelSlot.
+// SetLabelIndex puts an index in a slot that LabelSlot returned.
 func (im *Image) SetLabelIndex(slot int, l LabelIndex) {
 	im.labels = append(slices.Clone(im.labels[:slot]), append([]LabelIndex{l}, im.labels[min(slot+1, len(im.labels)):]...)...)
 }

@@ -60,17 +60,17 @@ func (r *Record) WithVersions(entry, prev *Entry) *Record {
 // minRing is the minimum capacity of a log, in records.
 const minRing = 64
 
-// Log is the recent history of a resource. Records are numbered without gaps. Those from first
-// up to next are kept. The lock of the store guards it.
+// Log is the recent history of a resource. Records are numbered without gaps. Those from First
+// up to Next are kept. The lock of the store guards it.
 type Log struct {
 	ring        []*Record // the length is a power of two
 	First, Next uint64
-	// Floor is the oldest revision after which no record is missing. floorAt is when it was the
+	// Floor is the oldest revision after which no record is missing. FloorAt is when it was the
 	// newest, in nanoseconds of the cache's clock.
 	Floor, FloorAt int64
 	Bytes          int64
 	// LargeBytes is the size in bytes of the values that may be reduced. All of them belong to
-	// records from nextToReduce on.
+	// records from NextToReduce on.
 	LargeBytes   int64
 	NextToReduce uint64
 	// For metrics.

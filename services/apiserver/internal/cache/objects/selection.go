@@ -23,7 +23,7 @@ type Selection struct {
 	ExcludeCorrupt bool
 	// WithPrevious requests the previous version with each Modified event.
 	WithPrevious bool
-	// Pause, if set, yields to other work. It is called after each pauseInterval objects, selected
+	// Pause, if set, yields to other work. It is called after each batch of objects, selected
 	// or not. False ends the iteration.
 	Pause func() bool
 }
@@ -67,7 +67,7 @@ func (s *Selection) Matches(e *Entry) bool {
 	return s.Labels == nil || s.Labels.Matches(e.Labels())
 }
 
-// matcher is a Selection that is compiled for many entries. Lists match every object, and watches
+// Matcher is a Selection that is compiled for many entries. Lists match every object, and watches
 // every change.
 type Matcher struct {
 	Selection

@@ -33,7 +33,7 @@ type ValueEncoding struct {
 	sealed bool
 }
 
-// withoutRing returns a valueEncoding of the same form for entries that keep no encodings.
+// withoutRing returns a ValueEncoding of the same form for entries that keep no encodings.
 func (v *ValueEncoding) withoutRing() *ValueEncoding {
 	if v == nil || v.dict == nil {
 		return nil
@@ -236,7 +236,7 @@ type Packer struct {
 // NewPacker returns a packer for entries whose encodings are in a ring.
 func NewPacker(ring *encodings.Ring) *Packer { return &Packer{ring: ring} }
 
-// pack packs the value of an entry, if that is worthwhile when all values of the resource together
+// Pack packs the value of an entry, if that is worthwhile when all values of the resource together
 // have total bytes. The entry must not be published yet.
 func (p *Packer) Pack(e *Entry, total int64) {
 	packedValue, dict := p.dictionaries.Pack(e.bytes(), total)

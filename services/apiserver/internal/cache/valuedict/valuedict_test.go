@@ -32,7 +32,7 @@ func (t template) value(r *rand.Rand, i int) []byte {
 	return fmt.Appendf(nil, "name-%d %s uid %016x %s setting %08x %s", i, t.head, r.Uint64(), t.middle, r.Uint32(), t.tail)
 }
 
-// compressed is the result of Pack. The dictionary is nil if compressing did not pay.
+// packed is the result of Pack. The dictionary is nil if compressing did not pay.
 type packed struct {
 	value, small []byte
 	dict         *valuedict.Dictionary

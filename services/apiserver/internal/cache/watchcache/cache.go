@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// CurrentRevision reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
+// RevisionReader reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
 // the store's history does not contain a position that the cache had reached before the call.
 type RevisionReader interface {
 	Confirm(ctx context.Context, at storage.Position) (int64, error)
@@ -34,7 +34,7 @@ type HistoryReader interface {
 	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
 }
 
-// Config configures a Cache. Source and Newest are required. Zero values of the other fields mean
+// Config configures a Cache. Source and CurrentRevision are required. Zero values of the other fields mean
 // the Default constants, no logging, unregistered metrics and the wall clock.
 type Config struct {
 	Source          Source

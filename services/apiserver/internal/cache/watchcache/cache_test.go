@@ -208,7 +208,7 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	for _, e := range []*objects.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.CorruptObjectError
 		if !errors.As(e.Corrupt(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
-			t.Errorf("Unreadable() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
+			t.Errorf("Corrupt() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
 		}
 	}
 }

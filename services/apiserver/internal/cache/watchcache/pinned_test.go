@@ -27,7 +27,7 @@ func collectGarbage() {
 	}
 }
 
-// churn replaces each of n large objects until history holds none of their former values.
+// churn overwrites n large objects in turn, events times altogether, and drops their former values.
 func (r *rig) churn(n, events int) {
 	r.t.Helper()
 	for i := range events {
@@ -41,8 +41,8 @@ func (r *rig) churn(n, events int) {
 // The limit is a count because the time depends on the load of the machine.
 const rounds = 200
 
-// held returns the estimate of pinned bytes once ok accepts it, or the last one.
-func (r *rig) held(ok func(float64) bool) (n float64) {
+// pinnedBytes returns the estimate of pinned bytes once ok accepts it, or the last one.
+func (r *rig) pinnedBytes(ok func(float64) bool) (n float64) {
 	r.t.Helper()
 	for range rounds {
 		collectGarbage()
@@ -76,12 +76,12 @@ func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sn := r.pods.Snapshot()
 	r.churn(20, 2*events)
-	if n := r.held(atLeast(1.5e6)); n < 1.5e6 || n > 2.5e6 {
+	if n := r.pinnedBytes(atLeast(1.5e6)); n < 1.5e6 || n > 2.5e6 {
 		t.Errorf("snapshot of 2 MB: got %.0f pinned bytes, want 1.5 to 2.5 MB", n)
 	}
 	runtime.KeepAlive(sn)
 	sn = watchcache.Snapshot{}
-	if n := r.held(atMost(0)); n > 0 {
+	if n := r.pinnedBytes(atMost(0)); n > 0 {
 		t.Errorf("%.0f bytes are pinned without a reader, want 0", n)
 	}
 }
@@ -126,7 +126,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 		}
 	}
 	r.churn(20, 2*events)
-	if n := r.held(atMost(0)); n > 0 {
+	if n := r.pinnedBytes(atMost(0)); n > 0 {
 		t.Errorf("idle watcher pins %.0f bytes, want 0", n)
 	}
 	cancel()
@@ -135,9 +135,9 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 	}
 }
 
-// A watcher whose owner stalls is ended when history has dropped its position. The events that it
-// was about to return are released.
-func TestStalledWatcherIsCut(t *testing.T) {
+// TestStalledWatcherExpires checks that a watcher whose owner stalls expires when history drops its
+// position, and that the events that it was about to return are released.
+func TestStalledWatcherExpires(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		opts watchcache.WatchOptions
@@ -152,9 +152,9 @@ func TestStalledWatcherIsCut(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newLargeRig(t, 20)
-			var lost atomic.Int32
+			var calls atomic.Int32
 			called := make(chan struct{}, 1)
-			tc.opts.OnLost = func() { lost.Add(1); called <- struct{}{} }
+			tc.opts.OnLost = func() { calls.Add(1); called <- struct{}{} }
 			if tc.name == "behind" { // history begins with the load
 				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.AfterRevision = r.sync() - 1
@@ -162,34 +162,34 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			w := r.watch(tc.opts)
 			for range tc.read {
 				if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
-					t.Fatal(evs, err)
+					t.Fatalf("Next = %q, %v, want 1 event", formatEvents(evs), err)
 				}
 			}
 			r.churn(20, 2*events)
 			select {
 			case <-called:
 			case <-time.After(time.Minute):
-				t.Fatal("Lost was not called")
+				t.Fatal("OnLost was not called")
 			}
-			if n := r.held(atMost(1e5)); n > 1e5 { // the event that it returned
+			if n := r.pinnedBytes(atMost(1e5)); n > 1e5 { // the event that it returned
 				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
 			}
 			if evs, err := next(r.ctx, w, nil); !isExpired(err) {
-				t.Errorf("Next after the cut: got %q, %v, want ExpiredError", formatEvents(evs), err)
+				t.Errorf("Next after the expiration: got %q, %v, want ExpiredError", formatEvents(evs), err)
 			}
 			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 			w.Close()
 			r.churn(20, events)
-			if n := lost.Load(); n != 1 {
-				t.Errorf("Lost was called %d times, want 1", n)
+			if n := calls.Load(); n != 1 {
+				t.Errorf("OnLost was called %d times, want 1", n)
 			}
 		})
 	}
 }
 
-// Under memory pressure a stalled watcher is ended while history still has its position. A slow
-// watcher that makes progress is not.
-func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
+// TestStalledWatcherExpiresUnderMemoryPressure checks that a stalled watcher expires while history
+// still has its position, and that a slow watcher that makes progress does not.
+func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	store := newMemStore()
 	for i := range 20 {
@@ -200,7 +200,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 		c.Now = clk.Now
 		verbatim(c)
 	})
-	cut := make(chan struct{})
+	expired := make(chan struct{})
 	one := make([]watchcache.Event, 0, 1)
 	next := func(w *watchcache.Watcher) error {
 		evs, err := next(r.ctx, w, one)
@@ -209,9 +209,9 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 		}
 		return err
 	}
-	held := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { close(cut) }})
-	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { t.Error("slow watcher was cut") }})
-	if err := errors.Join(next(held), next(slow)); err != nil {
+	stalled := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { close(expired) }})
+	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { t.Error("slow watcher expired") }})
+	if err := errors.Join(next(stalled), next(slow)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
@@ -221,7 +221,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 	r.sync()
 	for waiting := true; waiting; {
 		select {
-		case <-cut:
+		case <-expired:
 			waiting = false
 		case <-time.After(200 * time.Millisecond): // more often than the cache checks watchers
 			clk.advance(time.Second)
@@ -230,16 +230,16 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 			}
 		}
 	}
-	if err := next(held); !isExpired(err) {
-		t.Errorf("Next after the cut: got %v, want ExpiredError", err)
+	if err := next(stalled); !isExpired(err) {
+		t.Errorf("Next after the expiration: got %v, want ExpiredError", err)
 	}
 	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n != 0 {
 		t.Errorf("%v changes were forgotten early, want 0", n)
 	}
 }
 
-// Watchers that are unrelated to the changes, idle or closed are not cut.
-func TestOtherWatchersAreNotCut(t *testing.T) {
+// TestUnrelatedWatchersDoNotExpire checks watchers that are unrelated to the changes, idle or closed.
+func TestUnrelatedWatchersDoNotExpire(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
 	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, AfterRevision: 21, OnLost: func() { lost.Add(1) }}
@@ -252,7 +252,7 @@ func TestOtherWatchersAreNotCut(t *testing.T) {
 	r.churn(20, 2*events)
 	<-stalled // now all watchers have been checked
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d watchers were cut, want 0", n)
+		t.Errorf("%d watchers expired, want 0", n)
 	}
 	r.store.put("/registry/pods/b/x", podOnNode(""))
 	if got := r.drain(other); len(got) != 1 {

@@ -174,8 +174,8 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 	}
 }
 
-// Values that are sealed in the store stay sealed in the cache when their
-// resource is withDefinitions later or redefined.
+// TestSealedValuesStaySealedWhenDefinedLater checks that values that are sealed in the store stay
+// sealed in the cache when their resource is defined later or redefined.
 func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	store := newMemStore()
 	store.seal = &storage.Seal{Stored: []byte("sealed")}

@@ -29,7 +29,7 @@ func TestWaitedExcludesHistory(t *testing.T) {
 			t.Fatalf("got %d events, want 1", n)
 		}
 		if d, ok := w.OldestChangeAge(); ok {
-			t.Errorf("Waited returned %v for history", d)
+			t.Errorf("OldestChangeAge = %v for history, want none", d)
 		}
 		r.store.put("/registry/pods/a/x", object{}.String())
 		r.sync()
@@ -41,14 +41,14 @@ func TestWaitedExcludesHistory(t *testing.T) {
 			t.Fatalf("got %d events, want 2", n)
 		}
 		if d, ok := w.OldestChangeAge(); !ok || d != 4*time.Second {
-			t.Errorf("Waited: got %v, %v, want 4s", d, ok)
+			t.Errorf("OldestChangeAge = %v, %t, want 4s, true", d, ok)
 		}
 		w.Trigger()
 		if n := next(); n != 0 {
 			t.Fatalf("got %d events, want 0", n)
 		}
 		if d, ok := w.OldestChangeAge(); ok {
-			t.Errorf("Waited returned %v without events", d)
+			t.Errorf("OldestChangeAge = %v without events, want none", d)
 		}
 	})
 }

@@ -14,13 +14,13 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// managedLabel is the label of API services that the server registers for its own group versions:
-// managedOnStart for built-in ones, which are created once, managedAlways for those of custom
-// resources, which are maintained.
 const (
-	ManagedLabel   = "kube-aggregator.kubernetes.io/automanaged"
+	// ManagedLabel is the label of API services that the server registers for its own group versions.
+	ManagedLabel = "kube-aggregator.kubernetes.io/automanaged"
+	// ManagedOnStart is its value for built-in group versions, which are created once.
 	ManagedOnStart = "onstart"
-	ManagedAlways  = "true"
+	// ManagedAlways is its value for group versions of custom resources, which are maintained.
+	ManagedAlways = "true"
 )
 
 // RetryInterval is the delay after a failed write.
@@ -30,7 +30,7 @@ const RetryInterval = time.Second
 // change an API service of the same name without the managed label.
 type Registrations struct {
 	API *internalclient.Client
-	// Live returns the API services that the cache has. They must not be changed. Reading them from
+	// Live returns the cached API services, which must not be changed. Reading them from
 	// the store at each of thousands of changes would cost too much.
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
 	// Desired returns the served group versions. ok is false while they are not known.
@@ -135,10 +135,19 @@ func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIServ
 	return err
 }
 
+// APIServicesPath is the collection of all API services.
 var APIServicesPath = internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "")
 
+// APIService is a group version and its priorities.
+type APIService struct {
+	Group, Version                 string
+	GroupPriority, VersionPriority int
+}
+
+// Name returns the name of the APIService object for s.
 func (s APIService) Name() string { return s.Version + "." + s.Group }
 
+// Spec returns the spec of the APIService object for s, which the server itself serves.
 func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 	return apiregistrationv1.APIServiceSpec{
 		Group: s.Group, Version: s.Version, GroupPriorityMinimum: int32(s.GroupPriority), VersionPriority: int32(s.VersionPriority),
@@ -159,10 +168,4 @@ func (s APIService) Object(managed string) map[string]any {
 		"metadata": map[string]any{"name": s.Name(), "labels": map[string]string{ManagedLabel: managed}},
 		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 	}
-}
-
-// APIService is a group version and its priorities.
-type APIService struct {
-	Group, Version                 string
-	GroupPriority, VersionPriority int
 }

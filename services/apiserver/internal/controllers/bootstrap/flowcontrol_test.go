@@ -22,7 +22,7 @@ type flowServer struct {
 	bodies map[string]string
 }
 
-// Do implements internalclient.Door.
+// Do implements internalclient.Doer.
 func (f *flowServer) Do(_ context.Context, c internalclient.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +49,9 @@ func (f *flowServer) Do(_ context.Context, c internalclient.Call, out any) error
 	return nil
 }
 
-func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
+// reconcileFlowConfig reconciles the default levels and schemas after a change of them, and returns
+// the server, which has recorded the writes in sorted order.
+func reconcileFlowConfig(t *testing.T, change func(*flowObjects)) *flowServer {
 	t.Helper()
 	live, err := defaultFlows()
 	if err != nil {
@@ -87,7 +89,7 @@ func TestFlowConfig(t *testing.T) {
 		name   string
 		change func(*flowObjects)
 		want   string
-		body   string // part of the only one
+		body   string // substring of the body of the single write
 	}{
 		{name: "unchanged", change: func(*flowObjects) {}, want: "", body: ""},
 		{name: "changed suggested level", change: func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
@@ -107,9 +109,9 @@ func TestFlowConfig(t *testing.T) {
 			s := schema(f, "catch-all")
 			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
 		}, want: "update flowschemas/catch-all", body: `"distinguisherMethod":{"type":"ByUser"}`},
-		{name: "its annotation alone", change: func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, want: "", body: ""},
+		{name: "only the annotation of a mandatory schema", change: func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, want: "", body: ""},
 		{name: "other labels", change: func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, want: "", body: ""},
-		{name: "own schema with auto-update", change: func(f *flowObjects) {
+		{name: "user-created schema with auto-update", change: func(f *flowObjects) {
 			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
 			f.Schemas[len(f.Schemas)-1].Name = "own"
 		},
@@ -120,10 +122,10 @@ func TestFlowConfig(t *testing.T) {
 				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", body: ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := flowsOn(t, c.change)
+			f := reconcileFlowConfig(t, c.change)
 			got := strings.Join(f.writes, " ")
 			if got != c.want || c.body != "" && !strings.Contains(f.bodies[got], c.body) {
-				t.Errorf("got writes %q, want %q; %s", got, c.want, f.bodies[got])
+				t.Errorf("got writes %q with body %s, want %q with a body that contains %q", got, f.bodies[got], c.want, c.body)
 			}
 		})
 	}

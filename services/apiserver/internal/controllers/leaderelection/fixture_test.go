@@ -48,7 +48,7 @@ func key(c *internalclient.Call, name string) string {
 	return c.Resource + "/" + c.Namespace + "/" + name
 }
 
-// Do implements internalclient.Door.
+// Do implements internalclient.Doer.
 func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

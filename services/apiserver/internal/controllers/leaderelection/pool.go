@@ -15,17 +15,17 @@ import (
 type candidate struct {
 	*coordinationv1beta1.LeaseCandidate
 	emulation, binary *version.Version // nil if invalid
-	// lastSeen is when the candidate last reported that it is alive, pingedAt when it was last
-	// pinged; zero for never. A clock ahead of this server's is not trusted: then the time is when
-	// this server saw the write.
+	// lastSeen is when the candidate last renewed, pingedAt when it was last pinged. Zero means
+	// never. A time that is ahead of this server's clock is replaced by the time at which this server
+	// saw the write.
 	lastSeen, pingedAt time.Time
 }
 
-// newCandidate returns the state of a candidate. was is its previous state, or nil.
+// newCandidate returns the state of a candidate. previous is its previous state, or nil.
 func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, now time.Time) *candidate {
 	next := &candidate{
 		LeaseCandidate: c, emulation: parseVersion(c.Spec.EmulationVersion), binary: parseVersion(c.Spec.BinaryVersion),
-		lastSeen: notAfter(c.Spec.RenewTime, now), pingedAt: notAfter(c.Spec.PingTime, now),
+		lastSeen: clampToNow(c.Spec.RenewTime, now), pingedAt: clampToNow(c.Spec.PingTime, now),
 	}
 	if previous == nil || previous.UID != c.UID {
 		return next
@@ -39,8 +39,8 @@ func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, no
 	return next
 }
 
-// notAfter returns the earlier of a written time and now.
-func notAfter(t *metav1.MicroTime, now time.Time) time.Time {
+// clampToNow returns the earlier of a written time and now.
+func clampToNow(t *metav1.MicroTime, now time.Time) time.Time {
 	switch {
 	case t == nil:
 		return time.Time{}
@@ -169,7 +169,7 @@ func parseVersion(text string) *version.Version {
 	return v
 }
 
-// compareVersions is negative if x is older than y. An invalid version is older than all others.
+// compareVersions is negative if a is older than b. An invalid version is older than all valid ones.
 func compareVersions(a, b *version.Version) int {
 	switch {
 	case a == nil && b == nil:

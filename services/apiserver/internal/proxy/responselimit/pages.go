@@ -16,7 +16,7 @@ import (
 
 const (
 	// maxPage is the maximum size in bytes of a page whose links are rewritten, compressed and
-	// uncompressed. maxWritten is the approximate maximum size of the rewritten page.
+	// uncompressed. maxRewritten is the approximate maximum size of the rewritten page.
 	maxPage      = 1 << 20
 	maxRewritten = 4 << 20
 

@@ -64,8 +64,8 @@ func (c *Conn) DropResponse() {
 }
 
 // Dial sends a request over a new connection and returns when the head of the response has arrived.
-// by configures the connection. within bounds the wait. The connection ends with the request's
-// context.
+// transport configures the connection. timeout bounds the wait. The connection is closed when the
+// request's context ends.
 func Dial(r *http.Request, transport *http.Transport, timeout time.Duration) (*Conn, error) {
 	deadline := time.Now().Add(timeout)
 	dialCtx, cancel := context.WithDeadline(r.Context(), deadline)

@@ -282,7 +282,7 @@ func TestUpgradedConnectionEndsWithRequestOrLife(t *testing.T) {
 			die()
 			synctest.Wait()
 			if echoes() {
-				t.Error("got an echo after the end of Life")
+				t.Error("got an echo after the end of Lifetime, want none")
 			}
 		})
 	}

@@ -28,7 +28,7 @@ type addressBits struct {
 	*bits
 	addressRange addressRange
 	maximum      uint64
-	leaked       map[int]int // how often each position was found without a service
+	leaked       map[int]int // consecutive repairs in which an offset had no service
 }
 
 // addressBitsOf returns the addressBits of the configured ranges.
@@ -134,7 +134,7 @@ func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
 		if err := a.deleteAddress(ctx, addr.String()); err != nil {
-			a.Logger.Warn("failed to release an address that another server has; the next repair releases it",
+			a.Logger.Warn("address is allocated by another server; failed to delete its IPAddress; the next repair deletes it",
 				"address", addr, "error", err)
 		}
 	}
@@ -222,7 +222,7 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBits) erro
 }
 
 // reportBit reports an address of a service that the stored state lacks, that another
-// service has in next, or that is out of range. fresh means that nothing was stored.
+// service has in next, or that is out of range. nothingStored means that there was no range allocation.
 func (r *repairRun) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
 	position, ok := b.position(addr)
 	p := problem{action: "ClusterIPAllocation"}
@@ -256,8 +256,10 @@ func (r *repairRun) reportUnconfigured(ctx context.Context) error {
 		for _, addr := range addressesOf(s) {
 			if family := familyOf(addr); !r.configured(family) {
 				r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
-					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
-					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service",
+					kind:   "invalid",
+					reason: "ClusterIPNotValid",
+					action: "ClusterIPValidation",
+					note: fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service",
 						addr, family),
 				})
 			}
@@ -266,7 +268,7 @@ func (r *repairRun) reportUnconfigured(ctx context.Context) error {
 	return nil
 }
 
-// offsetBetween returns the difference between two addresses of a span.
+// offsetBetween returns the difference between two addresses of a range.
 func offsetBetween(from, to netip.Addr) uint64 {
 	if from.Is4() {
 		a := from.As4()

@@ -80,7 +80,7 @@ func (m *metrics) observeAddress(cidr netip.Prefix, scope string, err error, too
 	m.addressTime.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// observePorts records an attempt to allocate ports. wanted holds the requested port numbers; 0
+// observePorts records an attempt to allocate ports. desired holds the requested port numbers; 0
 // means any port.
 func (m *metrics) observePorts(desired []int, err error) {
 	scope := func(port int) string {

@@ -27,7 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// hasBody reports bodies that a handler reads and that end.
+// TestHasBody checks that HasBody reports bodies that a handler reads and that are finite.
 func TestHasBody(t *testing.T) {
 	known := func(verb string) *requestinfo.Info {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}

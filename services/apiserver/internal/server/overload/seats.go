@@ -45,7 +45,7 @@ func (h *seatHolder) pause() bool {
 	return h.release(true)
 }
 
-// release releases the seats for one wait. begun reports whether the response has begun: the limit
+// release releases the seats for one wait. started reports whether the response has started: the limit
 // for such requests is higher. Each call that returns true is followed by one of resume, unless
 // the request ends.
 func (h *seatHolder) release(started bool) bool {

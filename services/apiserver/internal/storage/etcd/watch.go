@@ -69,7 +69,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	return s.follow(ctx, prefix, from, true)
 }
 
-// follow starts a watch at a position. reached means that the position is not in the future.
+// follow starts a watch at a position. confirmed means that the position is not in the future.
 func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, confirmed bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

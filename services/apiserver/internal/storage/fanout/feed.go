@@ -173,7 +173,7 @@ const (
 	// and by their size, as far as slices are of equal size.
 	catchUpWatches = 32
 	catchUpBytes   = 64 << 20
-	// stretchBytes is the size of one read without watches.
+	// historyReadBytes is the size of one read without watches.
 	historyReadBytes = 8 << 20
 )
 
