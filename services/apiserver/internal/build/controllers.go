@@ -82,7 +82,7 @@ func newControllers(
 		NodePort:                o.Services.KubernetesNodePort,
 		ForeignEndpoints:        o.Services.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig:    info.Data,
-		AuthenticationConfigDue: info.Due(),
+		AuthenticationConfigDue: info.Changes(),
 		APIServices:             apiServices(caches.served),
 		Loaded:                  caches.cache.WaitReady,
 		FeatureEnabled:          on,

@@ -129,7 +129,7 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, variables
 				types[name] = fields
 			}
 		}
-		p := c.compiler.WithTypes(expressions.Objects{Object: object.root, Params: params.root, Types: types})
+		p := c.compiler.WithTypes(expressions.ObjectTypes{Object: object.root, Params: params.root, Types: types})
 		for i := range s.Variables {
 			// Errors of variables are not reported. An invalid variable has a dynamic type.
 			_ = p.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)

@@ -152,7 +152,7 @@ type Cache struct {
 	// unclaimed holds values whose keys belong to no known resource.
 	unclaimed     btree.Map[string, storage.KeyValue]
 	changedStores []*Store           // scratch of apply
-	fired         []*watchgroup.Wake // scratch of apply
+	wakes         []*watchgroup.Wake // scratch of apply
 }
 
 // New returns a cache. It does nothing before Run.

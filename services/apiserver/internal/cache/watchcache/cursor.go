@@ -138,7 +138,7 @@ func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, follo
 	if cursor < s.log.Next {
 		return n, s.log.Record(cursor).Revision, nil
 	}
-	w.armed.Store(w.group.Arm())
+	w.armed.Store(w.group.CurrentWake())
 	return n, max(applied, s.live.Last) + 1, nil
 }
 
@@ -303,7 +303,7 @@ func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
 func (w *Watcher) nextUnread() (seq uint64, behind bool) {
 	seq = w.cursor.Load()
 	if wk := w.armed.Load(); wk != nil {
-		if w.group.Armed(wk) {
+		if w.group.IsCurrent(wk) {
 			return 0, false
 		}
 		seq = wk.Seq

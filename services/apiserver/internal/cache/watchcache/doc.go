@@ -31,28 +31,36 @@
 //     Older ones result from undoing changes (history.go).
 //   - Watcher: a cursor into the changes (watcher.go, cursor.go). It costs no memory per event.
 //
+// # Defined resources
+//
+// Entries of a resource may define other resources (ResourceConfig.DefinedResource, load.go). A defined
+// resource exists, under the same lock, before the next change is applied. So its history is complete
+// from its definition on, on every replica and after a restart. If a definition changes, the resource
+// starts over: its watchers end, and callers that hold the old Store read the new one. Values that
+// belong to no resource are kept until a resource claims them.
+//
 // # States of a watcher
 //
 //	initial ── state sent ──► lagging ◄──── a change that concerns it ────┐
 //	                             │                                        │
 //	                             ├── nothing left to read ──► active ─────┘
 //	                             └── its position left the log ──► expired
-//	                                 (reported to its owner, or cut while a
-//	                                 client stalls the owner, cursor.go)
+//	                                 (returned by Next; or by OnLost while a
+//	                                 client blocks the owner, cursor.go)
 //
-// An active watcher is armed on a group of watchers with the same interest (package watchgroup). A
-// change wakes the groups that it concerns and touches no other watcher. So unrelated watchers cost
-// nothing, and a slow watcher delays no other. A watcher that waits in Next wakes up. For a watcher
+// An active watcher waits on the wake of a group of watchers with the same scope (package watchgroup).
+// A change wakes the groups that it concerns and touches no other watcher. So unrelated watchers cost
+// nothing, and a slow watcher delays no other. A watcher that waits in Next continues. For a watcher
 // that parked in Poll, resume is called.
 //
 // Package handlers calls Stores, Snapshots and Watchers. The server runs the Cache and
-// calls Ready. Entries of a resource may define other resources (load.go).
+// calls Ready.
 //
 // # Locks
 //
 // The order is: Cache.mu, Store.mu, then those of packages watchgroup, objects, encodings
 // and valuedict. revisionWaits.mu, readiness.mu, position.mu and those of package sharedreads come
-// after Cache.mu. No lock is taken while one that comes after Cache.mu or Store.mu is held.
+// after Cache.mu. No lock is acquired while one that comes after Cache.mu or Store.mu is held.
 //
 // memory.Budget.EvictToFit takes encodings.Ring.mu and Store.mu of any store, so it must not be called
 // under Store.mu. Watcher.notifying is held while WatchOptions.OnLost runs.

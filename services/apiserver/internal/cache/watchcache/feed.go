@@ -50,11 +50,11 @@ func (c *Cache) stop() {
 	c.cancelLife()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var fired []*watchgroup.Wake
+	var wakes []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
-		fired = s.end(ErrStopped, fired)
+		wakes = s.end(ErrStopped, wakes)
 	}
-	watchgroup.WakeAll(fired)
+	watchgroup.WakeAll(wakes)
 }
 
 // loadAndFollow loads and follows until ctx ends. It reloads if the next revision has been
@@ -124,7 +124,7 @@ func (c *Cache) apply(b storage.Batch) error {
 	}
 	applied := c.Revision()
 	last := applied
-	c.fired = c.fired[:0]
+	c.wakes = c.wakes[:0]
 	if len(b.Events) == 0 {
 		c.metrics.progress.Add(1)
 	}
@@ -139,7 +139,7 @@ func (c *Cache) apply(b storage.Batch) error {
 		}
 		if ev.Revision < last {
 			c.dropPending()
-			watchgroup.WakeAll(c.fired)
+			watchgroup.WakeAll(c.wakes)
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
@@ -147,7 +147,7 @@ func (c *Cache) apply(b storage.Batch) error {
 	}
 	now := c.now()
 	for _, s := range c.changedStores {
-		c.fired = s.apply(now, c.fired)
+		c.wakes = s.apply(now, c.wakes)
 	}
 	clear(c.changedStores)
 	c.changedStores = c.changedStores[:0]
@@ -158,8 +158,8 @@ func (c *Cache) apply(b storage.Batch) error {
 		c.revision.Store(last)
 		c.revisionWaits.advance(last)
 	}
-	watchgroup.WakeAll(c.fired)
-	clear(c.fired)
+	watchgroup.WakeAll(c.wakes)
+	clear(c.wakes)
 	c.boundLogs()
 	c.cfg.Memory.EvictToFit() // history may have taken memory from the caches
 	return nil
@@ -192,7 +192,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, 
 	}
 	s.pending = append(s.pending, ch)
 	if s.resource.DefinedResource != nil {
-		c.fired = c.define(&s.resource, ev.Key, ch.entry, ev.Revision, c.fired)
+		c.wakes = c.define(&s.resource, ev.Key, ch.entry, ev.Revision, c.wakes)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// loading is a state that is being read while another one is served.
-type loading struct {
+// pendingLoad is a state that is being read while the previous one is served.
+type pendingLoad struct {
 	cache       *Cache
 	incarnation uint64
 	newest      storage.ChangeID
@@ -21,10 +21,10 @@ type loading struct {
 	unclaimed   []storage.KeyValue
 }
 
-// load reads everything and replaces the contents of the cache by it.
+// load reads everything and replaces the contents of the cache.
 func (c *Cache) load(ctx context.Context) error {
-	state := &loading{cache: c, incarnation: c.Incarnation(), images: map[*Store]*objects.Image{}}
-	position, err := c.cfg.Source.Load(ctx, state.page)
+	state := &pendingLoad{cache: c, incarnation: c.Incarnation(), images: map[*Store]*objects.Image{}}
+	position, err := c.cfg.Source.Load(ctx, state.addPage)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
@@ -34,9 +34,10 @@ func (c *Cache) load(ctx context.Context) error {
 	return nil
 }
 
-// page adds values to the state. It reuses entries of versions that the cache already holds, with
-// their encodings. Of a discarded history it reuses only the values.
-func (l *loading) page(items []storage.KeyValue) error {
+// addPage adds values to the state. It reuses entries of versions that the cache already holds, with
+// their encodings. After the store was replaced (Store.discarded), it reuses only stored values, not
+// cached encodings.
+func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
 	var decoded []decodedEntry
@@ -72,14 +73,14 @@ func (l *loading) page(items []storage.KeyValue) error {
 }
 
 // add adds an entry to the new image of a store.
-func (l *loading) add(s *Store, e *objects.Entry) {
+func (l *pendingLoad) add(s *Store, e *objects.Entry) {
 	im := l.images[s]
 	if im == nil {
 		im = s.cache.newImage(&s.resource, l.incarnation)
 		l.images[s] = im
 	}
 	im.Load(e)
-	if im.Stored > s.values.Load() { // otherwise more values are still to come
+	if im.Stored > s.values.Load() { // grows as values are added; never shrinks during a load
 		s.values.Store(im.Stored)
 	}
 	s.pendingBytes.Store(0)
@@ -91,14 +92,14 @@ func (l *loading) add(s *Store, e *objects.Entry) {
 //  2. It assigns each value to the store that now has its key.
 //  3. It replaces the contents of every store.
 //  4. It publishes the revision and wakes the watchers.
-func (l *loading) commit(position storage.Position) {
+func (l *pendingLoad) commit(position storage.Position) {
 	c, revision := l.cache, position.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Incarnation() != l.incarnation {
-		return // the store's revision went backwards meanwhile
+		return // the store's revision went backwards during the load
 	}
-	fired := l.redefine(revision, nil)
+	pending := l.redefine(revision)
 	c.loads++
 	l.assignValues()
 	for s := range c.routes.Load().all() {
@@ -109,12 +110,12 @@ func (l *loading) commit(position storage.Position) {
 		im.Last = revision
 		im.Loads = c.loads
 		s.metrics.stored.add(im.Len(), im.Len())
-		fired = s.reset(im, revision, fired)
+		pending = s.reset(im, revision, pending)
 	}
 	c.position.set(position, l.incarnation)
 	c.revision.Store(revision)
 	c.revisionWaits.advance(revision)
-	watchgroup.WakeAll(fired)
+	watchgroup.WakeAll(pending)
 	if c.reloading {
 		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
@@ -125,9 +126,10 @@ func (l *loading) commit(position storage.Position) {
 	c.loadedOnce.Do(func() { close(c.loaded) })
 }
 
-// assignValues adds the loaded values to other stores, or to the unclaimed values, if the resource
-// of their keys was unknown or another one when they were read. The caller holds Cache.mu.
-func (l *loading) assignValues() {
+// assignValues adds the loaded values to the stores that now have their keys, or to the unclaimed
+// values. Keys are routed again, because commit may have added or removed resources since addPage
+// routed them. The caller holds Cache.mu.
+func (l *pendingLoad) assignValues() {
 	c := l.cache
 	r := c.routes.Load()
 	c.unclaimed.Clear()
@@ -163,7 +165,7 @@ func (c *Cache) setCurrent() {
 }
 
 // becomeReady makes the cache ready once it contains everything that the store held after the load.
-// The loaded state may be an older one, at which history begins.
+// The load may be at an older revision, because history is replayed from there.
 func (c *Cache) becomeReady(ctx context.Context) error {
 	select {
 	case <-c.loaded:
@@ -176,7 +178,7 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 			c.setCurrent()
 			return nil
 		}
-		c.cfg.Logger.Warn("Watch cache waits to be current", "revision", c.Revision(), "error", err)
+		c.cfg.Logger.Warn("watch cache is not up to date; retrying", "revision", c.Revision(), "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -185,37 +187,31 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 	}
 }
 
-// Entries of a resource may define other resources (ResourceConfig.DefinedResource). A defined resource exists,
-// under the same lock, before the next change is applied. So its history is complete from its
-// definition on, on every replica and after a restart. A resource whose definition changes starts
-// again: its watchers end, and callers that hold the former Store read the new one. Values that
-// belong to no resource are kept until a resource claims them.
-
 // define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
-// follow belong to the resource, and its history begins at the revision. The entry is nil if it was
-// deleted. The caller holds mu and releases all watchers that were woken.
-func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
+// follow belong to the resource, and its history starts at the revision. The entry is nil if it was
+// deleted. The caller holds mu and passes the returned wakes to WakeAll.
+func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	var r ResourceConfig
 	defines := false
 	if e != nil && e.IsCorrupt() {
-		return fired // an unreadable definition leaves the resource as it is
+		return wakes // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
 		r, defines = definer.DefinedResource(e.Summary())
 	}
 	old := c.defined[key]
 	if defines && old != nil && old.resource.equal(&r) {
-		return fired
+		return wakes
 	}
 	if old != nil {
 		delete(c.defined, key)
-		fired = c.drop(old, fired)
+		wakes = c.drop(old, wakes)
 	}
 	if !defines {
 		if old != nil {
 			old.gone.Store(true)
 		}
-		return fired
+		return wakes
 	}
 	s, err := c.add(r, revision)
 	if err != nil {
@@ -223,17 +219,17 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, re
 			old.gone.Store(true)
 		}
 		c.cfg.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
-		return fired
+		return wakes
 	}
 	c.defined[key] = s
 	if old != nil {
-		old.replacement.Store(s) // callers that still hold the former store use this
+		old.replacement.Store(s) // callers that still hold the old store use this
 	}
-	return fired
+	return wakes
 }
 
 // redefine aligns the defined resources with a loaded state. The caller holds mu.
-func (l *loading) redefine(revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (l *pendingLoad) redefine(revision int64) (wakes []*watchgroup.Wake) {
 	c := l.cache
 	definers := map[*objects.Entry]*ResourceConfig{}
 	defined := map[string]bool{}
@@ -247,20 +243,20 @@ func (l *loading) redefine(revision int64, fired []*watchgroup.Wake) []*watchgro
 	}
 	for key := range c.defined {
 		if !defined[key] {
-			fired = c.define(nil, key, nil, revision, fired)
+			wakes = c.define(nil, key, nil, revision, wakes)
 		}
 	}
 	for e, r := range definers {
-		fired = c.define(r, e.Key(), e, revision, fired)
+		wakes = c.define(r, e.Key(), e, revision, wakes)
 	}
-	return fired
+	return wakes
 }
 
-// add registers a resource and loads the values that the store holds for it. Its history begins at
-// a revision. The caller holds mu.
+// add registers a resource and loads its unclaimed values. Its history starts at a revision. The
+// caller holds mu.
 func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
-		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
+		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", r.Name, r.Prefix)
 	}
 	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
 	old := c.routes.Load()
@@ -295,30 +291,30 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 
 // drop removes a resource after applying its pending changes. Its watchers end with ErrStopped. The
 // caller holds mu.
-func (c *Cache) drop(s *Store, fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (c *Cache) drop(s *Store, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	if i := slices.Index(c.changedStores, s); i >= 0 {
 		c.changedStores = slices.Delete(c.changedStores, i, i+1)
-		fired = s.apply(c.now(), fired)
+		wakes = s.apply(c.now(), wakes)
 	}
 	c.routes.Store(c.routes.Load().removing(s))
-	fired = s.end(ErrStopped, fired)
+	wakes = s.end(ErrStopped, wakes)
 	s.discardHistory()
 	c.metrics.forget(s)
-	s.mu.RLock() // for entries that rebind replaces by equal ones
+	s.mu.RLock() // Store.rebind may replace entries concurrently; it holds mu for writing
 	defer s.mu.RUnlock()
 	s.live.Scan(func(e *objects.Entry) bool {
 		e.Retire()
 		c.keepUnclaimed(e)
 		return true
 	})
-	return fired
+	return wakes
 }
 
 // keepUnclaimed keeps the value of an entry whose resource left the cache. The caller holds mu.
 func (c *Cache) keepUnclaimed(e *objects.Entry) { c.unclaimed.Set(e.Key(), e.KeyValue()) }
 
-// withoutSealDetails returns the form in which a value of no resource is kept. Of its seal it keeps
-// only that the value is encrypted, or unreadable.
+// withoutSealDetails returns kv with an empty Seal if kv is encrypted, so that unclaimed values do not
+// hold key material. The Seal of an unreadable value is kept.
 func withoutSealDetails(kv storage.KeyValue) storage.KeyValue {
 	if kv.Seal != nil && kv.Seal.Err == nil {
 		kv.Seal = &storage.Seal{}

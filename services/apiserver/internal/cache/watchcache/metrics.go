@@ -18,8 +18,8 @@ type storeMetrics struct {
 	returned                              atomic.Uint64
 	stored                                storedLists
 	forgottenEarly, reduced               atomic.Uint64
-	// by is indexed by the position of the index, after the tree of keys.
-	by []indexMetrics
+	// byIndex holds the tree of keys first, then the indexed fields in the order of ResourceConfig.Index.
+	byIndex []indexMetrics
 	// wait is created on first use: it is large, and most resources are idle.
 	wait func() prometheus.Observer
 }
@@ -43,17 +43,17 @@ type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
 func (m *metrics) ofStore(r *ResourceConfig) *storeMetrics {
 	return &storeMetrics{
-		by:   make([]indexMetrics, len(r.Index)+1),
-		wait: sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
+		byIndex: make([]indexMetrics, len(r.Index)+1),
+		wait:    sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
 	}
 }
 
 func (m *metrics) forget(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
 
 func (m *storeMetrics) list(index, fetched, returned int) {
-	by := &m.by[index-objects.NoIndex]
-	by.lists.Add(1)
-	by.fetched.Add(uint64(fetched))
+	used := &m.byIndex[index-objects.NoIndex] // NoIndex is the tree of keys
+	used.lists.Add(1)
+	used.fetched.Add(uint64(fetched))
 	m.returned.Add(uint64(returned))
 }
 
@@ -66,17 +66,17 @@ type metrics struct {
 	// progress notifications of the source without changes
 	progress atomic.Uint64
 
-	received, dispatched, initializations, terminated *prometheus.Desc
-	consistent, unreadable                            *prometheus.Desc
-	lists, fetched, returned                          *prometheus.Desc
-	revision, capacity, grown, shrunk                 *prometheus.Desc
-	encodingBytes, encodings, evicted, logBytes       *prometheus.Desc
-	watchers, groups, pinned, images                  *prometheus.Desc
-	historySeconds, forgottenEarly, reduced, older    *prometheus.Desc
-	replaced, damaged                                 *prometheus.Desc
-	objects, storageEvents, bookmarks                 *prometheus.Desc
-	storedLists, storedFetched, storedEvaluated       *prometheus.Desc
-	storedReturned, valueBytes, valueKept             *prometheus.Desc
+	received, dispatched, initializations, terminated     *prometheus.Desc
+	consistent, unreadable                                *prometheus.Desc
+	lists, fetched, returned                              *prometheus.Desc
+	revision, capacity, grown, shrunk                     *prometheus.Desc
+	encodingBytes, encodings, evicted, logBytes           *prometheus.Desc
+	watchers, groups, pinned, images                      *prometheus.Desc
+	historySeconds, forgottenEarly, reduced, historyReads *prometheus.Desc
+	replaced, damaged                                     *prometheus.Desc
+	objects, storageEvents, bookmarks                     *prometheus.Desc
+	storedLists, storedFetched, storedEvaluated           *prometheus.Desc
+	storedReturned, valueBytes, retainedValueBytes        *prometheus.Desc
 }
 
 // newMetrics describes the metrics of a cache.
@@ -94,7 +94,7 @@ func newMetrics(c *Cache) *metrics {
 		received: desc("apiserver_watch_cache_events_received_total", "[ALPHA] Changes that the watch cache received.", "resource"),
 		dispatched: desc("apiserver_watch_cache_events_dispatched_total",
 			"[ALPHA] Changes that the watch cache made visible to watchers.", "resource"),
-		initializations: desc("apiserver_watch_cache_initializations_total", "[ALPHA] How often the watch cache was loaded.", "resource"),
+		initializations: desc("apiserver_watch_cache_initializations_total", "[ALPHA] Number of times the watch cache was loaded.", "resource"),
 		terminated:      desc("apiserver_terminated_watchers_total", "[ALPHA] Watchers that ended because they were too slow.", "resource"),
 		consistent: desc("apiserver_watch_cache_consistent_read_total",
 			"[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
@@ -110,9 +110,9 @@ func newMetrics(c *Cache) *metrics {
 		revision: desc("apiserver_watch_cache_resource_version",
 			"[ALPHA] Revision of the watch cache, its 15 least significant digits.", "resource"),
 		capacity: desc("watch_cache_capacity", "[ALPHA] Capacity of the watch cache in changes.", "resource"),
-		grown:    desc("watch_cache_capacity_increase_total", "[ALPHA] How often the capacity of the watch cache grew.", "resource"),
+		grown:    desc("watch_cache_capacity_increase_total", "[ALPHA] Number of times the capacity of the watch cache grew.", "resource"),
 		shrunk: desc("watch_cache_capacity_decrease_total",
-			"[ALPHA] How often the capacity of the watch cache shrank.", "resource"),
+			"[ALPHA] Number of times the capacity of the watch cache shrank.", "resource"),
 		encodingBytes: desc("binnacle_watch_cache_encoding_bytes", "Memory in bytes of cached encodings of objects."),
 		encodings:     desc("binnacle_watch_cache_encodings", "Cached encodings of objects."),
 		evicted:       desc("binnacle_watch_cache_encodings_evicted_total", "Cached encodings evicted to stay within the memory limit."),
@@ -128,11 +128,11 @@ func newMetrics(c *Cache) *metrics {
 		reduced: desc("binnacle_watch_cache_history_reduced_total",
 			"Large values removed from history because of memory. They are read from the store when needed.",
 			"resource"),
-		older: desc("binnacle_watch_cache_history_reads_total", "Reads of values that were removed from history."),
+		historyReads: desc("binnacle_watch_cache_history_reads_total", "Reads of values that were removed from history."),
 		images: desc("binnacle_watch_cache_images_bytes",
 			"Upper bound of the memory in bytes of older snapshots kept for further pages of lists."),
 		replaced: desc("binnacle_watch_cache_store_replaced_total",
-			"How often the store was found to be restored from a backup or replaced."),
+			"Number of times the store was found to be restored from a backup or replaced."),
 		objects: desc("apiserver_storage_objects", "[STABLE] Stored objects, by resource.", "resource"),
 		storageEvents: desc("apiserver_storage_events_received_total",
 			"[ALPHA] Changes received from etcd or from other replicas, by resource.", "resource"),
@@ -146,7 +146,7 @@ func newMetrics(c *Cache) *metrics {
 		storedReturned: desc("apiserver_storage_list_returned_objects_total",
 			"[ALPHA] Objects read from the store that lists returned.", "resource"),
 		valueBytes: desc("binnacle_watch_cache_value_bytes", "Size in bytes of the stored values of objects.", "resource"),
-		valueKept: desc("binnacle_watch_cache_value_kept_bytes",
+		retainedValueBytes: desc("binnacle_watch_cache_value_kept_bytes",
 			"Memory in bytes used by the values of objects. Shared parts are kept once.", "resource"),
 		pinned: desc("binnacle_watch_cache_pinned_bytes",
 			"Estimated memory in bytes of object versions that have left the watch cache but are still referenced by responses and watches."),
@@ -161,8 +161,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.lists, m.fetched, m.returned, m.revision, m.capacity, m.grown, m.shrunk,
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
-		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced, m.damaged,
-		m.objects, m.storageEvents, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.valueKept,
+		m.historySeconds, m.forgottenEarly, m.reduced, m.historyReads, m.replaced, m.damaged,
+		m.objects, m.storageEvents, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.retainedValueBytes,
 	} {
 		ch <- d
 	}
@@ -180,7 +180,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(ch, m.evicted, evicted)
 	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
 	counter(ch, m.replaced, m.replacements.Load())
-	counter(ch, m.older, m.cache.olderReads.Count())
+	counter(ch, m.historyReads, m.cache.olderReads.Count())
 	gauge(ch, m.images, float64(m.cache.images.Used()))
 	gauge(ch, m.pinned, float64(m.cache.pinned.Bytes()))
 }
@@ -196,13 +196,13 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.consistent, sm.inconsistent.Load(), name, "false", "false")
 	counter(ch, m.unreadable, sm.unreadable.Load(), name)
 	prefix := s.metricPrefix()
-	for i := range sm.by {
+	for i := range sm.byIndex {
 		index := ""
 		if i > 0 {
 			index = "f:" + s.resource.Index[i-1]
 		}
-		counter(ch, m.lists, sm.by[i].lists.Load(), prefix, index)
-		counter(ch, m.fetched, sm.by[i].fetched.Load(), prefix, index)
+		counter(ch, m.lists, sm.byIndex[i].lists.Load(), prefix, index)
+		counter(ch, m.fetched, sm.byIndex[i].fetched.Load(), prefix, index)
 	}
 	counter(ch, m.returned, sm.returned.Load(), prefix)
 	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
@@ -229,7 +229,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.shrunk, shrunk, name)
 	gauge(ch, m.damaged, float64(damaged), name)
 	gauge(ch, m.valueBytes, float64(stored), name)
-	gauge(ch, m.valueKept, float64(retained), name)
+	gauge(ch, m.retainedValueBytes, float64(retained), name)
 	gauge(ch, m.watchers, float64(watchers), name)
 	gauge(ch, m.groups, float64(groups), name)
 }

@@ -38,25 +38,25 @@ func (s Snapshot) Get(key string) (*objects.Entry, bool) { return s.image.Get(ke
 // label, a namespace, or all objects.
 func (s Snapshot) Select(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
 	m := sel.Compile()
-	fetched, returned, index := s.image.Select(m, from, fn)
-	s.store.metrics.list(index, fetched, returned)
+	inspected, returned, index := s.image.Select(m, from, fn)
+	s.store.metrics.list(index, inspected, returned)
 	if index == objects.NoIndex {
-		s.countLabelMisses(m, fetched-returned)
+		s.countLabelMisses(m, inspected-returned)
 	}
 }
 
-// HasReadableVersions reports whether some version of each object can be read.
+// HasReadableVersions reports whether every object has a readable version, current or former.
 func (s *Store) HasReadableVersions() bool {
-	known := true
+	readable := true
 	s.Snapshot().SelectCorrupt(objects.Selection{}, "", func(e *objects.Entry) bool {
-		known = e.LastReadable() != nil
-		return known
+		readable = e.LastReadable() != nil
+		return readable
 	})
-	return known
+	return readable
 }
 
-// selectAll is selectFrom without statistics. It reports whether it visited all selected entries:
-// false means that Pause ended it.
+// selectAll calls fn for all selected entries like Select, but records no metrics. It returns false if
+// Pause stopped it before it visited all of them.
 func (s Snapshot) selectAll(m *objects.Matcher, from string, fn func(*objects.Entry) bool) (completed bool) {
 	completed = true
 	if m.Pause == nil {
@@ -103,8 +103,8 @@ func (s Snapshot) countLabelMisses(m *objects.Matcher, misses int) {
 		if s.store.hasLabelIndex(label) {
 			continue
 		}
-		if worth := s.store.labelMisses.Add(label, misses, s.Len()); worth > 0 {
-			s.store.indexLabel(label, worth)
+		if total := s.store.labelMisses.Add(label, misses, s.Len()); total > 0 {
+			s.store.indexLabel(label, total)
 			return
 		}
 	}
@@ -118,13 +118,13 @@ func (s *Store) hasLabelIndex(label unique.Handle[string]) bool {
 }
 
 // indexLabel builds an index of the objects that have a label from an immutable state, then adds
-// the changes made meanwhile. worth is how many objects were inspected without a match.
-func (s *Store) indexLabel(label unique.Handle[string], worth int) {
+// concurrent changes. misses is how many objects were inspected without a match.
+func (s *Store) indexLabel(label unique.Handle[string], misses int) {
 	s = s.latest()
 	s.mu.RLock()
-	slot := s.live.LabelSlot(worth)
+	slot := s.live.LabelSlot(misses)
 	s.mu.RUnlock()
-	if slot < 0 {
+	if slot < 0 { // no slot is free
 		return
 	}
 	im := s.Snapshot().image
@@ -132,7 +132,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := s.live
-	slot = live.LabelSlot(worth)
+	slot = live.LabelSlot(misses)
 	if s.discarded || !im.SameLoad(live) || im.Last < s.log.Floor || slot < 0 || live.HasLabelIndex(label) {
 		return
 	}
@@ -146,7 +146,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 		if !updated[e.Key()] {
 			updated[e.Key()] = true
 			before, _ := im.Get(e.Key())
-			current, _ := live.Get(e.Key()) // records may have reduced versions
+			current, _ := live.Get(e.Key()) // log records may have lost their value (see Log.Reduce)
 			l.Replace(before, current)
 		}
 	}

@@ -167,7 +167,7 @@ func (s *Store) publish() *objects.Image {
 
 // apply makes the pending changes visible and returns the wake-ups that are due. The caller holds
 // Cache.mu.
-func (s *Store) apply(now int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (s *Store) apply(now int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.published.Store(nil)
@@ -190,22 +190,22 @@ func (s *Store) apply(now int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 		s.log.Append(r)
 		s.cache.history.Add(r.Size())
 		s.dropColdEncodings()
-		fired = s.groups.Collect(r, seq, s.resource.Index, fired)
+		wakes = s.groups.TakeWakes(r, seq, s.resource.Index, wakes)
 	}
 	s.values.Store(s.live.Stored)
 	s.pendingBytes.Store(0)
 	s.metrics.received.Add(uint64(len(s.pending)))
 	clear(s.pending)
 	s.pending = s.pending[:0]
-	return fired
+	return wakes
 }
 
 // reset replaces all contents by a loaded state. Watchers lose the changes before revision. The
 // caller holds Cache.mu.
-func (s *Store) reset(im *objects.Image, revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (s *Store) reset(im *objects.Image, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fired = s.groups.CollectAll(s.log.Next, fired)
+	wakes = s.groups.TakeAllWakes(s.log.Next, wakes)
 	s.dropRecords(s.log.Len())
 	s.log.Restart(revision, s.cache.now())
 	s.discarded = false
@@ -217,18 +217,18 @@ func (s *Store) reset(im *objects.Image, revision int64, fired []*watchgroup.Wak
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.metrics.initializations.Add(1)
-	return fired
+	return wakes
 }
 
 // end ends all watchers and rejects new ones. The caller holds Cache.mu.
-func (s *Store) end(err error, fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (s *Store) end(err error, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return fired
+		return wakes
 	}
 	s.ended = err
-	return s.groups.CollectAll(s.log.Next, fired)
+	return s.groups.TakeAllWakes(s.log.Next, wakes)
 }
 
 // rebindBatch is how many entries are replaced under one lock.

@@ -18,9 +18,9 @@ import (
 
 // revisionWaits holds the callers that wait for a revision.
 type revisionWaits struct {
-	progressWanted chan struct{} // signals that a caller waits
+	progressWanted chan struct{} // receives a value when a caller starts to wait
 
-	mu   sync.Mutex // after Cache.mu; no lock is taken under it
+	mu   sync.Mutex // leaf lock, acquired after Cache.mu
 	list []*revisionWait
 }
 
@@ -64,15 +64,15 @@ func (w *revisionWaits) remove(wait *revisionWait) {
 	}
 }
 
-// any reports whether a caller waits.
-func (w *revisionWaits) any() bool {
+// hasWaiters reports whether a caller waits.
+func (w *revisionWaits) hasWaiters() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.list) > 0
 }
 
-// WaitFor blocks until everything up to a revision has been applied. If the store's revision goes
-// backwards meanwhile, the error is ErrNotReady.
+// WaitFor blocks until everything up to a revision has been applied. It returns ErrNotReady if the
+// store's revision goes backwards during the wait.
 func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 	if c.Revision() >= revision {
 		return nil
@@ -102,9 +102,10 @@ func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 }
 
 const (
-	// progressAfter is how long to wait for a revision before asking for progress. The revision of
-	// a change below the root arrives by itself.
+	// progressAfter is how long to wait for a revision before requesting a progress notification. A
+	// change below the root brings its revision without such a request.
 	progressAfter = 5 * time.Millisecond
+	// progressEvery is the interval of further requests while callers wait.
 	progressEvery = 25 * time.Millisecond
 )
 
@@ -118,18 +119,18 @@ func (c *Cache) requestProgress(ctx context.Context) error {
 			return ctx.Err()
 		case <-c.revisionWaits.progressWanted:
 		}
-		for delay := progressAfter; c.revisionWaits.any(); delay = progressEvery {
+		for delay := progressAfter; c.revisionWaits.hasWaiters(); delay = progressEvery {
 			timer.Reset(delay)
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-timer.C:
 			}
-			if !c.revisionWaits.any() {
+			if !c.revisionWaits.hasWaiters() {
 				break
 			}
 			if err := c.cfg.Source.Progress(ctx); err != nil && ctx.Err() == nil {
-				c.cfg.Logger.Debug("Watch cache could not ask for progress", "error", err)
+				c.cfg.Logger.Debug("failed to request a progress notification", "error", err)
 			}
 		}
 	}
@@ -155,16 +156,16 @@ func (c *Cache) readNewest(span context.Context) (int64, error) {
 	defer cancel()
 	position, incarnation := c.position.get()
 	revision, err := c.cfg.CurrentRevision.Confirm(ctx, position)
-	proof := asReplacedError(err)
+	replaced := asReplacedError(err)
 	switch {
 	case err == nil:
 		c.confirmed.Store(true)
-	case proof != nil:
-		c.endIncarnation(incarnation, proof)
+	case replaced != nil:
+		c.endIncarnation(incarnation, replaced)
 		err = ErrNotReady
 	case c.life.Err() != nil:
 		err = ErrStopped
-	case ctx.Err() != nil: // not the time limits of the callers
+	case ctx.Err() != nil: // the read itself timed out; callers' contexts are not used
 		err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, err)
 	}
 	return revision, err
@@ -198,15 +199,15 @@ func (s *Store) MostRecent(ctx context.Context) (int64, error) {
 // DefaultConfirmEvery is the maximum interval between two confirmations of the store's history.
 const DefaultConfirmEvery = 2 * time.Second
 
-// Incarnation returns the number of the history that the cache follows. It grows when the store was
-// replaced by an older or another one. Revisions of different incarnations are not comparable.
+// Incarnation returns the number of the history that the cache follows. It increases when the store
+// was restored from a backup or replaced. Revisions of different incarnations are not comparable.
 func (c *Cache) Incarnation() uint64 { return c.incarnation.Load() }
 
-// readiness is whether the cache may answer. It can change both ways.
+// readiness reports whether the cache serves requests. It may become false again.
 type readiness struct {
 	ok atomic.Bool
 
-	mu sync.Mutex    // no lock is taken under it
+	mu sync.Mutex    // leaf lock
 	ch chan struct{} // closed while ok
 }
 
@@ -231,7 +232,7 @@ func (r *readiness) wait() <-chan struct{} {
 
 // position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
-	mu          sync.Mutex // after Cache.mu; no lock is taken under it
+	mu          sync.Mutex // leaf lock, acquired after Cache.mu
 	at          storage.Position
 	incarnation uint64
 }
@@ -249,10 +250,10 @@ func (p *position) set(at storage.Position, incarnation uint64) {
 	p.incarnation = incarnation
 }
 
-// endIncarnation ends an incarnation. Its watchers end, and the cache does not answer until everything is
-// reloaded. Derived data is discarded at once, the objects when the new ones are loaded. Only the
+// endIncarnation ends an incarnation. Its watchers end, and the cache serves no requests until everything
+// is reloaded. Derived data is discarded immediately, the objects when the new ones are loaded. Only the
 // first call in an incarnation has an effect.
-func (c *Cache) endIncarnation(incarnation uint64, proof *storage.ReplacedError) {
+func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.incarnation.Load() != incarnation || c.life.Err() != nil {
@@ -263,27 +264,27 @@ func (c *Cache) endIncarnation(incarnation uint64, proof *storage.ReplacedError)
 	c.reloading = true
 	c.metrics.replacements.Add(1)
 	c.cfg.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
-		"applied", c.Revision(), "known", proof.KnownRevision, "newest", proof.NewestRevision, "proof", proof.Reason)
+		"applied", c.Revision(), "known", replaced.KnownRevision, "newest", replaced.NewestRevision, "reason", replaced.Reason)
 	c.revision.Store(0)
 	c.revisionWaits.fail(ErrNotReady)
 	c.olderReads.Forget()
-	var fired []*watchgroup.Wake
+	var wakes []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
-		fired = s.endIncarnation(fired)
+		wakes = s.endIncarnation(wakes)
 	}
-	watchgroup.WakeAll(fired)
+	watchgroup.WakeAll(wakes)
 	if c.stopFollowing != nil {
 		c.stopFollowing()
 	}
 }
 
 // endIncarnation ends all watchers and discards everything except the objects. The caller holds Cache.mu.
-func (s *Store) endIncarnation(fired []*watchgroup.Wake) []*watchgroup.Wake {
+func (s *Store) endIncarnation(wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.discarded = true
 	s.incarnation.Store(s.cache.Incarnation())
-	fired = s.groups.CollectAll(s.log.Next, fired)
+	wakes = s.groups.TakeAllWakes(s.log.Next, wakes)
 	s.dropRecords(s.log.Len())
 	s.log.Restart(0, s.cache.now())
 	s.scheduleLostCheck()
@@ -292,7 +293,7 @@ func (s *Store) endIncarnation(fired []*watchgroup.Wake) []*watchgroup.Wake {
 		e.Retire()
 		return true
 	})
-	return fired
+	return wakes
 }
 
 // Incarnation returns the number of the history that the watcher follows.
@@ -313,13 +314,13 @@ func (c *Cache) confirmHistory(ctx context.Context) error {
 			continue
 		}
 		if _, err := c.newest.Get(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Debug("The store's history could not be confirmed", "error", err)
+			c.cfg.Logger.Debug("failed to confirm the store's history", "error", err)
 		}
 		c.confirmed.Store(false)
 	}
 }
 
-// asReplacedError returns the proof in err that the store was replaced, or nil.
+// asReplacedError returns the ReplacedError in err, or nil.
 func asReplacedError(err error) *storage.ReplacedError {
 	var r *storage.ReplacedError
 	if errors.As(err, &r) {

@@ -13,13 +13,12 @@ import (
 // WatchOptions configures a watcher.
 type WatchOptions struct {
 	objects.Selection
-	// AfterRevision is the revision after which changes are returned. A future revision is waited for.
-	// InitialState ignores it.
+	// AfterRevision is the revision after which changes are returned. It may be in the future.
+	// It is ignored with InitialState.
 	AfterRevision int64
 	Initial       Initial
-	// OnLost, if set, is called at most once: when the watcher's position is gone while its owner is
-	// not in Next, because a client that does not read stalls it. It must not block. It does not
-	// run any more once Close has returned.
+	// OnLost, if set, is called once if history drops the position of a watcher whose owner is blocked
+	// on a slow client, and so not in Next. It must not block. It never runs after Close has returned.
 	OnLost func()
 }
 
@@ -48,10 +47,12 @@ type Watcher struct {
 	after       int64 // changes up to this revision are not returned
 	incarnation uint64
 
-	expired   atomic.Bool
-	calls     atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
-	notifying sync.Mutex    // held while onLost runs; no lock is taken under it
-	stalled   stall         // used by the check for lost watchers
+	expired atomic.Bool
+	// calls is incremented when Watch, Next or Poll starts and when it returns. So it is odd while the
+	// owner is inside of one, and does not change while a slow client blocks the owner.
+	calls     atomic.Uint32
+	notifying sync.Mutex // leaf lock, held while onLost runs
+	stalled   stall      // used by the check for lost watchers
 
 	parking watchgroup.Parking // of a Poll that found nothing
 
@@ -60,14 +61,14 @@ type Watcher struct {
 	armed   atomic.Pointer[watchgroup.Wake] // what an active watcher waits on
 	// revision is the revision up to which everything was returned.
 	revision int64
-	// begun is when the watcher was created. oldest is when the oldest of the changes that Next
-	// returned was applied, and 0 if there is none since begun. Both are in nanoseconds of the
-	// cache's clock.
+	// createdAt is when the watcher was created. oldestApplied is when the oldest of the changes that
+	// Next returned was applied, or 0 if all were applied before createdAt. Both are in nanoseconds of
+	// the cache's clock.
 	createdAt, oldestApplied int64
 }
 
-// initialState is the rest of the initial state: the part of a snapshot from a key on, or single
-// objects, so that a watcher of few objects does not keep all others alive. It is immutable.
+// initialState is the remaining initial state: the part of a snapshot from a key on, or single objects,
+// so that a watcher of few objects does not keep the whole snapshot alive. It is immutable.
 type initialState struct {
 	revision int64
 	snapshot Snapshot
@@ -94,7 +95,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, err
 	}
 	if state := w.initial.Load(); state != nil && !w.group.WatchesAll() {
-		w.calls.Add(1) // a caller in Pause is not stalled by a client
+		w.calls.Add(1) // no slow client blocks a caller that is in Pause
 		if picked := state.pick(w.sel); picked != nil {
 			w.initial.CompareAndSwap(state, picked)
 		}
@@ -134,8 +135,8 @@ func (w *Watcher) setPosition(initial bool) error {
 	}
 	w.group = s.groups.Join(&w.sel.Selection, s.resource.Index)
 	s.registerWatcher(w)
-	if w.cursor.Load() == s.log.Next { // records that do not concern it do not cost it its position any more
-		w.armed.Store(w.group.Arm())
+	if w.cursor.Load() == s.log.Next { // an armed watcher keeps its position while unrelated records are added
+		w.armed.Store(w.group.CurrentWake())
 	}
 	return nil
 }
@@ -190,7 +191,7 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 			return got, err
 		}
 		select {
-		case <-armed.Fired():
+		case <-armed.Done():
 		case <-w.trigger:
 			if !w.parking.Closed.Load() {
 				return buf, nil
@@ -200,8 +201,8 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	}
 }
 
-// Poll is Next without waiting. If Next would wait, ok is false, and resume is called once another
-// Poll is due. Until then only Trigger and Close may be called. The end of a context does not call
+// Poll returns the available events like Next, but does not wait. If Next would wait, ok is false, and
+// resume is called once another Poll is due. Until then only Trigger and Close may be called. The end of a context does not call
 // resume; Trigger does. resume is called by the goroutines that change the watched objects, and must
 // not block.
 func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events []Event, ok bool, err error) {
@@ -216,7 +217,7 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 			return got, true, err
 		}
 		select {
-		case <-armed.Fired():
+		case <-armed.Done():
 			continue
 		case <-w.trigger:
 			if w.parking.Closed.Load() {
@@ -263,7 +264,7 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 		}
 		if wk := w.armed.Load(); wk != nil {
 			select {
-			case <-wk.Fired():
+			case <-wk.Done():
 				w.cursor.Store(wk.Seq)
 				w.armed.Store(nil)
 				continue
@@ -297,13 +298,13 @@ func (w *Watcher) Revision() int64 {
 	applied := w.store.cache.Revision() // before the check for changes
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
-	if w.group.Armed(wk) {
+	if w.group.IsCurrent(wk) {
 		w.revision = max(w.revision, applied)
 	}
 	return w.revision
 }
 
-// pick returns the state reduced to the selected objects, or nil if Pause ended it.
+// pick returns the state reduced to the selected objects, or nil if Pause stopped it.
 func (in *initialState) pick(sel *objects.Matcher) *initialState {
 	picked := &initialState{revision: in.revision, picked: true}
 	completed := in.snapshot.selectAll(sel, in.from, func(e *objects.Entry) bool {
@@ -316,8 +317,8 @@ func (in *initialState) pick(sel *objects.Matcher) *initialState {
 	return picked
 }
 
-// nextInitial returns the next part of the initial state. A watcher that is cut meanwhile stays
-// cut.
+// nextInitial returns the next part of the initial state. CompareAndSwap keeps a concurrent
+// expiration.
 func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 	remaining := *state
 	if state.picked {
@@ -357,7 +358,7 @@ func (s *Store) registerWatcher(w *Watcher) {
 	s.watchers[w] = struct{}{}
 }
 
-// WakeCount returns how many watchers a change of an object wakes, based on the known state of the
+// WakeCount returns how many watchers a change of an object wakes, based on the current state of the
 // object.
 func (s *Store) WakeCount(namespace, name string) int {
 	s.mu.RLock()

@@ -6,7 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// scope is an interest that watchers share. Every change belongs to a few scopes: its name, its
+// scope is a set of changes that watchers share. Every change belongs to a few scopes: its name, its
 // namespace, the old and new value of each indexed field, and the scope of all. Fields that the
 // kind does not use are zero.
 type scope struct {
@@ -28,7 +28,7 @@ const (
 	scopeKinds
 )
 
-// Group holds the watchers of one scope. A change in the scope wakes all of them at once. The cost
+// Group holds the watchers of one scope. A change in the scope wakes all of them. The cost
 // does not depend on watchers of other scopes.
 type Group struct {
 	scope    scope
@@ -41,9 +41,9 @@ type Group struct {
 // WatchesAll reports whether the group watches all objects of the resource.
 func (g *Group) WatchesAll() bool { return g.scope.kind == scopeAll }
 
-// Arm makes the caller one of the active watchers. The caller holds Store.mu for reading and has
+// CurrentWake returns the wake of the next change, which all active watchers share. The caller holds Store.mu for reading and has
 // read all records.
-func (g *Group) Arm() *Wake {
+func (g *Group) CurrentWake() *Wake {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.wake == nil {
@@ -52,23 +52,23 @@ func (g *Group) Arm() *Wake {
 	return g.wake
 }
 
-// Armed reports whether no change has come since wk was armed. The caller holds Store.mu.
-func (g *Group) Armed(wk *Wake) bool {
+// IsCurrent reports whether wk is still the group's current wake. The caller holds Store.mu.
+func (g *Group) IsCurrent(wk *Wake) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wake == wk
 }
 
-// fire takes the wake-up from the group, to be released once the locks are free. The caller holds
-// Store.mu for writing, which excludes the readers that use group.mu.
-func (g *Group) fire(seq uint64, fired []*Wake) []*Wake {
+// takeWake appends the group's wake to wakes and removes it from the group. The caller holds Store.mu
+// for writing, so group.mu is not needed, and calls WakeAll once it has released its locks.
+func (g *Group) takeWake(seq uint64, wakes []*Wake) []*Wake {
 	if g.wake == nil {
-		return fired
+		return wakes
 	}
 	g.wake.Seq = seq
-	fired = append(fired, g.wake)
+	wakes = append(wakes, g.wake)
 	g.wake = nil
-	return fired
+	return wakes
 }
 
 // Groups holds the groups that have watchers. Store.mu guards them.
@@ -83,17 +83,17 @@ type Groups struct {
 // Join adds a watcher of a selection to its group and returns the group. index holds the indexed
 // fields of the resource.
 func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
-	interest := narrowestScope(s, index)
+	shared := narrowestScope(s, index)
 	g := &gs.all
-	if interest.kind != scopeAll {
-		g = gs.scoped[interest]
+	if shared.kind != scopeAll {
+		g = gs.scoped[shared]
 		if g == nil {
-			g = &Group{scope: interest}
+			g = &Group{scope: shared}
 			if gs.scoped == nil {
 				gs.scoped = map[scope]*Group{}
 			}
-			gs.scoped[interest] = g
-			gs.kinds[interest.kind]++
+			gs.scoped[shared] = g
+			gs.kinds[shared.kind]++
 		}
 	}
 	g.watchers++
@@ -111,16 +111,16 @@ func (gs *Groups) Leave(g *Group) {
 	}
 }
 
-// Collect collects the wake-ups of all groups that a change concerns.
-func (gs *Groups) Collect(r *objects.Record, seq uint64, index []string, fired []*Wake) []*Wake {
-	fired = gs.all.fire(seq, fired)
+// TakeWakes appends the wakes of all groups that a change concerns to wakes.
+func (gs *Groups) TakeWakes(r *objects.Record, seq uint64, index []string, wakes []*Wake) []*Wake {
+	wakes = gs.all.takeWake(seq, wakes)
 	if len(gs.scoped) == 0 {
-		return fired
+		return wakes
 	}
 	prev := r.Prev.LastReadable()
 	if r.Prev != nil && prev == nil {
 		if !r.Prev.NeverReadable() {
-			return gs.CollectAll(seq, fired) // it is unknown which watchers saw the object
+			return gs.TakeAllWakes(seq, wakes) // it is unknown which watchers saw the object
 		}
 		prev = r.Prev
 	}
@@ -129,45 +129,45 @@ func (gs *Groups) Collect(r *objects.Record, seq uint64, index []string, fired [
 		e = prev
 	}
 	if gs.kinds[scopeNamespace] > 0 {
-		fired = gs.fire(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, fired)
+		wakes = gs.takeWake(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, wakes)
 	}
 	if gs.kinds[scopeName] > 0 {
-		fired = gs.fire(scope{kind: scopeName, name: e.Name()}, seq, fired)
+		wakes = gs.takeWake(scope{kind: scopeName, name: e.Name()}, seq, wakes)
 	}
 	if gs.kinds[scopeObject] > 0 {
-		fired = gs.fire(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, fired)
+		wakes = gs.takeWake(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, wakes)
 	}
 	if gs.kinds[scopeField] == 0 {
-		return fired
+		return wakes
 	}
 	for i, field := range index {
 		value := e.Fields().Get(field)
-		fired = gs.fire(scope{kind: scopeField, field: i, value: value}, seq, fired)
+		wakes = gs.takeWake(scope{kind: scopeField, field: i, value: value}, seq, wakes)
 		if prev == nil {
 			continue
 		}
 		if old := prev.Fields().Get(field); old != value {
-			fired = gs.fire(scope{kind: scopeField, field: i, value: old}, seq, fired)
+			wakes = gs.takeWake(scope{kind: scopeField, field: i, value: old}, seq, wakes)
 		}
 	}
-	return fired
+	return wakes
 }
 
-// fire collects the wake-up of the group of a scope, if the group exists.
-func (gs *Groups) fire(interest scope, seq uint64, fired []*Wake) []*Wake {
-	if g := gs.scoped[interest]; g != nil {
-		return g.fire(seq, fired)
+// takeWake appends the wake of the group of a scope to wakes, if the group exists.
+func (gs *Groups) takeWake(sc scope, seq uint64, wakes []*Wake) []*Wake {
+	if g := gs.scoped[sc]; g != nil {
+		return g.takeWake(seq, wakes)
 	}
-	return fired
+	return wakes
 }
 
-// CollectAll collects the wake-ups of all groups.
-func (gs *Groups) CollectAll(seq uint64, fired []*Wake) []*Wake {
-	fired = gs.all.fire(seq, fired)
+// TakeAllWakes appends the wakes of all groups to wakes.
+func (gs *Groups) TakeAllWakes(seq uint64, wakes []*Wake) []*Wake {
+	wakes = gs.all.takeWake(seq, wakes)
 	for _, g := range gs.scoped {
-		fired = g.fire(seq, fired)
+		wakes = g.takeWake(seq, wakes)
 	}
-	return fired
+	return wakes
 }
 
 // WakeCount returns how many watchers a change of an object wakes. value returns the value of an
@@ -177,9 +177,9 @@ func (gs *Groups) WakeCount(namespace, name string, index []string, value func(f
 	if len(gs.scoped) == 0 {
 		return n
 	}
-	count := func(interest scope) {
-		if gs.kinds[interest.kind] > 0 {
-			if g := gs.scoped[interest]; g != nil {
+	count := func(sc scope) {
+		if gs.kinds[sc.kind] > 0 {
+			if g := gs.scoped[sc]; g != nil {
 				n += g.watchers
 			}
 		}
@@ -196,7 +196,7 @@ func (gs *Groups) WakeCount(namespace, name string, index []string, value func(f
 	return n
 }
 
-// Stats returns the number of groups with a scope of their own, and of the watchers of all groups.
+// Stats returns the number of groups except the one of all objects, and of the watchers of all groups.
 func (gs *Groups) Stats() (scoped, watchers int) { return len(gs.scoped), gs.watchers }
 
 // narrowestScope returns the narrowest scope that contains all selected objects of a resource with the

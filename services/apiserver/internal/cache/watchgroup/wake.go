@@ -5,23 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// Parking is the part of a watcher that a change resumes. It must not be copied.
+// Parking is a watcher's registration with a Wake: it holds the callback that a change invokes. It must not be copied.
 type Parking struct {
 	Closed atomic.Bool // set by the watcher when it ends
 	parked atomic.Bool // resume must be called
-	resume func()      // until it is unparked
+	resume func()      // set while parked
 	at     int         // position in the list of the wake, guarded by that wake
 }
 
-// Park leaves resume to the change of wk or to Unpark. It returns false if the change has happened,
-// or if nudge has a value already.
+// Park registers resume to be called once, by wk's change or by Unpark. It returns false if the change
+// has happened, or if nudge already has a value.
 func (p *Parking) Park(wk *Wake, resume func(), nudge <-chan struct{}) bool {
 	p.resume = resume
 	p.parked.Store(true)
 	if wk.park(p) && len(nudge) == 0 {
 		return true
 	}
-	return !p.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
+	return !p.parked.CompareAndSwap(true, false) // true if another goroutine has already unparked it
 }
 
 // Unpark calls resume if the watcher is parked.
@@ -31,12 +31,12 @@ func (p *Parking) Unpark() {
 	}
 }
 
-// Wake is one wake-up of a group.
+// Wake is a one-shot notification shared by the watchers of a group.
 type Wake struct {
 	ch  chan struct{} // closed by the first change
 	Seq uint64        // the record of that change; valid once taken from the group
 
-	mu       sync.Mutex // a leaf lock
+	mu       sync.Mutex // leaf lock
 	happened bool       // the change has happened
 	parked   []*Parking // resumed by the change
 }
@@ -79,13 +79,13 @@ func (wk *Wake) Unregister(p *Parking) {
 // the one that applies changes.
 const asyncWakeThreshold = 256
 
-// release wakes all watchers that wait for the change.
-func (wk *Wake) release() {
+// wakeAll wakes all watchers that wait for the change.
+func (wk *Wake) wakeAll() {
 	wk.mu.Lock()
 	parked := wk.parked
 	wk.happened = true
 	wk.parked = nil
-	close(wk.ch) // no watcher parks again before it is off the list
+	close(wk.ch) // closed after the list is taken, so a watcher that parks again is not resumed twice
 	wk.mu.Unlock()
 	if len(parked) > asyncWakeThreshold {
 		go resumeAll(parked)
@@ -101,12 +101,12 @@ func resumeAll(parked []*Parking) {
 	}
 }
 
-// Fired returns a channel that the first change closes.
-func (wk *Wake) Fired() <-chan struct{} { return wk.ch }
+// Done returns a channel that is closed by the first change.
+func (wk *Wake) Done() <-chan struct{} { return wk.ch }
 
-// WakeAll wakes watchers. The caller must not hold any lock that they take.
-func WakeAll(fired []*Wake) {
-	for _, wk := range fired {
-		wk.release()
+// WakeAll wakes the watchers of all wakes. The caller must not hold any lock that they acquire.
+func WakeAll(wakes []*Wake) {
+	for _, wk := range wakes {
+		wk.wakeAll()
 	}
 }

@@ -6,7 +6,7 @@ import "testing"
 // watchers.
 func TestClosedWatcherIsNotParked(t *testing.T) {
 	var g Group
-	wk := g.Arm()
+	wk := g.CurrentWake()
 	p := &Parking{}
 	p.resume = func() { // called by park before it lists the watcher
 		p.Closed.Store(true)

@@ -88,17 +88,17 @@ func TestVariablesOfScopes(t *testing.T) {
 func TestWithTypesChecksObjectFields(t *testing.T) {
 	things := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
 	for _, c := range []struct {
-		of         expressions.Objects
+		types      expressions.ObjectTypes
 		expression string
 		wantErr    string
 	}{
-		{of: expressions.Objects{Object: cel.ObjectType("thing"), Types: things}, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1", wantErr: ""},
-		{of: expressions.Objects{Object: cel.ObjectType("thing"), Types: things}, expression: "object.b == 'x'", wantErr: "undefined field 'b'"},
-		{of: expressions.Objects{Params: cel.ObjectType("thing"), Types: things}, expression: "params.b == 'x'", wantErr: "undefined field 'b'"},
-		{of: expressions.Objects{}, expression: "object.b == 'x' && params.b == 1", wantErr: ""},
-		{of: expressions.Objects{}, expression: "authorizer.requestResource.check('get').allowed()", wantErr: "authorizer.requestResource"},
+		{types: expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1", wantErr: ""},
+		{types: expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}, expression: "object.b == 'x'", wantErr: "undefined field 'b'"},
+		{types: expressions.ObjectTypes{Params: cel.ObjectType("thing"), Types: things}, expression: "params.b == 'x'", wantErr: "undefined field 'b'"},
+		{types: expressions.ObjectTypes{}, expression: "object.b == 'x' && params.b == 1", wantErr: ""},
+		{types: expressions.ObjectTypes{}, expression: "authorizer.requestResource.check('get').allowed()", wantErr: "authorizer.requestResource"},
 	} {
-		issues, err := newCompiler(t).WithTypes(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
+		issues, err := newCompiler(t).WithTypes(c.types).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wantErr == "") || !strings.Contains(issues, c.wantErr) {
 			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wantErr)
 		}

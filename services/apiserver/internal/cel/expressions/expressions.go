@@ -57,7 +57,7 @@ func (c *Compiler) WithLimit() *Compiler {
 func newCompiler(base *celenv.Base) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
 	c.types, c.requestType, c.namespaceOne = commonTypes()
-	c.envs = &envs{compiler: c, types: c.types, made: map[VariableSet]*celenv.Env{}}
+	c.envs = &envs{compiler: c, types: c.types, built: map[VariableSet]*celenv.Env{}}
 	return c
 }
 
@@ -65,19 +65,20 @@ func newCompiler(base *celenv.Base) *Compiler {
 type envs struct {
 	compiler *Compiler
 	types    types
-	more     map[string]*cel.Type // further common variables
-	// without is the name of a variable that no environment has.
-	without string
+	// overrides holds further common variables, and more specific types of the others.
+	overrides map[string]*cel.Type
+	// excluded is the name of a variable that no environment has.
+	excluded string
 
-	mu   sync.Mutex // leaf lock
-	made map[VariableSet]*celenv.Env
+	mu    sync.Mutex // leaf lock
+	built map[VariableSet]*celenv.Env
 }
 
 // get returns the environment with a set of variables. It is created on first use.
 func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if env := e.made[visible]; env != nil {
+	if env := e.built[visible]; env != nil {
 		return env, nil
 	}
 	c := e.compiler
@@ -88,8 +89,8 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	if visible.Authorizer {
 		all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
 	}
-	maps.Copy(all, e.more)
-	delete(all, e.without)
+	maps.Copy(all, e.overrides)
+	delete(all, e.excluded)
 	base := c.base
 	if visible.Patches {
 		var err error
@@ -99,7 +100,7 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	}
 	env, err := base.Extend(all, e.types)
 	if err == nil {
-		e.made[visible] = env
+		e.built[visible] = env
 	}
 	return env, err
 }
@@ -114,7 +115,7 @@ func (e *envs) check(b *celenv.CheckBudget, visible VariableSet, expression stri
 }
 
 // Check returns the error, in the words of Kubernetes, of an expression that must have one of the
-// wanted types.
+// expected types.
 func (c *Compiler) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
 	_, err := c.envs.check(c.budget, visible, expression, expected)
 	return err
@@ -158,7 +159,7 @@ func (c *Compiler) Policy() *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}, budget: c.budget}
 	p.envs = &envs{
 		compiler: c, types: c.types.withType(variablesType.TypeName(), p.fields),
-		more: map[string]*cel.Type{variables: variablesType}, made: map[VariableSet]*celenv.Env{},
+		overrides: map[string]*cel.Type{variables: variablesType}, built: map[VariableSet]*celenv.Env{},
 	}
 	return p
 }
@@ -171,7 +172,7 @@ func (p *Policy) Declare(visible VariableSet, name, expression string) error {
 	return err
 }
 
-// Check is Compiler.Check for an expression that may use the policy's variables.
+// Check returns the error of an expression like Compiler.Check. The expression may use the policy's variables.
 func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
 	_, err := p.envs.check(p.budget, visible, expression, expected)
 	return err

@@ -27,7 +27,7 @@ type programKey struct {
 	// variables lists the variables of the policy, with their types.
 	variables  string
 	expression string
-	want       string
+	expected   string
 }
 
 // compiled is the result of compiling an expression.
@@ -49,8 +49,9 @@ func NewPrograms(c *Compiler) *Programs {
 type Scope struct {
 	programs *Programs
 	policy   *Policy // built when a program is not in the cache
-	declared []string
-	list     []declaration
+	// declarations lists the variables, cacheKeyParts their names and types.
+	declarations  []declaration
+	cacheKeyParts []string
 }
 
 // declaration is a variable of a policy.
@@ -70,15 +71,15 @@ func (s *Scope) Declare(visible VariableSet, name, expression string) (*celenv.P
 	if err == nil {
 		t = variableType(program.OutputType())
 	}
-	s.list = append(s.list, declaration{visible, name, expression})
+	s.declarations = append(s.declarations, declaration{visible, name, expression})
 	if s.policy != nil {
 		s.policy.fields[name] = t
 	}
-	s.declared = append(s.declared, name+" "+t.String())
+	s.cacheKeyParts = append(s.cacheKeyParts, name+" "+t.String())
 	return program, err
 }
 
-// Compile compiles an expression that must have one of the wanted types.
+// Compile compiles an expression that must have one of the expected types.
 func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel.Type) (*celenv.Program, error) {
 	names := make([]string, len(expected))
 	for i, t := range expected {
@@ -89,32 +90,37 @@ func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel
 
 // compile returns the program of an expression, shared with other policies that use the same
 // variables.
-func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.Type, desired string) (*celenv.Program, error) {
-	key := programKey{visible, strings.Join(s.declared, "\n"), expression, desired}
-	if created, ok := s.programs.shared.Get(key); ok {
-		return created.program, created.err
+func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.Type, expectedNames string) (*celenv.Program, error) {
+	key := programKey{
+		visible:    visible,
+		variables:  strings.Join(s.cacheKeyParts, "\n"),
+		expression: expression,
+		expected:   expectedNames,
 	}
-	var created compiled
+	if result, ok := s.programs.shared.Get(key); ok {
+		return result.program, result.err
+	}
+	var result compiled
 	var env *celenv.Env
-	env, created.err = s.env(visible)
-	if created.err == nil {
-		_, created.err = check(env, expression, expected)
-		if created.err == nil {
-			created.program, created.err = env.Compile(expression)
+	env, result.err = s.env(visible)
+	if result.err == nil {
+		_, result.err = check(env, expression, expected)
+		if result.err == nil {
+			result.program, result.err = env.Compile(expression)
 		}
 	}
-	s.programs.shared.Add(key, created)
-	return created.program, created.err
+	s.programs.shared.Add(key, result)
+	return result.program, result.err
 }
 
 // env returns the environment with the declared variables.
 func (s *Scope) env(visible VariableSet) (*celenv.Env, error) {
-	if len(s.list) == 0 {
+	if len(s.declarations) == 0 {
 		return s.programs.compiler.envs.get(visible)
 	}
 	if s.policy == nil {
 		p := s.programs.compiler.Policy()
-		for _, d := range s.list {
+		for _, d := range s.declarations {
 			_ = p.Declare(d.visible, d.name, d.expression) // Declare has returned the error before
 		}
 		s.policy = p
@@ -122,8 +128,8 @@ func (s *Scope) env(visible VariableSet) (*celenv.Env, error) {
 	return s.policy.envs.get(visible)
 }
 
-// Variables returns the value of a policy's variables. Each variable is evaluated when it is first
-// read.
+// Variables returns the CEL object `variables` of a policy. Each of its fields is evaluated when it is
+// first read.
 func Variables(names []string, value func(name string) (ref.Val, error)) ref.Val {
 	return celenv.NewLazy(variablesType, names, func(name string) ref.Val {
 		v, err := value(name)

@@ -8,35 +8,41 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// Objects describes the types of the objects in expressions.
-type Objects struct {
-	// Object is the type of object and oldObject, Params that of params. A nil type is dynamic.
-	Object, Params *cel.Type
-	// Types holds the fields of all object types that they refer to, by name.
+// ObjectTypes describes the types of the objects in expressions. A nil type is dynamic.
+type ObjectTypes struct {
+	// Object is the type of the variables object and oldObject.
+	Object *cel.Type
+	// Params is the type of the variable params.
+	Params *cel.Type
+	// Types maps each type name to its fields. It includes all types that Object and Params refer to.
 	Types map[string]map[string]*cel.Type
 }
 
 // WithTypes returns a policy whose expressions are checked against the types of objects. As in
 // Kubernetes 1.33, they do not see authorizer.requestResource.
-func (c *Compiler) WithTypes(o Objects) *Policy {
+func (c *Compiler) WithTypes(o ObjectTypes) *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}}
 	types := maps.Clone(c.types)
 	maps.Copy(types, o.Types)
 	types[variablesType.TypeName()] = p.fields
-	more := map[string]*cel.Type{variables: variablesType}
-	for _, v := range []struct {
-		name string
-		of   *cel.Type
-	}{{object, o.Object}, {oldObject, o.Object}, {params, o.Params}} {
-		if v.of != nil {
-			more[v.name] = v.of
+	overrides := map[string]*cel.Type{variables: variablesType}
+	for name, t := range map[string]*cel.Type{object: o.Object, oldObject: o.Object, params: o.Params} {
+		if t != nil {
+			overrides[name] = t
 		}
 	}
-	p.envs = &envs{compiler: c, types: types, more: more, without: requestResource, made: map[VariableSet]*celenv.Env{}}
+	p.envs = &envs{
+		compiler:  c,
+		types:     types,
+		overrides: overrides,
+		excluded:  requestResource,
+		built:     map[VariableSet]*celenv.Env{},
+	}
 	return p
 }
 
-// Issues returns the compiler's errors for an expression, or "".
+// Issues returns the compiler's errors for an expression, or "". The error is internal, not about the
+// expression.
 func (p *Policy) Issues(visible VariableSet, expression string) (string, error) {
 	env, err := p.envs.get(visible)
 	if err != nil {

@@ -32,16 +32,16 @@ func (t types) Fields(name string) (map[string]*cel.Type, bool) {
 	return fields, ok
 }
 
-// commonTypes returns the types of the common variables.
-func commonTypes() (of types, requestType, namespaceType *cel.Type) {
-	of = types{}
+// commonTypes returns all types of the common variables, and those of request and namespaceObject.
+func commonTypes() (all types, requestType, namespaceType *cel.Type) {
+	all = types{}
 	add := func(name string, fields map[string]*cel.Type) *cel.Type {
 		s := celenv.Struct{Name: "kubernetes." + name, Fields: fields}
-		of[s.Name] = fields
+		all[s.Name] = fields
 		return s.Type()
 	}
 	str := cel.StringType
-	texts := cel.MapType(cel.StringType, cel.StringType)
+	stringMap := cel.MapType(cel.StringType, cel.StringType)
 	list := cel.ListType(cel.StringType)
 	kind := add("GroupVersionKind", map[string]*cel.Type{"group": str, "version": str, "kind": str})
 	resource := add("GroupVersionResource", map[string]*cel.Type{"group": str, "version": str, "resource": str})
@@ -58,14 +58,14 @@ func commonTypes() (of types, requestType, namespaceType *cel.Type) {
 	})
 	namespaceType = add("Namespace", map[string]*cel.Type{
 		"metadata": add("NamespaceMetadata", map[string]*cel.Type{
-			"name": str, "generateName": str, "namespace": str, "labels": texts, "annotations": texts, "UID": str,
+			"name": str, "generateName": str, "namespace": str, "labels": stringMap, "annotations": stringMap, "UID": str,
 			"creationTimestamp": cel.TimestampType, "deletionGracePeriodSeconds": cel.IntType, "deletionTimestamp": cel.TimestampType,
 			"generation": cel.IntType, "resourceVersion": str, "finalizers": list,
 		}),
 		"spec":   add("NamespaceSpec", map[string]*cel.Type{"finalizers": list}),
 		"status": add("NamespaceStatus", map[string]*cel.Type{"conditions": cel.ListType(condition), "phase": str}),
 	})
-	return of, requestType, namespaceType
+	return all, requestType, namespaceType
 }
 
 // withType returns a copy of t with one more type.

@@ -43,8 +43,8 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
 	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), configMap, func(live *corev1.ConfigMap) bool {
 		changed := false
-		for k, ours := range data {
-			if merged := b.mergeValue(k, live.Data[k], ours); live.Data[k] != merged {
+		for k, own := range data {
+			if merged := b.mergeValue(k, live.Data[k], own); live.Data[k] != merged {
 				if live.Data == nil {
 					live.Data = map[string]string{}
 				}
@@ -142,22 +142,22 @@ type ExtensionInfo struct {
 	ProxyHeaders authn.ProxyHeaders
 	Logger       *slog.Logger
 
-	due chan struct{}
+	changes chan struct{}
 }
 
-// NewExtensionInfo returns e, ready to be followed.
+// NewExtensionInfo initializes the channel of Changes and returns a copy of e.
 func NewExtensionInfo(e ExtensionInfo) *ExtensionInfo {
-	e.due = make(chan struct{}, 1)
+	e.changes = make(chan struct{}, 1)
 	return &e
 }
 
-// Due receives a value when the config map may have to change.
-func (e *ExtensionInfo) Due() <-chan struct{} { return e.due }
+// Changes returns a channel that receives a value when the config map may have to change.
+func (e *ExtensionInfo) Changes() <-chan struct{} { return e.changes }
 
 // FollowObject follows the config map until ctx ends.
 func (e *ExtensionInfo) FollowObject(ctx context.Context, configMaps *watchcache.Store) error {
 	object := objects.Selection{Namespace: metav1.NamespaceSystem, Name: AuthenticationConfigName}
-	return informer.Follow(ctx, configMaps, object, func([]watchcache.Event) { e.wake() })
+	return informer.Follow(ctx, configMaps, object, func([]watchcache.Event) { e.notify() })
 }
 
 // bundles returns the files with CAs.
@@ -165,7 +165,7 @@ func (e *ExtensionInfo) bundles() []*tlsfiles.Bundle {
 	return slices.DeleteFunc([]*tlsfiles.Bundle{e.ClientCAs, e.ProxyCAs}, func(b *tlsfiles.Bundle) bool { return b == nil })
 }
 
-// FollowFiles follows the files with CAs until ctx ends. It returns at once if there are none.
+// FollowFiles follows the files with CAs until ctx ends. It returns immediately if there are none.
 func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 	var files []string
 	for _, b := range e.bundles() {
@@ -180,14 +180,14 @@ func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 				e.Logger.Info("certificate files reloaded", "files", b.Files())
 			}
 		}
-		e.wake()
+		e.notify()
 	})
 }
 
-// wake makes the channel of Due receive a value.
-func (e *ExtensionInfo) wake() {
+// notify sends a value to the channel of Changes.
+func (e *ExtensionInfo) notify() {
 	select {
-	case e.due <- struct{}{}:
+	case e.changes <- struct{}{}:
 	default: // a notification is pending
 	}
 }

@@ -62,7 +62,7 @@ type Syncer struct {
 // defined is a served definition.
 type defined struct {
 	definition *kind.CRD
-	term       *term
+	period     *servingPeriod
 	apiset.Definition
 }
 
@@ -177,7 +177,7 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		s.remove(key)
 		return nil
 	}
-	period := s.term(key, e, len(kinds))
+	period := s.servingPeriod(key, e, len(kinds))
 	resources, err := s.Builder.Custom(kinds, store, period.slot)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (s *Syncer) swap(revision int64) {
 		}
 		changes = append(changes, change)
 	}
-	ended := s.endedTerms()
+	ended := s.endedPeriods()
 	clear(s.pending)
 	update := kind.CRDUpdate{Changed: changes, All: values(s.definitions.Copy()), Complete: len(s.unreadable) == 0}
 	for _, observe := range s.beforeSwap {

@@ -11,20 +11,23 @@ import (
 )
 
 const (
-	// maxSmallWrite is the maximum size of a small write in bytes. A request is larger. HTTP/2 clients
-	// acknowledge each ping and each change of the settings with a small write.
+	// maxSmallWrite is the maximum size of a small write in bytes. HTTP/2 clients acknowledge each ping
+	// and each change of the settings with a small write. Requests are larger, so they are not counted.
 	maxSmallWrite = 64
-	// bytesPerSmallWrite is the number of received bytes after which one small write is not counted.
+	// bytesPerSmallWrite is the number of received bytes that allow one small write without counting it.
 	// Clients send one WINDOW_UPDATE for at least 4 KiB.
 	bytesPerSmallWrite = 1 << 10
-	// smallWriteRate is the number of counted small writes of a connection per second that delay no
-	// read, smallWriteBurst their burst and initialBurst the burst of a new connection. Clients send
-	// some when they cancel watches.
-	smallWriteRate, smallWriteBurst, initialBurst = 500, 5000, 200
+	// smallWriteRate is the number of counted small writes of a connection per second that do not delay
+	// reads. Clients send some when they cancel watches.
+	smallWriteRate = 500
+	// smallWriteBurst is the maximum burst of counted small writes.
+	smallWriteBurst = 5000
+	// initialBurst is the burst of a new connection.
+	initialBurst = 200
 )
 
 // Bound limits the heads of the responses that a transport receives to MaxHead. It also slows down
-// reads from a server that causes many small writes, such as by pings: each costs a system call.
+// reads from a server that causes many small writes, for example with pings: each write is a system call.
 func Bound(t *http.Transport) {
 	t.MaxResponseHeaderBytes = MaxHead
 	dial := t.DialContext
@@ -46,7 +49,7 @@ type pacedConn struct {
 	closed context.Context
 	close  context.CancelFunc
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // leaf lock
 	limiter  *rate.Limiter
 	received int // bytes since the last small write that was not counted
 	// readAfter is the time before which the connection is not read.

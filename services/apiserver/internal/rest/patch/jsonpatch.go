@@ -19,15 +19,15 @@ import (
 // MaxOperations is the maximum number of operations of a JSON patch.
 const MaxOperations = 10000
 
-// operations is a JSON patch.
-type operations struct {
+// jsonPatch is a decoded JSON patch.
+type jsonPatch struct {
 	raw     []byte
 	ops     jsonpatch.Patch
 	unknown []error
 }
 
-// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). The errors of the decoder
-// contain the name of the type, which is the one in Kubernetes.
+// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). The type name appears in error
+// messages; Kubernetes' type has the same name.
 type jsonPatchOp struct {
 	Op    string `json:"op,omitempty"`
 	Path  string `json:"path,omitempty"`
@@ -40,7 +40,7 @@ func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.JSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
-	p := &operations{raw: raw}
+	p := &jsonPatch{raw: raw}
 	if strict {
 		unknown, err := unknownOperationFields(raw)
 		if err != nil {
@@ -74,7 +74,7 @@ func unknownOperationFields(raw []byte) ([]error, error) {
 }
 
 // apply applies the operations to the JSON of the object.
-func (p *operations) apply(ctx context.Context, t *Target) (registry.Object, error) {
+func (p *jsonPatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
 	return t.changeJSON(ctx, p.unknown, p.cost, p.change)
 }
 
@@ -84,7 +84,7 @@ const operationsPerDecoding = 16
 
 // cost returns the cost of change. Each operation may scan all of the document. Each copy may
 // double it, even if a later operation removes the copy.
-func (p *operations) cost(doc []byte) int {
+func (p *jsonPatch) cost(doc []byte) int {
 	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
 	for _, op := range p.ops {
 		if op.Kind() == "copy" {
@@ -95,7 +95,7 @@ func (p *operations) cost(doc []byte) int {
 }
 
 // change returns the document after the operations.
-func (p *operations) change(doc []byte) ([]byte, error) {
+func (p *jsonPatch) change(doc []byte) ([]byte, error) {
 	out, err := jsonpatch.Apply(doc, p.ops)
 	switch {
 	case errors.Is(err, jsonpatch.ErrMoved):

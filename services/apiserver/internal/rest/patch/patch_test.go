@@ -95,7 +95,7 @@ func TestDecode(t *testing.T) {
 // unknownOf returns the recorded errors about unknown and duplicate fields.
 func unknownOf(p *Patch) []error {
 	switch s := p.strategy.(type) {
-	case *operations:
+	case *jsonPatch:
 		return s.unknown
 	case *merge:
 		return s.unknown
@@ -133,7 +133,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.strategy.(*operations).change([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
+	out, err := p.strategy.(*jsonPatch).change([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
 	if err == nil || len(out) > jsonpatch.MaxCopies {
 		t.Errorf("got %d bytes, %v, want an error", len(out), err)
 	}

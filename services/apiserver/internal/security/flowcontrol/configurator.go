@@ -38,7 +38,7 @@ type Configurator struct {
 	onPut         func(name string)
 }
 
-// NewConfigurator returns a configuration that is empty before its informers run.
+// NewConfigurator returns a Configurator. Its configuration is empty before its informers run.
 func NewConfigurator(levels, schemas lister.CachedResource, references References) *Configurator {
 	c := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
 	c.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
@@ -79,7 +79,7 @@ func NewConfigurator(levels, schemas lister.CachedResource, references Reference
 		Store: schemas.Store,
 		Replace: func(ctx context.Context, all []*objects.Entry, revision int64) {
 			if c.Levels.WaitFor(ctx, revision) != nil {
-				return // the state is received again, or the server ends
+				return // the informer retries, unless the server is shutting down
 			}
 			c.update(func() {
 				c.schemaObjects.replace(all)
@@ -111,15 +111,15 @@ func (c *Configurator) update(change func()) {
 	}
 }
 
-// WaitForRevision waits until the objects of a revision are applied, but at most settleTime.
+// WaitForRevision waits until the objects of a revision are applied, but at most configWaitTimeout.
 func (c *Configurator) WaitForRevision(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, configWaitTimeout)
 	defer cancel()
 	_ = c.Schemas.WaitFor(ctx, revision)
 }
 
-// settleTime bounds the wait of WaitForRevision.
-const settleTime = 2 * time.Second
+// configWaitTimeout bounds the wait of WaitForRevision.
+const configWaitTimeout = 2 * time.Second
 
 // configObjects applies the changes of the cached objects of a kind with put and drop. An object that
 // cannot be decoded keeps its previous state.

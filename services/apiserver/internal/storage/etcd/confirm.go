@@ -15,16 +15,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Only linearizable reads prove that the store's revision went backwards: a lagging member is also
-// behind its earlier revisions. An etcd in this process cannot be replaced while in use, and it
-// delivers a change just before its revision counts. If it seems to be behind, it is read once
-// more, through consensus.
-
-// comparedValue is the largest value that is read again for comparison. Of larger ones only the
-// revisions are compared.
+// comparedValue is the maximum size in bytes of a value that is read again for comparison. For larger
+// values only the revisions are compared.
 const comparedValue = 2 << 10
 
-// Confirm implements storage.Interface.
+// Confirm implements storage.Interface. Only linearizable reads prove that the store's revision went
+// backwards: a lagging member is also behind its earlier revisions.
 func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
 	last := at.Last
@@ -47,7 +43,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	if err := confirmHeader(at, resp.Header); err != nil {
 		return 0, err
 	}
-	unchanged := last.Deleted
+	unchanged := last.Deleted // then the key must be absent
 	if len(resp.Kvs) > 0 {
 		kv := keyValue(resp.Kvs[0])
 		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.MarkOfValue(&kv).Equal(last))
@@ -58,7 +54,9 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	return resp.Header.Revision, nil
 }
 
-// confirmNewest compares revisions only.
+// confirmNewest compares revisions only. An etcd in this process cannot be replaced while it is in use,
+// but its watches deliver a change shortly before its revision includes it. If such an etcd seems to be
+// behind, it is read once more, through consensus.
 func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, error) {
 	if s.newest != nil {
 		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
@@ -86,43 +84,43 @@ func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
 	return nil
 }
 
-// confirmCluster returns an error if another cluster answered.
+// confirmCluster returns an error if the response is from another cluster.
 func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
-		return at.HistoryReplaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
+		return at.HistoryReplaced(h.Revision, fmt.Sprintf("etcd cluster ID is %x, want %x", id, at.Store))
 	}
 	return nil
 }
 
 // revisionWentBack returns the error for a store whose newest revision is before the position.
 func revisionWentBack(at storage.Position, newest int64) error {
-	return at.HistoryReplaced(newest, fmt.Sprintf("its newest revision is %d", newest))
+	return at.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
 }
 
 const (
 	// statusTimeout bounds the wait for the version of a member.
 	statusTimeout = 5 * time.Second
-	// trustRetry is the interval after which members of unknown version are asked again.
+	// trustRetry is the interval of further attempts to read the version of a member.
 	trustRetry = 30 * time.Second
 )
 
-// progressTrust is whether a member's progress notifications are reliable. Before 3.4.31 and 3.5.13 etcd
-// reported progress beyond events that it had not sent yet, so a reader that relies on it loses
-// them.
-type progressTrust int
+// progressReliability states whether a member's progress notifications are reliable. Before 3.4.31 and
+// 3.5.13 etcd reported progress beyond events that it had not sent yet. A reader that relies on such
+// a notification misses them.
+type progressReliability int
 
 const (
-	unknown progressTrust = iota
-	trusted
-	distrusted
+	progressUnknown progressReliability = iota
+	progressReliable
+	progressUnreliable
 )
 
-// progressMarker is the key, below the prefix of a watch, that is written to learn how far a
-// distrusted member has delivered: events arrive in order.
+// progressMarker is the key, below the prefix of a watch, that is written to determine how far a
+// member with unreliable notifications has delivered: events arrive in order.
 const progressMarker = "binnacle-progress"
 
-// reportsProgress reports whether an etcd version is trusted.
-func reportsProgress(v string) bool {
+// hasReliableProgress reports whether progress notifications of an etcd version are reliable.
+func hasReliableProgress(v string) bool {
 	parsed, err := version.ParseGeneric(v)
 	if err != nil || parsed.Major() < 3 {
 		return false
@@ -143,12 +141,12 @@ type member struct {
 	err      error
 }
 
-// rateMember reads the version of every endpoint. A watch is rated by the member that serves it. If
-// that member is not among the responses, because of a proxy, it is rated by all endpoints
-// together, if all responded. reason explains the result.
-func (s *Store) rateMember(ctx context.Context, serving uint64) (rating progressTrust, reason string) {
+// progressReliabilityOf reads the version of every endpoint and returns the reliability of the member
+// that serves a watch. If that member is not among the responses, because of a proxy, the result holds
+// for all endpoints together, and is known only if all responded. reason explains the result.
+func (s *Store) progressReliabilityOf(ctx context.Context, serving uint64) (result progressReliability, reason string) {
 	if s.newest != nil { // in this process, so it has the version of the build
-		return trusted, ""
+		return progressReliable, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -157,29 +155,29 @@ func (s *Store) rateMember(ctx context.Context, serving uint64) (rating progress
 	for _, e := range endpoints {
 		go func() { members <- readVersion(ctx, s.client, e) }()
 	}
-	rating = trusted
+	result = progressReliable
 	var reasons []string
 	for range endpoints {
 		member := <-members
-		outdated := member.err == nil && !reportsProgress(member.version)
+		outdated := member.err == nil && !hasReliableProgress(member.version)
 		switch {
 		case outdated:
-			rating = distrusted
+			result = progressUnreliable
 			reasons = append(reasons, member.endpoint+" has version "+member.version)
 		case member.err != nil:
 			reasons = append(reasons, fmt.Sprintf("%s: %v", member.endpoint, member.err))
-			if rating == trusted {
-				rating = unknown
+			if result == progressReliable {
+				result = progressUnknown
 			}
 		}
 		if member.err == nil && member.id == serving && serving != 0 {
 			if outdated {
-				return distrusted, reasons[len(reasons)-1]
+				return progressUnreliable, reasons[len(reasons)-1]
 			}
-			return trusted, ""
+			return progressReliable, ""
 		}
 	}
-	return rating, strings.Join(reasons, "; ")
+	return result, strings.Join(reasons, "; ")
 }
 
 // readVersion reads the status of an endpoint.
@@ -191,9 +189,9 @@ func readVersion(ctx context.Context, c *clientv3.Client, endpoint string) membe
 	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
 }
 
-// resolveTrust retries until the rating of the serving member is known, and reports intermediate
-// results to the stream.
-func (s *stream) resolveTrust() {
+// resolveReliability retries until the reliability of the serving member is known, and sends
+// intermediate results to the stream.
+func (s *stream) resolveReliability() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -202,25 +200,25 @@ func (s *stream) resolveTrust() {
 		case <-s.ctx.Done():
 			return
 		}
-		t, reason := s.store.rateMember(s.ctx, s.serving)
+		result, reason := s.store.progressReliabilityOf(s.ctx, s.serving)
 		if s.ctx.Err() != nil {
 			return
 		}
-		switch t {
-		case distrusted:
-			s.store.log.Error("etcd's progress notifications cannot be trusted before 3.4.31 and 3.5.13, so its revision is polled instead, which costs reads and writes: UPGRADE ETCD",
+		switch result {
+		case progressUnreliable:
+			s.store.log.Error("etcd before 3.4.31 and 3.5.13 sends unreliable progress notifications; polling its revision instead; upgrade etcd",
 				"prefix", s.prefix, "reason", reason)
-		case unknown:
+		case progressUnknown:
 			s.store.log.Warn("unknown etcd version; polling its revision instead of using progress notifications",
-				"prefix", s.prefix, "reason", reason, "again", trustRetry)
+				"prefix", s.prefix, "reason", reason, "retryAfter", trustRetry)
 			retry.Reset(trustRetry)
 		}
 		select {
-		case s.trustResolved <- t:
+		case s.resolved <- result:
 		case <-s.ctx.Done():
 			return
 		}
-		if t != unknown {
+		if result != progressUnknown {
 			return
 		}
 	}
@@ -231,7 +229,7 @@ func (s *stream) resolveTrust() {
 func (s *stream) writeMarker() {
 	_, err := s.store.kv.Put(s.ctx, s.prefix+progressMarker, "")
 	if err != nil && s.ctx.Err() == nil {
-		s.store.log.Warn("failed to determine etcd's progress by a write", "key", s.prefix+progressMarker, "err", err)
+		s.store.log.Warn("failed to determine etcd's progress by a write", "key", s.prefix+progressMarker, "error", err)
 	}
 	s.markerWritten <- struct{}{}
 }

@@ -1,5 +1,5 @@
 // Package etcd implements the storage contract on etcd 3.4 or newer. Progress notifications of an
-// etcd before 3.4.31 and 3.5.13 are not trusted (confirm.go). Together with the embedded server
+// etcd before 3.4.31 and 3.5.13 are unreliable and not used (confirm.go). Together with the embedded server
 // below it, this is the only production code that uses etcd.
 //
 // A Store is created over a client: one from Dial for an external cluster, or one of the embedded

@@ -6,8 +6,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Judge returns the trust in the members at a client's endpoints.
-func Judge(ctx context.Context, c *clientv3.Client, serving uint64) string {
-	t, _ := (&Store{client: c}).rateMember(ctx, serving)
-	return map[progressTrust]string{unknown: "unknown", trusted: "trusted", distrusted: "distrusted"}[t]
+// ProgressReliability returns the reliability of the members at a client's endpoints.
+func ProgressReliability(ctx context.Context, c *clientv3.Client, serving uint64) string {
+	result, _ := (&Store{client: c}).progressReliabilityOf(ctx, serving)
+	return map[progressReliability]string{
+		progressUnknown:    "unknown",
+		progressReliable:   "reliable",
+		progressUnreliable: "unreliable",
+	}[result]
 }

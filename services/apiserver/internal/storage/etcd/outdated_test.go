@@ -32,7 +32,7 @@ func startOutdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Stor
 // TestProgressOfOutdatedEtcd checks versions before 3.4.31 and 3.5.13, whose progress
 // notifications may overtake events. Trusting them would lose the events.
 func TestProgressOfOutdatedEtcd(t *testing.T) {
-	for version, trusted := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
+	for version, reliable := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
 		t.Run(version, func(t *testing.T) {
 			old, store, log := startOutdated(t, version)
 			start, err := store.Create(t.Context(), "/registry/pods/before", nil, storage.WriteOptions{})
@@ -54,7 +54,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			if err := w.Progress(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if trusted {
+			if reliable {
 				// The notification overtakes the event, as the fake is meant to do.
 				if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision < wrote {
 					t.Errorf("got %+v, want progress without events", b)
@@ -76,8 +76,8 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 				t.Errorf("got %+v, want the event of pod a", b)
 			}
 			w.Stop()
-			if text := log.String(); !strings.Contains(text, "UPGRADE ETCD") || !strings.Contains(text, version) {
-				t.Errorf("log = %q, want UPGRADE ETCD and version %s", text, version)
+			if text := log.String(); !strings.Contains(text, "upgrade etcd") || !strings.Contains(text, version) {
+				t.Errorf("log = %q, want \"upgrade etcd\" and version %s", text, version)
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 	}
 	progress(start)
 	if _, _, err := store.Get(t.Context(), marker, 0); err == nil {
-		t.Error("marker written although nothing changed")
+		t.Error("a marker was written without a change, want none")
 	}
 	elsewhere, err := store.Create(t.Context(), "/elsewhere", nil, storage.WriteOptions{})
 	if err != nil {
@@ -121,9 +121,9 @@ func TestProgressWithoutNotifications(t *testing.T) {
 	progress(inside)
 }
 
-// TestUnknownEtcdIsNotTrusted checks endpoints that respond for another member than the one that
+// TestUnknownEtcdIsUnreliable checks endpoints that respond for another member than the one that
 // serves the watch, or not at all.
-func TestUnknownEtcdIsNotTrusted(t *testing.T) {
+func TestUnknownEtcdIsUnreliable(t *testing.T) {
 	t.Parallel()
 	target := etcdtest.Listening(t).Endpoint()
 	direct, err := etcd.Dial(etcd.DialOptions{Servers: []string{target}})
@@ -145,16 +145,16 @@ func TestUnknownEtcdIsNotTrusted(t *testing.T) {
 		serving   uint64
 		want      string
 	}{
-		{endpoints: []string{fresh}, serving: self, want: "trusted"},
-		{endpoints: []string{old}, serving: self, want: "distrusted"},
-		{endpoints: []string{fresh, unreachable}, serving: self, want: "trusted"},
-		{endpoints: []string{fresh}, serving: other, want: "trusted"},
-		{endpoints: []string{old}, serving: other, want: "distrusted"},
-		{endpoints: []string{fresh, old}, serving: other, want: "distrusted"},
+		{endpoints: []string{fresh}, serving: self, want: "reliable"},
+		{endpoints: []string{old}, serving: self, want: "unreliable"},
+		{endpoints: []string{fresh, unreachable}, serving: self, want: "reliable"},
+		{endpoints: []string{fresh}, serving: other, want: "reliable"},
+		{endpoints: []string{old}, serving: other, want: "unreliable"},
+		{endpoints: []string{fresh, old}, serving: other, want: "unreliable"},
 		{endpoints: []string{fresh, unreachable}, serving: other, want: "unknown"},
-		{endpoints: []string{old, unreachable}, serving: other, want: "distrusted"},
+		{endpoints: []string{old, unreachable}, serving: other, want: "unreliable"},
 		{endpoints: []string{unreachable}, serving: self, want: "unknown"},
-		{endpoints: []string{fresh}, serving: 0, want: "trusted"},
+		{endpoints: []string{fresh}, serving: 0, want: "reliable"},
 		{endpoints: []string{fresh, unreachable}, serving: 0, want: "unknown"},
 	} {
 		checks.Go(func() {
@@ -166,7 +166,7 @@ func TestUnknownEtcdIsNotTrusted(t *testing.T) {
 			defer client.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for unreachable endpoints
 			defer cancel()
-			if got := etcd.Judge(ctx, client, c.serving); got != c.want {
+			if got := etcd.ProgressReliability(ctx, client, c.serving); got != c.want {
 				t.Errorf("%v, served by %d: got %s, want %s", c.endpoints, c.serving, got, c.want)
 			}
 		})

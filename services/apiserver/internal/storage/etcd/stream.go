@@ -24,21 +24,21 @@ type stream struct {
 	// be redelivered first.
 	from       int64
 	rechecking bool
-	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not answer
+	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not respond to
 	// progress requests, and the newest revision is read instead.
 	reachedFrom bool
 	probing     bool
 	probed      chan probe
-	probedAt    storage.Position // the position when the probe began
+	probedAt    storage.Position // the position when the probe started
 	retry       *time.Ticker
-	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
+	// serving is the member that serves the stream. Unless its progress notifications are reliable, the
 	// newest revision is read too.
-	serving         uint64
-	created         bool
-	progressTrust   progressTrust
-	ratingAttempted bool // a rating was attempted; it may have no result
-	resolvingTrust  bool
-	trustResolved   chan progressTrust
+	serving          uint64
+	created          bool
+	reliability      progressReliability
+	resolveAttempted bool // resolveReliability has tried at least once
+	resolving        bool
+	resolved         chan progressReliability
 	// undelivered is a newest revision that was read but not delivered. If its events do not arrive
 	// within a while, there are none, and a marker is written.
 	undelivered   int64
@@ -62,7 +62,7 @@ func (w *watch) stream() error {
 		grpc:          client,
 		from:          w.position.Revision + 1,
 		probed:        make(chan probe, 1),
-		trustResolved: make(chan progressTrust, 1),
+		resolved:      make(chan progressReliability, 1),
 		markerWritten: make(chan struct{}, 1),
 		retry:         time.NewTicker(progressRetry),
 	}
@@ -96,8 +96,8 @@ func (w *watch) stream() error {
 			err = s.requestProgress(&helpers)
 		case p := <-s.probed:
 			err = s.handleProbe(p, &helpers)
-		case s.progressTrust = <-s.trustResolved:
-			s.ratingAttempted = true
+		case s.reliability = <-s.resolved:
+			s.resolveAttempted = true
 			if s.awaitingProgress {
 				err = s.requestProgress(&helpers)
 			}
@@ -115,7 +115,7 @@ func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup)
 	if err := s.applyResponse(resp); err != nil {
 		return err
 	}
-	if s.answersRequest(resp) {
+	if s.completesRequest(resp) {
 		if err := s.finishProgressRequest(helpers); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup)
 		s.startProbe(helpers) // the member lags, or etcd's revision went backwards
 	}
 	if s.awaitingProgress {
-		s.startResolvingTrust(helpers)
+		s.startResolving(helpers)
 	}
 	return nil
 }
@@ -139,11 +139,11 @@ func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup)
 func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = true
 	s.retry.Reset(progressRetry)
-	s.startResolvingTrust(helpers)
-	if s.reachedFrom && s.progressTrust == trusted {
+	s.startResolving(helpers)
+	if s.reachedFrom && s.reliability == progressReliable {
 		return s.grpc.Send(progressRequest())
 	}
-	if s.undelivered > s.position.Revision && s.ratingAttempted {
+	if s.undelivered > s.position.Revision && s.resolveAttempted {
 		if !s.writingMarker {
 			s.writingMarker = true
 			helpers.Go(s.writeMarker)
@@ -167,19 +167,19 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	helpers.Go(s.probe)
 }
 
-// startResolvingTrust starts to check whether the serving member is trustworthy, once the member is
-// known and the result matters.
-func (s *stream) startResolvingTrust(helpers *sync.WaitGroup) {
-	if s.progressTrust == unknown && s.created && !s.resolvingTrust {
-		s.resolvingTrust = true
-		helpers.Go(s.resolveTrust)
+// startResolving starts to check whether the serving member sends reliable progress notifications, once
+// the member is known and the result matters.
+func (s *stream) startResolving(helpers *sync.WaitGroup) {
+	if s.reliability == progressUnknown && s.created && !s.resolving {
+		s.resolving = true
+		helpers.Go(s.resolveReliability)
 	}
 }
 
-// answersRequest reports whether a handled response answers a request for progress. A response of
-// an untrusted member does if everything up to behind has arrived.
-func (s *stream) answersRequest(resp *pb.WatchResponse) bool {
-	if s.progressTrust == trusted {
+// completesRequest reports whether a handled response completes a request for progress. A response of
+// an unreliable member does if everything up to undelivered has arrived.
+func (s *stream) completesRequest(resp *pb.WatchResponse) bool {
+	if s.reliability == progressReliable {
 		return resp.WatchId == clientv3.InvalidWatchID
 	}
 	if !s.awaitingProgress || s.undelivered == 0 || s.position.Revision < s.undelivered {
@@ -216,12 +216,12 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 		return p.replaced
 	case newest == 0 || !s.awaitingProgress:
 		return nil
-	case s.reachedFrom && s.progressTrust == trusted:
+	case s.reachedFrom && s.reliability == progressReliable:
 		return s.requestProgress(helpers)
 	case newest > s.position.Revision:
 		s.undelivered = newest
 		return nil
-	case s.rechecking: // Earlier deliveries are redelivered, or trust is determined.
+	case s.rechecking: // Earlier deliveries are redelivered, or the reliability is determined.
 		return nil
 	}
 	// Nothing happened since the last delivery. A revision that is still awaited, because the watch
@@ -232,7 +232,7 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	return s.finishProgressRequest(helpers)
 }
 
-// finishProgressRequest ends the wait, unless progress was requested again meanwhile.
+// finishProgressRequest ends the wait, unless progress was requested again during it.
 func (s *stream) finishProgressRequest(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = false
 	s.undelivered = 0
@@ -266,7 +266,7 @@ func (s *stream) applyResponse(resp *pb.WatchResponse) error {
 	if len(resp.Events) > 0 {
 		return s.handleEvents(toBatch(resp.Events))
 	}
-	if resp.Header.Revision >= s.position.Revision && s.progressTrust == trusted {
+	if resp.Header.Revision >= s.position.Revision && s.reliability == progressReliable {
 		if s.rechecking { // All existing events were delivered.
 			_, err := s.position.Recheck(s.from, nil)
 			return err

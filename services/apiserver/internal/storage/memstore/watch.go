@@ -62,7 +62,7 @@ func (s *Store) checkPosition(prefix string, p storage.Position) error {
 }
 
 func replacedError(p storage.Position, newest int64) error {
-	return p.HistoryReplaced(newest, fmt.Sprintf("its newest revision is %d", newest))
+	return p.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
 }
 
 // follow starts a watch after a revision, or one that ended with an error.

@@ -86,7 +86,7 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 	return nil, fmt.Errorf("%T is not an Eviction", obj)
 }
 
-// evictionOptions returns the options of the deletion. dryRun is dryRun in the query. The body may
+// evictionOptions returns the options of the deletion. dryRun is the query parameter. The body may
 // repeat it, or set it if the query does not.
 func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
@@ -111,8 +111,8 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 // evictPod deletes a pod if its budget allows it or it has none.
 func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
 	versionGiven := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
-	anyState := *req
-	anyState.Options = do
+	unconditionalDelete := *req
+	unconditionalDelete.Options = do
 	for attempt := 1; ; attempt++ {
 		obj, err := p.Writer.Read(c.Context(), req)
 		if err != nil {
@@ -125,12 +125,12 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 		if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 { // an absent pod is reported first
 			return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 		}
-		if err := anyState.Preconditions(pod); err != nil {
+		if err := unconditionalDelete.Preconditions(pod); err != nil {
 			return err // before the budget is changed
 		}
-		thisState := *req // the decision is about this state of the pod
+		conditionalDelete := *req // only in the state of the pod that was checked
 		options := do.DeepCopy()
-		thisState.Options = options
+		conditionalDelete.Options = options
 		if !versionGiven {
 			if options.Preconditions == nil {
 				options.Preconditions = &metav1.Preconditions{}
@@ -138,23 +138,23 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			options.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
 		if !bypassesBudgets(pod) {
-			return p.evictBudgeted(c, pod, &anyState, &thisState)
+			return p.evictBudgeted(c, pod, &unconditionalDelete, &conditionalDelete)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			_, err := p.Writer.Delete(c.Context(), &anyState)
+			_, err := p.Writer.Delete(c.Context(), &unconditionalDelete)
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		_, err = p.Writer.Delete(c.Context(), &thisState)
+		_, err = p.Writer.Delete(c.Context(), &conditionalDelete)
 		if versionGiven || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
 }
 
-// evictBudgeted evicts a pod that budgets count. thisState deletes the pod only in its current
-// state, anyState in any state.
-func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
+// evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod only in its current
+// state, unconditionalDelete in any state.
+func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
 	kind := c.StoredKind(budgets)
 	if err := c.WaitForCurrentOf(kind); err != nil {
 		return err
@@ -164,19 +164,19 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 		return err
 	}
 	if budget != nil && !isReady(pod) && mayEvictUnhealthy(budget) {
-		_, err := p.Writer.Delete(c.Context(), thisState)
-		o := anyState.Options.(*metav1.DeleteOptions)
+		_, err := p.Writer.Delete(c.Context(), conditionalDelete)
+		o := unconditionalDelete.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
 		}
 		return err
 	}
 	if budget != nil {
-		if err := p.takeDisruption(c, anyState, budget.Name, pod.Name); err != nil {
+		if err := p.consumeDisruption(c, unconditionalDelete, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
-	_, err = p.Writer.Delete(c.Context(), anyState)
+	_, err = p.Writer.Delete(c.Context(), unconditionalDelete)
 	return err
 }
 
@@ -212,12 +212,12 @@ func mayEvictUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 // tooManyEvictions returns the error that asks the client to retry after the budget's controller
 // has processed the changes.
 func tooManyEvictions(budget string) error {
-	return refuseEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
+	return rejectEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
 }
 
-// refuseEviction returns the error of an eviction that a budget does not allow. The client may retry
+// rejectEviction returns the error of an eviction that a budget does not allow. The client may retry
 // after the given number of seconds.
-func refuseEviction(retryAfter int, cause string) error {
+func rejectEviction(retryAfter int, cause string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retryAfter)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    policyv1.DisruptionBudgetCause,
@@ -226,9 +226,9 @@ func refuseEviction(retryAfter int, cause string) error {
 	return err
 }
 
-// takeDisruption takes one disruption from a budget and records the pod, so that the budget's
+// consumeDisruption consumes one allowed disruption of a budget and records the pod, so that the budget's
 // controller no longer counts it as available.
-func (p *service) takeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
+func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
 	kind := c.StoredKind(budgets)
 	write := req.ForObject(kind, kind.Subresource("status"), req.Namespace, budget)
 	write.User = request.ServerUser()
@@ -289,10 +289,10 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	} else if s.CurrentHealthy > s.DesiredHealthy {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 	}
-	return refuseEviction(0, text)
+	return rejectEviction(0, text)
 }
 
-// setDisruptionTarget sets the condition that records the cause of a pod's end (KEP-3329).
+// setDisruptionTarget sets the condition that records why a pod is terminated (KEP-3329).
 func (p *service) setDisruptionTarget(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

@@ -117,9 +117,9 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errTooLarge):
-		b.losses.lost(pluginTruncate, 1, err)
+		b.losses.recordLoss(pluginTruncate, 1, err)
 	default:
-		b.losses.lost(b.name, 1, err)
+		b.losses.recordLoss(b.name, 1, err)
 	}
 	if Mode(b.Mode) == BlockingStrict {
 		return err
@@ -166,16 +166,16 @@ func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
 func (b *Backend) enqueue(e *audit.Event) error {
 	text, ok := b.encodeForQueue(e)
 	if !ok {
-		b.losses.lost(pluginTruncate, 1, errTooLarge)
+		b.losses.recordLoss(pluginTruncate, 1, errTooLarge)
 		return nil
 	}
-	err := b.queue.put(text)
+	err := b.queue.push(text)
 	if errors.Is(err, errFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
 		text, _ = b.encodeForQueue(e.WithoutObjects())
-		err = b.queue.put(text)
+		err = b.queue.push(text)
 	}
 	if err != nil {
-		b.losses.lost(pluginBuffer, 1, err)
+		b.losses.recordLoss(pluginBuffer, 1, err)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (b *Backend) enqueue(e *audit.Event) error {
 // encodeForQueue is encodeFitting into a buffer that is not much larger than the event.
 func (b *Backend) encodeForQueue(e *audit.Event) ([]byte, bool) {
 	text, ok := b.encodeFitting(b.queue.buffer(), e)
-	if cap(text) > maxReused && cap(text) > len(text)+eventOverhead {
+	if cap(text) > maxReusedBufferSize && cap(text) > len(text)+eventOverhead {
 		text = slices.Clone(text)
 	}
 	return text, ok
@@ -194,13 +194,13 @@ type lossCounter struct {
 	log     *slog.Logger
 	metrics *audit.Metrics
 
-	mu    sync.Mutex // leaf
+	mu    sync.Mutex // leaf lock
 	last  time.Time
 	count int // since last
 }
 
-// lost counts events that a plugin lost because of why.
-func (l *lossCounter) lost(plugin string, events int, reason error) {
+// recordLoss counts events that a plugin has lost, and logs the reason at most once per second.
+func (l *lossCounter) recordLoss(plugin string, events int, reason error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()
 	l.count += events

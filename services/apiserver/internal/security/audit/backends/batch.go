@@ -32,7 +32,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	b.queue.close()
 	inFlight.Wait()
 	for {
-		batch := b.queue.take()
+		batch := b.queue.nextBatch()
 		if len(batch) == 0 {
 			return ctx.Err()
 		}
@@ -56,7 +56,7 @@ func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup
 		case <-ctx.Done():
 			return
 		}
-		batch := b.queue.take()
+		batch := b.queue.nextBatch()
 		if b.maxConcurrent == 1 {
 			b.send(sending, batch)
 			<-slots
@@ -93,19 +93,18 @@ func (b *Backend) awaitBatch(ctx context.Context) bool {
 	}
 }
 
+// send delivers a batch, records lost events and recycles the buffers.
 func (b *Backend) send(ctx context.Context, batch [][]byte) {
-	defer b.queue.done(batch)
+	defer b.queue.recycle(batch)
 	if lost, err := b.out.deliver(ctx, batch); err != nil {
-		b.losses.lost(b.name, lost, err)
+		b.losses.recordLoss(b.name, lost, err)
 	}
 }
 
 const (
-	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a
-	// reused buffer, and maxFree the maximum number of buffers for reuse.
-	initialBuffer = 1 << 10
-	maxReused     = 4 << 10
-	maxFree       = 1000
+	initialBufferSize   = 1 << 10 // bytes of a new buffer for an event
+	maxReusedBufferSize = 4 << 10 // bytes; larger buffers are not reused
+	maxFreeBuffers      = 1000    // number of buffers kept for reuse
 )
 
 var (
@@ -123,13 +122,13 @@ type queue struct {
 	batchBytes int64
 	wake       chan struct{} // there is a first event, or a batch is full
 
-	mu      sync.Mutex // leaf
-	events  [][]byte
-	waiting int64 // bytes of events
-	held    int64 // capacity in bytes of events in the queue and in delivery
-	closed  bool
-	free    [][]byte // buffers for reuse
-	spare   [][]byte // a batch for reuse
+	mu            sync.Mutex // leaf lock
+	events        [][]byte
+	queuedBytes   int64 // size of events
+	retainedBytes int64 // capacity of the buffers of events in the queue and in delivery
+	closed        bool
+	free          [][]byte // buffers for reuse
+	spare         [][]byte // a batch for reuse
 }
 
 func newQueue(maxEvents int, maxBytes int64, batch int, batchBytes int64) *queue {
@@ -142,26 +141,26 @@ func (q *queue) buffer() []byte {
 	defer q.mu.Unlock()
 	last := len(q.free) - 1
 	if last < 0 {
-		return make([]byte, 0, initialBuffer)
+		return make([]byte, 0, initialBufferSize)
 	}
 	b := q.free[last]
 	q.free[last], q.free = nil, q.free[:last]
 	return b
 }
 
-// put adds an event, which then belongs to the queue.
-func (q *queue) put(event []byte) error {
+// push adds an event, which then belongs to the queue.
+func (q *queue) push(event []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
 		return errClosed
-	case len(q.events) >= q.maxEvents || q.held+int64(cap(event)) > q.maxBytes && q.held > 0:
+	case len(q.events) >= q.maxEvents || q.retainedBytes+int64(cap(event)) > q.maxBytes && q.retainedBytes > 0:
 		return errFull
 	}
 	q.events = append(q.events, event)
-	q.waiting += int64(len(event))
-	q.held += int64(cap(event))
+	q.queuedBytes += int64(len(event))
+	q.retainedBytes += int64(cap(event))
 	if len(q.events) == 1 || q.full() {
 		select {
 		case q.wake <- struct{}{}:
@@ -172,7 +171,7 @@ func (q *queue) put(event []byte) error {
 }
 
 // full reports whether the waiting events fill a batch. The caller holds mu.
-func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.waiting >= q.batchBytes }
+func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.queuedBytes >= q.batchBytes }
 
 // ready reports whether events wait and whether they fill a batch.
 func (q *queue) ready() (waiting, full bool) {
@@ -181,8 +180,8 @@ func (q *queue) ready() (waiting, full bool) {
 	return len(q.events) > 0, q.full()
 }
 
-// take removes and returns a batch of the oldest events.
-func (q *queue) take() [][]byte {
+// nextBatch removes and returns a batch of the oldest events.
+func (q *queue) nextBatch() [][]byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, size := 0, int64(0)
@@ -190,7 +189,7 @@ func (q *queue) take() [][]byte {
 		size += int64(len(q.events[n]))
 		n++
 	}
-	q.waiting -= size
+	q.queuedBytes -= size
 	if n == len(q.events) {
 		batch := q.events
 		q.events = q.spare
@@ -203,23 +202,23 @@ func (q *queue) take() [][]byte {
 	return batch
 }
 
-// done releases the buffers of delivered events.
-func (q *queue) done(batch [][]byte) {
+// recycle releases the buffers of delivered events.
+func (q *queue) recycle(batch [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range batch {
-		q.held -= int64(cap(e))
-		if cap(e) <= maxReused && len(q.free) < maxFree {
+		q.retainedBytes -= int64(cap(e))
+		if cap(e) <= maxReusedBufferSize && len(q.free) < maxFreeBuffers {
 			q.free = append(q.free, e[:0])
 		}
 	}
 	clear(batch)
-	if q.spare == nil && cap(batch) <= maxFree {
+	if q.spare == nil && cap(batch) <= maxFreeBuffers {
 		q.spare = batch[:0]
 	}
 }
 
-// close makes put fail from now on.
+// close makes push fail from now on.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

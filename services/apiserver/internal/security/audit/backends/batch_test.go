@@ -91,8 +91,8 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 		e.ID = fmt.Sprint("e", n)
 		_ = b.Process(t.Context(), &e)
 	}
-	if b.queue.held > maxQueued || len(b.queue.events) < maxQueued/each {
-		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(b.queue.events), b.queue.held, maxQueued)
+	if b.queue.retainedBytes > maxQueued || len(b.queue.events) < maxQueued/each {
+		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(b.queue.events), b.queue.retainedBytes, maxQueued)
 	}
 	stop := f.runBackend(b)
 	close(g.open)
@@ -104,8 +104,8 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
 		t.Errorf("got %d complete events, want %d", n, maxQueued/each-1)
 	}
-	if b.queue.held != 0 {
-		t.Errorf("got %d bytes held in the end, want 0", b.queue.held)
+	if b.queue.retainedBytes != 0 {
+		t.Errorf("got %d bytes held in the end, want 0", b.queue.retainedBytes)
 	}
 }
 

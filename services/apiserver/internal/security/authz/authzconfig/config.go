@@ -170,7 +170,7 @@ const flagTimeout = 30 * time.Second
 func FromFlags(f Flags) *Configuration {
 	c := &Configuration{}
 	for _, m := range f.Modes {
-		a := Authorizer{Type: m, Name: nameOf(m)}
+		a := Authorizer{Type: m, Name: requiredName(m)}
 		switch m {
 		case ABAC:
 			a.PolicyFile = f.PolicyFile

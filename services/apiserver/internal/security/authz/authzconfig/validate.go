@@ -66,16 +66,16 @@ func validateName(name string, seen map[string]bool, path *field.Path) field.Err
 	return nil
 }
 
-// nameOf returns the name of an authorizer of a type other than webhook.
-func nameOf(kind string) string { return strings.ToLower(kind) }
+// requiredName returns the name that an authorizer of a type other than webhook must have.
+func requiredName(authorizerType string) string { return strings.ToLower(authorizerType) }
 
 // checkNames returns an error if an authorizer other than a webhook has a name other than its type
 // in lower case. Metrics rely on these names.
 func (c *Configuration) checkNames() error {
 	var errs []error
 	for i := range c.Authorizers {
-		if a := &c.Authorizers[i]; a.Type != Webhook && a.Name != nameOf(a.Type) {
-			errs = append(errs, fmt.Errorf("authorizers[%d].name: expected name %s for authorizer %s instead of %s", i, nameOf(a.Type), a.Type, a.Name))
+		if a := &c.Authorizers[i]; a.Type != Webhook && a.Name != requiredName(a.Type) {
+			errs = append(errs, fmt.Errorf("authorizers[%d].name: expected name %s for authorizer %s instead of %s", i, requiredName(a.Type), a.Type, a.Name))
 		}
 	}
 	return errors.Join(errs...)
@@ -126,7 +126,7 @@ func (c *ConnectionInfo) validate(path *field.Path) field.ErrorList {
 	switch c.Type {
 	case ConnectionInCluster:
 		// The server would call itself for authorization.
-		return field.ErrorList{field.Invalid(path.Child("type"), c.Type, "the API server itself cannot use it; name a kubeConfigFile")}
+		return field.ErrorList{field.Invalid(path.Child("type"), c.Type, "not supported by the API server; use type KubeConfigFile")}
 	case ConnectionFile:
 		if c.KubeConfigFile == nil || *c.KubeConfigFile == "" {
 			return field.ErrorList{field.Required(filePath, "")}

@@ -80,7 +80,7 @@ func (c *candidate) expired(now time.Time) bool {
 // isPingPending reports whether a candidate has not reported since its last ping.
 func (c *candidate) isPingPending() bool { return c.lastSeen.Before(c.pingedAt) }
 
-// isUnresponsive reports whether a candidate did not answer a ping in time. It is not pinged again,
+// isUnresponsive reports whether a candidate did not reply to a ping in time. It is not pinged again,
 // and counts as soon as it reports.
 func (c *candidate) isUnresponsive(now time.Time) bool {
 	return c.isPingPending() && !c.pingedAt.Add(pingTimeout).After(now)
@@ -91,7 +91,7 @@ func (c *candidate) isAlive(now time.Time) bool {
 	return !c.lastSeen.IsZero() && c.lastSeen.Add(pingTimeout).After(now)
 }
 
-// nextPingTime returns the time of a ping. A candidate answers a ping whose time is after its last
+// nextPingTime returns the time of a ping. A candidate replies to a ping whose time is after its last
 // report, so the time is after that report even if the candidate's clock is ahead.
 func (c *candidate) nextPingTime(now time.Time) time.Time {
 	if lastReport := c.Spec.RenewTime; lastReport != nil && !lastReport.Before(&metav1.MicroTime{Time: now}) {
@@ -101,7 +101,7 @@ func (c *candidate) nextPingTime(now time.Time) time.Time {
 }
 
 // pingedInFuture reports whether a candidate was pinged by a server whose clock is ahead. The
-// candidate would continue to answer until that time.
+// candidate would continue to reply until that time.
 func (c *candidate) pingedInFuture(now time.Time) bool {
 	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.nextPingTime(now).Add(pingTimeout))
 }

@@ -1,0 +1,66 @@
+package crdinformer
+
+import (
+	"bytes"
+	"context"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
+
+// servingPeriod is the period in which the entries of a definition serve its resource identically.
+type servingPeriod struct {
+	entry *objects.Entry // the first entry of the period
+	// slot is the index of the first version's cached encodings in an entry (apiset.MaxSlots).
+	slot   int
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// servingPeriod returns the current period of a definition if the entry e serves the resource in the
+// same way. Otherwise it returns a new period with a slot for each version.
+func (s *Syncer) servingPeriod(key string, e *objects.Entry, versions int) *servingPeriod {
+	if current := s.defined[key]; current != nil && equivalent(current.period.entry, e) {
+		return current.period
+	}
+	p := &servingPeriod{entry: e, slot: s.nextSlot}
+	if p.slot > apiset.MaxSlots-versions {
+		p.slot = 0
+	}
+	s.nextSlot = p.slot + versions
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// servedFields selects the parts of a definition that affect how its objects are served.
+var servedFields = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
+
+// equivalent reports whether two entries are the same definition and describe its resource in the
+// same way.
+func equivalent(a, b *objects.Entry) bool {
+	if a.CreateRevision != b.CreateRevision {
+		return false
+	}
+	x, err := servedFields.Find(a.Stored(), nil)
+	if err != nil {
+		return false
+	}
+	y, err := servedFields.Find(b.Stored(), nil)
+	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
+}
+
+// endedPeriods returns the functions that cancel the periods that have ended. It omits deleted
+// definitions: watches still report the deletion of their last objects, and end with the store.
+func (s *Syncer) endedPeriods() (cancels []context.CancelFunc) {
+	for key, before := range s.pending {
+		current := s.defined[key]
+		if before == nil || current != nil && current.period == before.period {
+			continue
+		}
+		if deleted := current == nil && before.Versions[0].Store.Gone(); !deleted {
+			cancels = append(cancels, before.period.cancel)
+		}
+	}
+	return cancels
+}
