@@ -10,20 +10,20 @@ import (
 )
 
 // drawStorm draws the latency of each response over the time of the request.
-func drawStorm(file, title string, answers map[string][]answer) error {
+func drawStorm(file, title string, responses map[string][]answer) error {
 	p := plot.New()
 	p.Title.Text = "From 5 s to 25 s: " + title
-	p.X.Label.Text, p.Y.Label.Text = "s", "waited, ms"
+	p.X.Label.Text, p.Y.Label.Text = "time [s]", "queue time [ms]"
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Y.Min, p.Y.Max = 0.5, 10000
 	p.Legend.Top = true
 	for i, b := range probeClients {
-		var points, refused plotter.XYs
-		for _, a := range answers[b.name] {
+		var points, rejected plotter.XYs
+		for _, a := range responses[b.name] {
 			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.QueueTime.Microseconds())/1000, p.Y.Min)}
 			points = append(points, at)
 			if a.Code != http.StatusOK {
-				refused = append(refused, at)
+				rejected = append(rejected, at)
 			}
 		}
 		if len(points) == 0 {
@@ -36,16 +36,16 @@ func drawStorm(file, title string, answers map[string][]answer) error {
 		line.Color, line.Width = plotutil.Color(i), vg.Points(0.7)
 		p.Add(line)
 		p.Legend.Add(b.name, line)
-		if len(refused) == 0 {
+		if len(rejected) == 0 {
 			continue
 		}
-		marks, err := plotter.NewScatter(refused)
+		marks, err := plotter.NewScatter(rejected)
 		if err != nil {
 			return err
 		}
 		marks.Color, marks.Shape = plotutil.Color(i), plotutil.Shape(5)
 		p.Add(marks)
-		p.Legend.Add(b.name+", refused", marks)
+		p.Legend.Add(b.name+", rejected", marks)
 	}
 	return p.Save(22*vg.Centimeter, 11*vg.Centimeter, file)
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// accepted is a class of differences that is accepted.
-type accepted struct {
+// acceptedDifference is a class of differences that is accepted.
+type acceptedDifference struct {
 	class  *regexp.Regexp
 	reason string
 }
@@ -18,13 +18,13 @@ type accepted struct {
 // readAccepted reads the accepted differences. An entry has two lines: a regular expression that
 // matches the whole class of a difference, and the reason, which is indented. Lines that start with
 // # are comments.
-func readAccepted(file string) ([]*accepted, error) {
+func readAccepted(file string) ([]*acceptedDifference, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var out []*accepted
+	var out []*acceptedDifference
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Text()
@@ -40,7 +40,7 @@ func readAccepted(file string) ([]*accepted, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", file, n, err)
 			}
-			out = append(out, &accepted{class: class})
+			out = append(out, &acceptedDifference{class: class})
 		}
 	}
 	for _, a := range out {
@@ -51,7 +51,7 @@ func readAccepted(file string) ([]*accepted, error) {
 	return out, lines.Err()
 }
 
-// accepts reports whether an entry accepts a class.
-func accepts(list []*accepted, class string) bool {
-	return slices.ContainsFunc(list, func(a *accepted) bool { return a.class.MatchString(class) })
+// isAccepted reports whether an entry accepts a class.
+func isAccepted(list []*acceptedDifference, class string) bool {
+	return slices.ContainsFunc(list, func(a *acceptedDifference) bool { return a.class.MatchString(class) })
 }

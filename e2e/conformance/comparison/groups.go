@@ -13,8 +13,8 @@ import (
 // finding is one difference with the request that shows it.
 type finding struct {
 	difference
-	conversation *Conversation
-	step         int
+	scenario *Scenario
+	step     int
 }
 
 // group holds the findings of a class.
@@ -29,13 +29,13 @@ type group struct {
 
 // Groups collects findings. It may be used concurrently.
 type Groups struct {
-	accepted []*accepted
+	accepted []*acceptedDifference
 
 	mu      sync.Mutex
 	byClass map[string]*group
 }
 
-func newGroups(list []*accepted) *Groups {
+func newGroups(list []*acceptedDifference) *Groups {
 	return &Groups{accepted: list, byClass: map[string]*group{}}
 }
 
@@ -44,12 +44,12 @@ func (g *Groups) add(f finding) {
 	defer g.mu.Unlock()
 	one := g.byClass[f.class]
 	if one == nil {
-		one = &group{class: f.class, accepted: accepts(g.accepted, f.class), first: f, subjects: map[string]int{}}
+		one = &group{class: f.class, accepted: isAccepted(g.accepted, f.class), first: f, subjects: map[string]int{}}
 		g.byClass[f.class] = one
 	}
 	one.count++
 	one.subjects[subject(f)]++
-	if f.step < one.first.step || f.step == one.first.step && f.conversation.Name < one.first.conversation.Name {
+	if f.step < one.first.step || f.step == one.first.step && f.scenario.Name < one.first.scenario.Name {
 		one.first = f
 	}
 }
@@ -75,8 +75,8 @@ func (g *Groups) Unaccepted() int {
 
 // subject names what a request is about: its method and resource.
 func subject(f finding) string {
-	s := f.conversation.Steps[f.step]
-	return s.Method + " " + f.conversation.Name
+	s := f.scenario.Steps[f.step]
+	return s.Method + " " + f.scenario.Name
 }
 
 // sorted returns the groups, the largest first.
@@ -90,17 +90,17 @@ func (g *Groups) sorted() []*group {
 func (one *group) print(w io.Writer, number int) {
 	f := one.first
 	fmt.Fprintf(w, "\n=== %d. %s\n    %d times: %s\n", number, one.class, one.count, Shorten(strings.Join(slices.Sorted(maps.Keys(one.subjects)), ", "), 300))
-	s := f.conversation.Steps[f.step]
+	s := f.scenario.Steps[f.step]
 	fmt.Fprintf(w, "    %s\n    want: %s\n    got:  %s\n", s.Label, indented(f.want), indented(f.got))
-	if f.conversation.Needs != "" {
-		fmt.Fprintf(w, "    %s\n", f.conversation.Needs)
+	if f.scenario.Needs != "" {
+		fmt.Fprintf(w, "    %s\n", f.scenario.Needs)
 	}
-	for _, before := range f.conversation.Steps[:f.step] {
+	for _, before := range f.scenario.Steps[:f.step] {
 		if before.Setup && (strings.Contains(s.Path, "{ns}") || !strings.Contains(before.Path, "/api/v1/namespaces")) {
-			fmt.Fprintf(w, "    %s\n", curl(before, f.conversation.Namespace))
+			fmt.Fprintf(w, "    %s\n", curl(before, f.scenario.Namespace))
 		}
 	}
-	fmt.Fprintf(w, "    %s\n", curl(s, f.conversation.Namespace))
+	fmt.Fprintf(w, "    %s\n", curl(s, f.scenario.Namespace))
 }
 
 func indented(s string) string {

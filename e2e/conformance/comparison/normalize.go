@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	uuids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	times     = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
+	uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
+	// versions are resource versions in messages: a number of at least two digits after one of these words.
 	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
@@ -32,7 +33,7 @@ var (
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
 	blanks = regexp.MustCompile(`[ \x{a0}]+`)
-	// otherGroups are groups that conversations define and remove.
+	// otherGroups are groups that scenarios define and remove.
 	otherGroups = regexp.MustCompile(`^"\w+-\d+.*\.example\.com"$`)
 	// recent limits the times that belong to this run; other times are compared.
 	recent = 2 * time.Hour
@@ -68,11 +69,12 @@ func (s *Session) normalize(resp *http.Response, body any) Answer {
 			a.headers[name] = scrub(strings.Join(values, "\n"), s.Vars)
 		}
 	}
-	a.body = s.normalTree(body)
+	a.body = s.normalizeTree(body)
 	return a
 }
 
-// scrub replaces the parts of a text that differ between runs.
+// scrub replaces the parts of a text that differ between runs. The order matters: uids and versions are
+// replaced before the variables, whose values may be parts of them.
 func scrub(s string, vars map[string]string) string {
 	s = uuids.ReplaceAllString(s, "<uid>")
 	s = versions.ReplaceAllString(s, "$1$2<rv>")
@@ -104,7 +106,8 @@ func scrub(s string, vars map[string]string) string {
 	return s
 }
 
-// replaceVariable replaces the value of a variable. A number must not be a part of a longer one or of a time.
+// replaceVariable replaces the value of a variable. It does not replace a number that is a part of a
+// longer number or of a time.
 func replaceVariable(s, value, placeholder string) string {
 	if strings.Trim(value, "0123456789") != "" {
 		return strings.ReplaceAll(s, value, placeholder)
@@ -127,8 +130,8 @@ func replaceVariable(s, value, placeholder string) string {
 	return b.String()
 }
 
-// follow remembers the version of an object that the session created. Controllers of the servers change
-// some kinds of objects at any time.
+// follow records the version of an object that the session created, except kinds that controllers of
+// the servers change at any time.
 func (s *Session) follow(body any) {
 	uid, _ := Lookup(body, "metadata.uid").(string)
 	if kind := Lookup(body, "kind"); uid == "" || kind == "CustomResourceDefinition" || kind == "APIService" {
@@ -140,8 +143,8 @@ func (s *Session) follow(body any) {
 	}
 }
 
-// version returns the placeholder of the version of an object with a uid, or of a list. An older version is
-// that of a cache.
+// version returns the placeholder of the version of an object with a uid, or of a list. A version that is
+// older than the last one came from a cache.
 func (s *Session) version(uid, version string) string {
 	last, followed := s.versions[uid]
 	n, err := strconv.ParseInt(version, 10, 64)
@@ -152,58 +155,17 @@ func (s *Session) version(uid, version string) string {
 	return "<new rv>"
 }
 
-// normalTree replaces values that differ between runs by placeholders.
-func (s *Session) normalTree(v any) any {
+// normalizeTree replaces values that differ between runs by placeholders.
+func (s *Session) normalizeTree(v any) any {
 	switch t := v.(type) {
 	case map[string]any:
-		generated, _ := t["generateName"].(string)
-		uid, _ := t["uid"].(string)
-		for _, k := range slices.Collect(maps.Keys(t)) { // field ownership has uids in its keys
-			if uuids.MatchString(k) {
-				t[uuids.ReplaceAllString(k, "<uid>")] = t[k]
-				delete(t, k)
-			}
-		}
-		for _, k := range slices.Sorted(maps.Keys(t)) { // the version of an object depends on those before
-			x := t[k]
-			text, isText := x.(string)
-			switch {
-			case isText && k == "resourceVersion" && text != "" && text != "0":
-				t[k] = s.version(uid, text)
-			case slices.Contains(buildFields, k):
-				t[k] = "<build>"
-			case isText && k == "continue" && text != "":
-				t[k] = "<continue>"
-			case isText && k == "uid" && uuids.MatchString(text):
-				t[k] = "<uid>"
-			case isText && k == "token" && len(text) > 40:
-				t[k] = "<token>"
-			case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated[:min(len(generated), longestGenerated)]):
-				t[k] = generated + "<random>"
-			case k == "resourceRules" || k == "nonResourceRules": // in random order
-				rules, _ := s.normalTree(x).([]any)
-				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
-				t[k] = rules
-			case k == "nodePort" || k == "healthCheckNodePort":
-				t[k] = json.Number(nodePorts.ReplaceAllString(JSONText(x), "0"))
-			default:
-				t[k] = s.normalTree(x)
-			}
-		}
+		s.normalizeMembers(t)
 		if items, ok := t["items"].([]any); ok && t["kind"] == "APIGroupDiscoveryList" {
-			t["items"] = slices.DeleteFunc(items, func(item any) bool { // groups of other conversations
+			t["items"] = slices.DeleteFunc(items, func(item any) bool { // groups of other scenarios
 				return otherGroups.MatchString(JSONText(Lookup(item, "metadata.name")))
 			})
 		}
-		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
-			slices.SortStableFunc(resources, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
-		}
-		if conditions, ok := Lookup(t, "status.conditions").([]any); ok && t["kind"] == "CustomResourceDefinition" { // controllers race
-			slices.SortStableFunc(conditions, func(a, b any) int { return strings.Compare(JSONText(Lookup(a, "type")), JSONText(Lookup(b, "type"))) })
-		}
-		if m, ok := t["managedFields"].([]any); ok {
-			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
-		}
+		sortUnordered(t)
 		if cells, ok := t["cells"].([]any); ok {
 			for i, c := range cells {
 				if s, ok := c.(string); ok {
@@ -213,7 +175,7 @@ func (s *Session) normalTree(v any) any {
 		}
 	case []any:
 		for i := range t {
-			t[i] = s.normalTree(t[i])
+			t[i] = s.normalizeTree(t[i])
 		}
 	case string:
 		if strings.HasPrefix(t, "# HELP") {
@@ -226,3 +188,57 @@ func (s *Session) normalTree(v any) any {
 	}
 	return v
 }
+
+// normalizeMembers replaces the values of the members of an object.
+func (s *Session) normalizeMembers(t map[string]any) {
+	generated, _ := t["generateName"].(string)
+	uid, _ := t["uid"].(string)
+	for _, k := range slices.Collect(maps.Keys(t)) { // field ownership has uids in its keys
+		if uuids.MatchString(k) {
+			t[uuids.ReplaceAllString(k, "<uid>")] = t[k]
+			delete(t, k)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(t)) { // the version of an object depends on those before
+		x := t[k]
+		text, isText := x.(string)
+		switch {
+		case isText && k == "resourceVersion" && text != "" && text != "0":
+			t[k] = s.version(uid, text)
+		case slices.Contains(buildFields, k):
+			t[k] = "<build>"
+		case isText && k == "continue" && text != "":
+			t[k] = "<continue>"
+		case isText && k == "uid" && uuids.MatchString(text):
+			t[k] = "<uid>"
+		case isText && k == "token" && len(text) > 40:
+			t[k] = "<token>"
+		case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated[:min(len(generated), longestGenerated)]):
+			t[k] = generated + "<random>"
+		case k == "resourceRules" || k == "nonResourceRules": // in random order
+			rules, _ := s.normalizeTree(x).([]any)
+			slices.SortFunc(rules, compareJSON)
+			t[k] = rules
+		case k == "nodePort" || k == "healthCheckNodePort":
+			t[k] = json.Number(nodePorts.ReplaceAllString(JSONText(x), "0"))
+		default:
+			t[k] = s.normalizeTree(x)
+		}
+	}
+}
+
+// sortUnordered sorts the lists of an object that the servers return in any order.
+func sortUnordered(t map[string]any) {
+	if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
+		slices.SortStableFunc(resources, compareJSON)
+	}
+	if conditions, ok := Lookup(t, "status.conditions").([]any); ok && t["kind"] == "CustomResourceDefinition" { // controllers race
+		slices.SortStableFunc(conditions, func(a, b any) int { return compareJSON(Lookup(a, "type"), Lookup(b, "type")) })
+	}
+	if m, ok := t["managedFields"].([]any); ok {
+		slices.SortStableFunc(m, compareJSON)
+	}
+}
+
+// compareJSON compares the JSON of two values.
+func compareJSON(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) }

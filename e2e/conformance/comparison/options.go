@@ -17,9 +17,9 @@ type Options struct {
 	keep                              bool
 }
 
-// Register registers the flags. The parameter is the default file with the accepted differences.
+// Register registers the flags. accepted is the default file with the accepted differences.
 func (o *Options) Register(accepted string) {
-	flag.IntVar(&o.Workers, "workers", 8, "number of concurrent conversations")
+	flag.IntVar(&o.Workers, "workers", 8, "number of concurrent scenarios")
 	flag.StringVar(&o.bin, "bin", "", "folder with the binaries apiserver and etcd")
 	flag.StringVar(&o.reference, "kube-apiserver", "", "path of kube-apiserver; defaults to the one that make conformance-tools builds")
 	flag.StringVar(&o.servers, "servers", "", "URLs of a running kube-apiserver and a running binnacle, separated by a comma; empty starts both")
@@ -27,15 +27,15 @@ func (o *Options) Register(accepted string) {
 	flag.BoolVar(&o.keep, "keep", false, "only start the servers and print their URLs; they run until the command is interrupted")
 }
 
-// Run starts the servers, calls play, and prints the differences that it found. It returns an error
+// Run starts the servers, calls run, and prints the differences that it found. It returns an error
 // if one of them is not accepted.
-func (o *Options) Run(ctx context.Context, play func(*Player) error) error {
+func (o *Options) Run(ctx context.Context, run func(*Runner) error) error {
 	list, err := readAccepted(o.accepted)
 	if err != nil {
 		return err
 	}
-	p := &Player{Found: newGroups(list)}
-	stop, err := o.open(ctx, p)
+	p := &Runner{Found: newGroups(list)}
+	stop, err := o.connect(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -45,11 +45,11 @@ func (o *Options) Run(ctx context.Context, play func(*Player) error) error {
 		<-ctx.Done()
 		return nil
 	}
-	return errors.Join(play(p), p.report())
+	return errors.Join(run(p), p.report())
 }
 
-// open connects a player to the servers of the flags, or to servers that it starts.
-func (o *Options) open(ctx context.Context, p *Player) (stop func(), err error) {
+// connect connects a runner to the servers of the flags, or to servers that it starts.
+func (o *Options) connect(ctx context.Context, p *Runner) (stop func(), err error) {
 	if first, second, ok := strings.Cut(o.servers, ","); ok {
 		p.Reference, p.Product = newServer("kube-apiserver", first), newServer("binnacle", second)
 		return func() {}, nil
@@ -66,15 +66,15 @@ func (o *Options) open(ctx context.Context, p *Player) (stop func(), err error) 
 	if err != nil {
 		return nil, err
 	}
-	started := &processes{dir: dir}
+	procs := &processes{dir: dir}
 	fmt.Printf("start kube-apiserver and binnacle; logs are in %s\n", dir)
-	p.Reference, p.Product, err = started.startServers(ctx, programs{reference: reference, product: filepath.Join(o.bin, "apiserver"), etcd: filepath.Join(o.bin, "etcd")})
+	p.Reference, p.Product, err = procs.startServers(ctx, programs{reference: reference, product: filepath.Join(o.bin, "apiserver"), etcd: filepath.Join(o.bin, "etcd")})
 	if err != nil {
-		started.stop() // keeps the logs
+		procs.stop() // keeps the logs
 		return nil, err
 	}
 	return func() {
-		started.stop()
+		procs.stop()
 		_ = os.RemoveAll(dir)
 	}, nil
 }
@@ -84,15 +84,15 @@ const kubernetesVersion = "v1.33.13"
 
 // report prints the groups of differences that are not accepted. It returns an error if there are
 // any.
-func (p *Player) report() error {
+func (p *Runner) report() error {
 	unexplained, tolerated := 0, 0
-	for _, one := range p.Found.sorted() {
-		if one.accepted {
+	for _, g := range p.Found.sorted() {
+		if g.accepted {
 			tolerated++
 			continue
 		}
 		unexplained++
-		one.print(os.Stdout, unexplained)
+		g.print(os.Stdout, unexplained)
 	}
 	fmt.Printf("\n%d requests to each server: %d groups of differences are not accepted, %d are\n", p.Sent(), unexplained, tolerated)
 	if unexplained > 0 {

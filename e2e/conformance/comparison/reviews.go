@@ -85,16 +85,16 @@ func reviewPath(kind, namespace, port string) string {
 	return "/" + kind + "/" + namespace + "/" + port
 }
 
-// start registers the webhook for the namespace of a conversation on both servers, and waits until they
+// start registers the webhook for the namespace of a scenario on both servers, and waits until they
 // call it. Of the objects without a namespace, only those are reviewed whose names begin with that of
-// the conversation's.
+// the scenario's.
 func (r *Reviews) start(reference, product *Session) {
 	for _, s := range r.steps() {
 		Exchange(reference, product, s)
 	}
 	probe := Step{Method: http.MethodPost, Path: "/api/v1/namespaces/{ns}/configmaps?dryRun=All", Encoding: JSONBody,
 		Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe"}}}
-	for began := time.Now(); time.Since(began) < settleTimeout; <-time.After(pollInterval) {
+	for start := time.Now(); time.Since(start) < equalTimeout; <-time.After(pollInterval) {
 		Exchange(reference, product, probe)
 		if len(r.take(reference)) == len(reviewKinds) && len(r.take(product)) == len(reviewKinds) {
 			return
@@ -123,7 +123,7 @@ func (r *Reviews) steps() (steps []Step) {
 	return steps
 }
 
-// stop removes the webhook of a conversation.
+// stop removes the webhook of a scenario.
 func (r *Reviews) stop(reference, product *Session) {
 	for _, kind := range reviewKinds {
 		Exchange(reference, product, Step{Method: http.MethodDelete, Path: webhooks(kind) + "/{ns}"})
@@ -138,6 +138,6 @@ func webhooks(kind string) string {
 
 // compare returns the differences between the reviews that a step caused.
 func (r *Reviews) compare(reference, product *Session) (out []difference) {
-	compareTrees(".review", reference.normalTree(r.take(reference)), product.normalTree(r.take(product)), &out)
+	compareTrees(".review", reference.normalizeTree(r.take(reference)), product.normalizeTree(r.take(product)), &out)
 	return out
 }

@@ -24,7 +24,7 @@ type Answer struct {
 // retryTimeout limits the repetition of a step without a limit of its own.
 const retryTimeout = 3 * time.Minute
 
-// Session is the state of a conversation on one server.
+// Session is the state of a scenario on one server.
 type Session struct {
 	*Server
 	Vars map[string]string
@@ -34,7 +34,7 @@ type Session struct {
 	generated *regexp.Regexp
 }
 
-// newSession starts a conversation in a namespace.
+// newSession starts a scenario in a namespace.
 func newSession(s *Server, namespace string) *Session {
 	vars := map[string]string{"ns": namespace}
 	if _, port, err := net.SplitHostPort(strings.TrimPrefix(s.url, "https://")); err == nil {
@@ -81,13 +81,13 @@ func (s *Session) send(st Step) (*http.Response, []byte, error) {
 
 // perform sends a step and returns the normalized response. It saves the variables of the step.
 func (s *Session) perform(st Step) Answer {
-	for began := time.Now(); ; <-time.After(pollInterval) {
+	for start := time.Now(); ; <-time.After(pollInterval) {
 		resp, text, err := s.send(st)
 		if err != nil {
 			return Answer{Err: strings.ReplaceAll(err.Error(), s.url, "")}
 		}
 		body := decode(resp.Header.Get("Content-Type"), text)
-		if st.Until != nil && !st.Until(resp.StatusCode, body) && time.Since(began) < cmp.Or(st.RetryFor, retryTimeout) {
+		if st.Until != nil && !st.Until(resp.StatusCode, body) && time.Since(start) < cmp.Or(st.RetryFor, retryTimeout) {
 			continue
 		}
 		if _, list := body.([]any); !list && isEvent(body) {

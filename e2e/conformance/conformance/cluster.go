@@ -47,7 +47,7 @@ const (
 	kwokPort           = 12
 )
 
-// sharedControllers are the controllers that the service controllers has.
+// sharedControllers are the controllers of kube-controller-manager that the service `controllers` also runs.
 var sharedControllers = []string{
 	"namespace-controller", "garbage-collector-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
 	"resourcequota-controller", "clusterrole-aggregation-controller", "ttl-after-finished-controller", "certificatesigningrequest-cleaner-controller",
@@ -56,7 +56,7 @@ var sharedControllers = []string{
 //go:embed stages.yaml
 var stages []byte
 
-// clusterConfig says what runs.
+// clusterConfig selects the programs of a cluster and where they run.
 type clusterConfig struct {
 	binnacle, tools, dir  string
 	port                  int
@@ -228,7 +228,7 @@ func (c *cluster) startManager() error {
 	selected := []string{"*", "-token-cleaner-controller", "-bootstrap-signer-controller"}
 	elect := "true"
 	if c.ownControllers {
-		elect = "false" // the service controllers stops while kube-controller-manager holds a lease
+		elect = "false" // the service controllers does not run while kube-controller-manager holds a lease
 		for _, name := range sharedControllers {
 			selected = append(selected, "-"+name)
 		}

@@ -7,8 +7,8 @@ import (
 	"binnacle/e2e/conformance/comparison"
 )
 
-// cleanup returns the requests that remove the objects of a conversation that affect other conversations.
-func cleanup(c *comparison.Conversation) []comparison.Step {
+// cleanup returns the requests that remove the objects of a scenario that affect other scenarios.
+func cleanup(c *comparison.Scenario) []comparison.Step {
 	out := []comparison.Step{{Method: http.MethodDelete, Path: "/api/v1/namespaces/{ns}"}}
 	for _, s := range c.Steps {
 		if s.Method == http.MethodPost && strings.HasPrefix(s.Path, definitions) {

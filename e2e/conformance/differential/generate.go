@@ -12,10 +12,10 @@ import (
 	"binnacle/e2e/conformance/faults"
 )
 
-// stepsPerKind is the number of random requests in a conversation about a kind.
+// stepsPerKind is the number of random requests in a scenario about a kind.
 const stepsPerKind = 22
 
-// generator makes conversations. The same seed and number always give the same conversation.
+// generator makes scenarios. The same seed and number always give the same scenario.
 type generator struct {
 	seed   uint64
 	kinds  []*kind
@@ -23,13 +23,13 @@ type generator struct {
 	only   func(name string) bool
 }
 
-// conversation returns the conversation with a number.
-func (g *generator) conversation(n int) *comparison.Conversation {
+// scenario returns the scenario with a number.
+func (g *generator) scenario(n int) *comparison.Scenario {
 	r := rand.New(rand.NewPCG(g.seed, uint64(n)))
-	var c *comparison.Conversation
+	var c *comparison.Scenario
 	switch choice := r.IntN(20); {
 	case choice == 0:
-		c = oddPaths(r)
+		c = nonResourcePaths(r)
 	case choice <= 3 && len(g.golden) > 0:
 		c = mutatedGolden(r, g.golden[r.IntN(len(g.golden))])
 	default:
@@ -41,7 +41,7 @@ func (g *generator) conversation(n int) *comparison.Conversation {
 	return c
 }
 
-// kindRun makes the requests of a conversation about a kind.
+// kindRun makes the requests of a scenario about a kind.
 type kindRun struct {
 	*kind
 	r    *rand.Rand
@@ -52,8 +52,8 @@ type kindRun struct {
 	n   int
 }
 
-func aboutKind(r *rand.Rand, k *kind) *comparison.Conversation {
-	c := &comparison.Conversation{Name: k.resource + "." + k.version + "." + k.group, Steps: comparison.NamespaceSteps()}
+func aboutKind(r *rand.Rand, k *kind) *comparison.Scenario {
+	c := &comparison.Scenario{Name: k.resource + "." + k.version + "." + k.group, Steps: comparison.NamespaceSteps()}
 	run := &kindRun{kind: k, r: r}
 	run.base = map[string]any{"apiVersion": k.apiVersion(), "kind": k.kind, "metadata": map[string]any{"name": "x"}}
 	if len(k.bases) > 0 {

@@ -15,7 +15,7 @@ import (
 	"binnacle/e2e/conformance/comparison"
 )
 
-// goldenCase is a golden conversation, as e2e/golden defines it.
+// goldenCase is a golden scenario, as e2e/golden defines it.
 type goldenCase struct {
 	file  string
 	Steps []goldenStep `json:"steps"`
@@ -46,10 +46,10 @@ type goldenAnswer struct {
 	Status int `json:"status"`
 }
 
-// goldenRetry limits the repetition of a step. It is short, because a conversation may run alone.
+// goldenRetry limits the repetition of a step. It is short, because a scenario may run alone.
 const goldenRetry = 5 * time.Second
 
-// loadGolden reads the golden conversations of a folder.
+// loadGolden reads the golden scenarios of a folder.
 func loadGolden(dir string) ([]goldenCase, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -76,9 +76,9 @@ func loadGolden(dir string) ([]goldenCase, error) {
 	return cases, nil
 }
 
-// conversation returns the case as steps for both servers.
-func (c goldenCase) conversation() *comparison.Conversation {
-	out := &comparison.Conversation{Name: "golden " + c.file, Steps: comparison.NamespaceSteps(), Shared: goldenShared(c.file)}
+// scenario returns the case as steps for both servers.
+func (c goldenCase) scenario() *comparison.Scenario {
+	out := &comparison.Scenario{Name: "golden " + c.file, Steps: comparison.NamespaceSteps(), Shared: goldenShared(c.file)}
 	for i, g := range c.Steps {
 		s := comparison.Step{Label: g.Name, Header: map[string]string{}, Text: g.Body, Save: g.Save, Encoding: comparison.JSONBody}
 		if g.Retry != "" {
@@ -106,7 +106,7 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		if g.Token != "" {
 			s.Header["Authorization"] = "Bearer " + g.Token
 		}
-		s.Settles = (out.Shared || g.As != nil) && s.Method == http.MethodGet && g.Watch == nil
+		s.RetryUntilEqual = (out.Shared || g.As != nil) && s.Method == http.MethodGet && g.Watch == nil
 		if g.Watch != nil {
 			s = s.Query("timeoutSeconds=2")
 		}
@@ -127,7 +127,7 @@ func (c goldenCase) sleeps() bool {
 	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool { return s.Sleep != "" })
 }
 
-// goldenShared reports whether a case affects requests of other conversations.
+// goldenShared reports whether a case affects requests of other scenarios.
 func goldenShared(file string) bool {
 	return strings.HasPrefix(file, "policy-") || strings.HasPrefix(file, "admission-") || strings.HasPrefix(file, "crd-") ||
 		strings.HasPrefix(file, "discovery") || strings.Contains(file, "priorityclass") || strings.Contains(file, "flow")

@@ -33,12 +33,12 @@ func main() {
 	flag.IntVar(&o.requests, "requests", 10000, "number of requests to each server")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the requests")
 	flag.StringVar(&o.kinds, "kinds", "../../services/apiserver/internal/api/kinds/builtin/testdata/kinds", "folder with valid objects of the kinds")
-	flag.StringVar(&o.cases, "cases", "../golden/cases", "folder with golden conversations")
-	flag.StringVar(&o.only, "only", "", "regular expression for the names of conversations, such as ^pods; empty selects all")
+	flag.StringVar(&o.cases, "cases", "../golden/cases", "folder with golden scenarios")
+	flag.StringVar(&o.only, "only", "", "regular expression for the names of scenarios, such as ^pods; empty selects all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := o.Run(ctx, func(p *comparison.Player) error {
+	err := o.Run(ctx, func(p *comparison.Runner) error {
 		p.Cleanup = cleanup
 		p.Reviews = comparison.NewReviews()
 		defer p.Reviews.Close()
@@ -46,7 +46,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		p.PlayAll(ctx, o.Workers, conversations(g, p.Found, o))
+		p.RunAll(ctx, o.Workers, scenarios(g, p.Found, o))
 		return nil
 	})
 	if err != nil {
@@ -81,12 +81,12 @@ func newGenerator(o options, reference, product *comparison.Server) (*generator,
 	return g, nil
 }
 
-// conversations returns conversations with the wanted number of requests.
-func conversations(g *generator, found *comparison.Groups, o options) iter.Seq[*comparison.Conversation] {
-	return func(yield func(*comparison.Conversation) bool) {
+// scenarios returns scenarios with the wanted number of requests.
+func scenarios(g *generator, found *comparison.Groups, o options) iter.Seq[*comparison.Scenario] {
+	return func(yield func(*comparison.Scenario) bool) {
 		match, sent, printed := regexp.MustCompile(o.only), 0, time.Now()
 		for n := 0; sent < o.requests; n++ {
-			c := g.conversation(n)
+			c := g.scenario(n)
 			if !match.MatchString(c.Name) {
 				continue
 			}

@@ -18,7 +18,7 @@ func (k *kindRun) pages() comparison.Step {
 		s = s.Query("dryRun=All&labelSelector=nothing%3Dmatches")
 	}
 	var parts []string
-	if !k.namespaced { // objects of other conversations would affect the parts of the collection
+	if !k.namespaced { // objects of other scenarios would affect the parts of the collection
 		parts = append(parts, "fieldSelector=metadata.name%3D"+k.name)
 	}
 	for _, choice := range [][]string{

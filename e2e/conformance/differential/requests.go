@@ -92,7 +92,7 @@ func (k *kindRun) odd() comparison.Step {
 	}
 	if s.Method == http.MethodDelete {
 		s = s.Query("dryRun=All")
-		if !k.namespaced { // the objects of other conversations change
+		if !k.namespaced { // the objects of other scenarios change
 			s = s.Query("labelSelector=nothing%3Dmatches")
 		}
 	}

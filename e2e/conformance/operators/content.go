@@ -95,7 +95,7 @@ func (c *content) addSamples(objects []object, limit int) {
 				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind || limit > 0 && n >= limit || names[name] && !v.namespaced {
 					continue
 				}
-				names[name] = true // conversations about cluster-scoped objects run concurrently
+				names[name] = true // scenarios about cluster-scoped objects run concurrently
 				n++
 				c.samples = append(c.samples, sample{object: o, version: v})
 			}
@@ -121,32 +121,32 @@ func (c *content) count() (given, generated int) {
 	return given, generated
 }
 
-// play installs the definitions, plays the samples, and removes the definitions.
-func (c *content) play(ctx context.Context, p *comparison.Player, o options) {
-	all := func(conversation func(object) *comparison.Conversation) iter.Seq[*comparison.Conversation] {
-		return func(yield func(*comparison.Conversation) bool) {
+// run installs the definitions, runs the samples, and removes the definitions.
+func (c *content) run(ctx context.Context, p *comparison.Runner, o options) {
+	all := func(scenario func(object) *comparison.Scenario) iter.Seq[*comparison.Scenario] {
+		return func(yield func(*comparison.Scenario) bool) {
 			for _, d := range c.definitions {
-				if !yield(conversation(d)) {
+				if !yield(scenario(d)) {
 					return
 				}
 			}
 		}
 	}
 	// kube-apiserver needs seconds for a definition; many at a time exceed its timeouts.
-	p.PlayAll(ctx, 1, all(c.install))
-	p.PlayAll(ctx, o.Workers, slices.Values(c.documents()))
-	p.PlayAll(ctx, o.Workers, func(yield func(*comparison.Conversation) bool) {
+	p.RunAll(ctx, 1, all(c.install))
+	p.RunAll(ctx, o.Workers, slices.Values(c.documents()))
+	p.RunAll(ctx, o.Workers, func(yield func(*comparison.Scenario) bool) {
 		for i, s := range c.samples {
 			name := fmt.Sprintf("%s %s %s", c.Name, s.version.plural, s.file)
 			hash := fnv.New64()
 			hash.Write([]byte(name))
 			r := &sampleRun{sample: s, r: rand.New(rand.NewPCG(o.seed, hash.Sum64()))}
-			if !yield(&comparison.Conversation{Name: name, Namespace: fmt.Sprintf("%s-%d", c.Name, i), Needs: c.needs(s.version.definition), Steps: r.steps(o.faults)}) {
+			if !yield(&comparison.Scenario{Name: name, Namespace: fmt.Sprintf("%s-%d", c.Name, i), Needs: c.needs(s.version.definition), Steps: r.steps(o.faults)}) {
 				return
 			}
 		}
 	})
-	p.PlayAll(ctx, 1, all(c.remove))
+	p.RunAll(ctx, 1, all(c.remove))
 }
 
 // needs returns a command that creates a definition.

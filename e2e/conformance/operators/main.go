@@ -42,7 +42,7 @@ func main() {
 	if o.suites != "" {
 		err = runSuites(ctx, o)
 	} else {
-		err = o.Run(ctx, func(p *comparison.Player) error { return playProjects(ctx, p, o) })
+		err = o.Run(ctx, func(p *comparison.Runner) error { return runProjects(ctx, p, o) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,13 +60,13 @@ func (o options) selected() ([]project, error) {
 	return slices.DeleteFunc(projects, func(p project) bool { return !match.MatchString(p.Name) }), err
 }
 
-// playProjects plays the projects one after the other and prints a table.
-func playProjects(ctx context.Context, p *comparison.Player, o options) error {
+// runProjects runs the projects one after the other and prints a table.
+func runProjects(ctx context.Context, p *comparison.Runner, o options) error {
 	projects, err := o.selected()
 	if err != nil {
 		return err
 	}
-	p.Cleanup = func(c *comparison.Conversation) []comparison.Step {
+	p.Cleanup = func(c *comparison.Scenario) []comparison.Step {
 		if c.Namespace == "" {
 			return nil
 		}
@@ -80,7 +80,7 @@ func playProjects(ctx context.Context, p *comparison.Player, o options) error {
 			return fmt.Errorf("%s: %w", one.Name, err)
 		}
 		sent, differences := p.Sent(), p.Found.Unaccepted()
-		content.play(ctx, p, o)
+		content.run(ctx, p, o)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

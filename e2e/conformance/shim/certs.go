@@ -32,7 +32,7 @@ type CA struct {
 	Key  crypto.Signer
 }
 
-// NewCA makes a certificate authority and writes its certificate to dir/file.
+// NewCA creates a certificate authority and writes its certificate to dir/file.
 func NewCA(dir, file, name string) (CA, error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {
@@ -51,7 +51,7 @@ func (ca CA) Write(dir, file string) error {
 	return os.WriteFile(filepath.Join(dir, file), encode(ca.Cert.Raw), 0o644)
 }
 
-// WriteClient writes name.crt and name.key, a client certificate of the CA.
+// WriteClient writes a client certificate of the CA for a user name: file.crt and file.key in dir.
 func (ca CA) WriteClient(dir, file, name string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -25,27 +25,27 @@ func TestAuthenticationFlags(t *testing.T) {
 			o.ServiceAccountIssuers = []string{"i"}
 			o.ServiceAccountSigner = key
 		}},
-		"no such key file": {
+		"missing key file": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} },
 			err:    "--service-account-key-file",
 		},
-		"no key in it": {
+		"key file without a key": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{os.DevNull} },
 			err:    "--service-account-key-file",
 		},
-		"no signing key": {
+		"signing key file without a key": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = os.DevNull },
 			err:    "--service-account-signing-key-file",
 		},
-		"key without name": {
+		"signing key without an issuer": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key },
 			err:    "needs --service-account-issuer",
 		},
-		"an issuer twice": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
-		"an empty issuer": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
-		"no URL":          {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
-		"empty audience":  {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
-		"too short a bound": {
+		"duplicate issuer":         {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
+		"empty issuer":             {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
+		"issuer that is not a URL": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
+		"empty audience":           {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
+		"maximum expiration below an hour": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute },
 			err:    "between 1 hour and 2^32 seconds",
 		},
@@ -53,20 +53,20 @@ func TestAuthenticationFlags(t *testing.T) {
 			change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" },
 			err:    "--authentication-token-webhook-version",
 		},
-		"negative time":     {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
-		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
-		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
-		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
+		"negative cache TTL":         {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
+		"proxy headers without a CA": {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
+		"proxy names without a CA":   {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
+		"CA without header":          {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
 		"CA and groups": {change: func(o *AuthenticationOptions) {
 			o.Proxy.CAFile = "x"
 			o.Proxy.Headers.Group = []string{"X-Remote-Group"}
 		}},
-		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
-		"keys over http": {
+		"JWKS URI without a host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
+		"JWKS URI over http": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" },
 			err:    "is not an https URL",
 		},
-		"an empty header": {
+		"empty proxy header": {
 			change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} },
 			err:    "an empty name",
 		},
@@ -80,7 +80,7 @@ func TestAuthenticationFlags(t *testing.T) {
 				all = append(all, err.Error())
 			}
 			if text := strings.Join(all, "\n"); (c.err == "") != (text == "") || !strings.Contains(text, c.err) {
-				t.Errorf("errors %q, want %q", text, c.err)
+				t.Errorf("errors = %q, want a substring %q", text, c.err)
 			}
 		})
 	}

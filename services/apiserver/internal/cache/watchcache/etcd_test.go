@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// The cache returns the same objects and events as a real store.
+// TestCacheMatchesEtcd checks that the cache returns the same objects and events as a real store.
 func TestCacheMatchesEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	mirror := newMemStore() // model of the writes
@@ -48,7 +48,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		mirror.history = append(mirror.history, ev)
 		applyEvent(mirror.current, ev)
 	}
-	random := func(n int) {
+	writeRandomPods := func(n int) {
 		for range n {
 			key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(5))
 			value := []byte(podOnNode(fmt.Sprintf("n%d", rand.IntN(3))))
@@ -58,7 +58,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 			write(key, value)
 		}
 	}
-	random(50)
+	writeRandomPods(50)
 	r := newRig(t, mirror, func(c *watchcache.Config) {
 		c.Source = watchcachetest.NewSource(store, "/registry/")
 		c.CurrentRevision = store
@@ -66,17 +66,17 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	start := r.sync()
 	sel := selection(t, "", "", nodeField+"=n1")
 	all := r.watch(watchcache.WatchOptions{AfterRevision: start})
-	some := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start})
-	random(50)
+	filtered := r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: start})
+	writeRandomPods(50)
 	middle := r.sync()
-	random(50)
+	writeRandomPods(50)
 	end := r.sync()
 	for _, w := range []struct {
 		*watchcache.Watcher
 		sel objects.Selection
 	}{
 		{Watcher: all, sel: objects.Selection{}},
-		{Watcher: some, sel: sel},
+		{Watcher: filtered, sel: sel},
 	} {
 		if got, want := r.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
 			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)

@@ -165,7 +165,10 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 // TestFrequentLabelIsIndexedDespiteOthers checks that a frequently listed label is indexed
 // although lists of other labels save less or are never repeated.
 func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
-	const total = 3000
+	const (
+		total      = 3000
+		olderState = "lists of an older state"
+	)
 	store := newMemStore()
 	for i := range total {
 		store.put(podKey(i), labelledPod(i, 0))
@@ -185,7 +188,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 				r.list(selection(t, "ns-1", fmt.Sprintf("junk%d-%d=x", i, junk), ""))
 			}
 		},
-		"an older state": func(r *rig, i int) {},
+		olderState: func(r *rig, i int) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, store, nil)
@@ -194,7 +197,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 			old := r.pods.Snapshot()
 			for i := range 100 {
 				disturb(r, i)
-				if name == "an older state" {
+				if name == olderState {
 					old.Select(app, "", func(*objects.Entry) bool { return true })
 					continue
 				}

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// replacedRig returns a rig whose store was saved at revision 5 and is at revision 9.
+// replacedRig returns a rig whose store was saved at revision 5 and is at revision 9. The objects named
+// ghost exist only in the revisions after the backup.
 func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Buffer) {
 	t.Helper()
 	store := newMemStore()
@@ -41,25 +42,25 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 
 const saved, newest = 5, 9
 
-// after lists what may be written to the store between its restoration and the next access of the
-// cache.
-var after = map[string][]op{
-	"nothing":            nil,
-	"less than was lost": {{"/registry/pods/a/new", []byte("{}")}},
-	"as much": {
+// writesAfterRestore lists what may be written to the store between its restoration and the next access
+// of the cache. The restoration undoes four writes.
+var writesAfterRestore = map[string][]op{
+	"no writes":                nil,
+	"fewer writes than undone": {{"/registry/pods/a/new", []byte("{}")}},
+	"as many writes as undone": {
 		{"/registry/pods/a/new", []byte("{}")}, {"/registry/pods/a/new", []byte(`{"d":"1"}`)},
 		{"/registry/pods/a/new", []byte(`{"d":"2"}`)}, {"/registry/pods/a/ghost", []byte(`{"d":"3"}`)},
 	},
-	"more": {
+	"more writes than undone": {
 		{"/registry/pods/a/new", []byte("{}")}, {"/registry/pods/a/new", []byte(`{"d":"1"}`)}, {"/registry/pods/a/new",
 			[]byte(`{"d":"2"}`)},
 		{"/registry/pods/a/new", []byte(`{"d":"3"}`)}, {"/registry/pods/a/new", []byte(`{"d":"4"}`)}, {"/registry/pods/a/other", []byte("{}")},
 	},
 }
 
-// goBack restores the store and writes to it before the cache watches it again. No watch survives
+// restoreBackup restores the store and writes to it before the cache watches it again. No watch survives
 // a restoration.
-func (r *rig) goBack(writes []op) {
+func (r *rig) restoreBackup(writes []op) {
 	synctest.Wait()
 	r.store.mu.Lock()
 	r.store.rewind(saved)
@@ -70,8 +71,8 @@ func (r *rig) goBack(writes []op) {
 	}
 }
 
-// goBackSilently is like goBack, but no stream ends or reports it.
-func (r *rig) goBackSilently(writes []op) {
+// restoreBackupSilently is like restoreBackup, but no stream ends or reports it.
+func (r *rig) restoreBackupSilently(writes []op) {
 	synctest.Wait()
 	r.store.mu.Lock()
 	r.store.rewind(saved)
@@ -81,107 +82,147 @@ func (r *rig) goBackSilently(writes []op) {
 	}
 }
 
-// TestStoreRewindEndsWatches checks that all watches end after the store was restored, whatever is
-// written before the next access, and that the cache then shows the contents of the store.
-func TestStoreRewindEndsWatches(t *testing.T) {
-	for name, writes := range after {
+// reload waits until the cache has detected a restoration and has reloaded.
+func (r *rig) reload() {
+	synctest.Wait()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
+// forRestorations runs a test with each of writesAfterRestore, on a rig of replacedRig.
+func forRestorations(t *testing.T, test func(t *testing.T, r *rig, log *bytes.Buffer, writes []op)) {
+	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, log := replacedRig(t, nil)
-				watchers := map[string]*watchcache.Watcher{
-					"at the end":          r.watch(watchcache.WatchOptions{AfterRevision: newest}),
-					"behind":              r.watch(watchcache.WatchOptions{AfterRevision: saved}),
-					"of another resource": nil,
-					"of a selection": r.watch(watchcache.WatchOptions{
-						AfterRevision: newest,
-						Selection:     selection(t, "", "", nodeField+"=n1"),
-					}),
-					"with its state": r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState}),
-				}
-				var err error
-				if watchers["of another resource"], err = r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: newest}); err != nil {
-					t.Fatal(err)
-				}
-				defer watchers["of another resource"].Close()
-				if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
-					t.Fatal("no older snapshot before the restoration")
-				}
-				ghost, _ := r.pods.Get("/registry/pods/a/ghost")
-				if _, err := ghost.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
-					t.Fatal(err)
-				}
-				was := r.pods.Snapshot()
-				incarnation := r.cache.Incarnation()
-				r.goBack(writes)
-				synctest.Wait()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-
-				for name, w := range watchers {
-					if _, err := next(r.ctx, w, nil); !isExpired(err) {
-						t.Errorf("watcher %s: got %v, want ExpiredError", name, err)
-					}
-				}
-				rev := r.sync()
-				sn := r.pods.Snapshot()
-				if sn.Revision() != rev || rev != r.store.now() {
-					t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", sn.Revision(), rev, r.store.now())
-				}
-				if got, want := cacheList(sn, objects.Selection{}, ""), modelList(r.store, rev,
-					objects.Selection{}, ""); !slices.Equal(got, want) {
-					t.Errorf("got\n%q, want\n%q", got, want)
-				}
-				if !r.cache.Ready() || r.cache.Incarnation() != incarnation+1 || sn.Version() == was.Version() {
-					t.Errorf("ready %v, incarnation %d, version %v, want ready in incarnation %d with another version than %v", r.cache.Ready(), r.cache.Incarnation(), sn.Version(), incarnation+1, was.Version())
-				}
-				if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
-					t.Error("older snapshot is still served")
-				}
-				if _, ok := ghost.Encoded(1); ok {
-					t.Error("encoding of a former entry is kept")
-				}
-				r.wantMetrics("binnacle_watch_cache_store_replaced_total 1", "binnacle_watch_cache_encodings 0",
-					"binnacle_watch_cache_history_bytes 0", "binnacle_watch_cache_images_bytes 0",
-					`apiserver_terminated_watchers_total{resource="pods"} 0`)
-				if !bytes.Contains(log.Bytes(), []byte("level=ERROR")) || !bytes.Contains(log.Bytes(), []byte("applied=9")) {
-					t.Errorf("got log\n%s\nwant an error with applied=9", log)
-				}
-				// Watches deliver changes from now on.
-				w := r.watch(watchcache.WatchOptions{AfterRevision: rev})
-				next := r.store.put("/registry/pods/a/next", "{}")
-				if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", next)}; !slices.Equal(got, want) {
-					t.Errorf("got %q, want %q", got, want)
-				}
-				if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: saved - 1}); !isExpired(err) {
-					t.Errorf("watch from before: got %v, want ExpiredError", err)
-				}
+				test(t, r, log, writes)
 			})
 		})
 	}
 }
 
-// A read of the newest state never returns the state before the restoration, even if the stream
-// reports nothing. Until the reload the cache serves no request.
+// TestRestoredStoreExpiresWatchers checks that all watchers expire after the store was restored, and that
+// an error is logged.
+func TestRestoredStoreExpiresWatchers(t *testing.T) {
+	forRestorations(t, func(t *testing.T, r *rig, log *bytes.Buffer, writes []op) {
+		nodes, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: newest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nodes.Close()
+		watchers := map[string]*watchcache.Watcher{
+			"up to date":          r.watch(watchcache.WatchOptions{AfterRevision: newest}),
+			"lagging":             r.watch(watchcache.WatchOptions{AfterRevision: saved}),
+			"of another resource": nodes,
+			"of a selection": r.watch(watchcache.WatchOptions{
+				AfterRevision: newest,
+				Selection:     selection(t, "", "", nodeField+"=n1"),
+			}),
+			"with initial state": r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState}),
+		}
+		r.restoreBackup(writes)
+		r.reload()
+		for name, w := range watchers {
+			if _, err := next(r.ctx, w, nil); !isExpired(err) {
+				t.Errorf("watcher %s: Next = %v, want ExpiredError", name, err)
+			}
+		}
+		r.wantMetrics("binnacle_watch_cache_store_replaced_total 1", `apiserver_terminated_watchers_total{resource="pods"} 0`)
+		if !bytes.Contains(log.Bytes(), []byte("level=ERROR")) || !bytes.Contains(log.Bytes(), []byte("applied=9")) {
+			t.Errorf("got log\n%s\nwant an error with applied=9", log)
+		}
+	})
+}
+
+// TestCacheShowsRestoredStore checks that the cache contains what the store contains after it was
+// restored, in the next incarnation.
+func TestCacheShowsRestoredStore(t *testing.T) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+		before := r.pods.Snapshot()
+		incarnation := r.cache.Incarnation()
+		r.restoreBackup(writes)
+		r.reload()
+		rev := r.sync()
+		sn := r.pods.Snapshot()
+		if sn.Revision() != rev || rev != r.store.now() {
+			t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", sn.Revision(), rev, r.store.now())
+		}
+		got, want := cacheList(sn, objects.Selection{}, ""), modelList(r.store, rev, objects.Selection{}, "")
+		if !slices.Equal(got, want) {
+			t.Errorf("got objects\n%q, want\n%q", got, want)
+		}
+		if !r.cache.Ready() || r.cache.Incarnation() != incarnation+1 {
+			t.Errorf("Ready = %t, Incarnation = %d, want true, %d", r.cache.Ready(), r.cache.Incarnation(), incarnation+1)
+		}
+		if sn.Version() == before.Version() {
+			t.Errorf("Version = %v, want another version than before the restoration", sn.Version())
+		}
+	})
+}
+
+// TestRestoredStoreDiscardsDerivedData checks that older snapshots and cached encodings are discarded
+// after the store was restored.
+func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+		if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
+			t.Fatal("SnapshotAt returned no older snapshot before the restoration")
+		}
+		ghost, _ := r.pods.Get("/registry/pods/a/ghost")
+		if _, err := ghost.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
+			t.Fatal(err)
+		}
+		r.restoreBackup(writes)
+		r.reload()
+		rev := r.sync()
+		if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
+			t.Error("SnapshotAt returned an older snapshot after the restoration, want none")
+		}
+		if _, ok := ghost.Encoded(1); ok {
+			t.Error("Encoded of an entry before the restoration = true, want false")
+		}
+		r.wantMetrics("binnacle_watch_cache_encodings 0", "binnacle_watch_cache_history_bytes 0", "binnacle_watch_cache_images_bytes 0")
+	})
+}
+
+// TestWatchAfterRestoration checks that watches deliver changes after the store was restored, and that
+// history starts there.
+func TestWatchAfterRestoration(t *testing.T) {
+	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
+		r.restoreBackup(writes)
+		r.reload()
+		w := r.watch(watchcache.WatchOptions{AfterRevision: r.sync()})
+		revision := r.store.put("/registry/pods/a/next", "{}")
+		if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", revision)}; !slices.Equal(got, want) {
+			t.Errorf("got events %q, want %q", got, want)
+		}
+		if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: saved - 1}); !isExpired(err) {
+			t.Errorf("Watch after a revision before the backup = %v, want ExpiredError", err)
+		}
+	})
+}
+
+// TestReadDetectsStoreRewind checks that a read of the newest state never returns the state before the
+// restoration, even if the stream reports nothing. Until the reload the cache serves no request.
 func TestReadDetectsStoreRewind(t *testing.T) {
-	for name, writes := range after {
+	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				held := &heldLoad{release: make(chan struct{})}
 				r, _ := replacedRig(t, func(c *watchcache.Config) { held.Source, c.Source = c.Source, held })
 				held.hold.Store(true)
-				r.goBackSilently(writes)
+				r.restoreBackupSilently(writes)
 				if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, watchcache.ErrNotReady) {
 					t.Fatalf("MostRecent: got %v, want ErrNotReady", err)
 				}
 				synctest.Wait()
 				if r.cache.Ready() {
-					t.Error("cache is ready during the reload")
+					t.Error("Ready = true during the reload, want false")
 				}
 				if _, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState}); !errors.Is(err, watchcache.ErrNotReady) {
 					t.Errorf("watch during the reload: got %v, want ErrNotReady", err)
 				}
 				if _, ok := r.pods.SnapshotAt(newest, nil); ok {
-					t.Error("SnapshotAt returned a state from before")
+					t.Error("SnapshotAt returned a state before the restoration, want none")
 				}
 				close(held.release)
 				if err := r.cache.WaitReady(r.ctx); err != nil {
@@ -199,14 +240,14 @@ func TestReadDetectsStoreRewind(t *testing.T) {
 	}
 }
 
-// An idle cache detects the restoration by its periodic check.
+// TestIdleCacheDetectsStoreRewind checks that the periodic check of an idle cache detects the restoration.
 func TestIdleCacheDetectsStoreRewind(t *testing.T) {
-	for name, writes := range after {
+	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
 				w := r.watch(watchcache.WatchOptions{AfterRevision: newest})
-				r.goBackSilently(writes)
+				r.restoreBackupSilently(writes)
 				if _, err := next(r.ctx, w, nil); !isExpired(err) {
 					t.Errorf("watcher: got %v, want ExpiredError", err)
 				}
@@ -221,7 +262,7 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 	}
 }
 
-// Broken watches of an unchanged store resume without a reload.
+// TestBrokenWatchesResumeWithoutReload checks that broken watches of an unchanged store resume.
 func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := replacedRig(t, nil)
@@ -264,8 +305,8 @@ func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error
 	return s.Source.Load(ctx, page)
 }
 
-// The store deletes all keys of a lease at one revision. A watch that is interrupted within that
-// revision resumes from its last revision and loses no event.
+// TestWatchResumesWithinRevision checks a watch that is interrupted within the deletion of all keys of a
+// lease, which has one revision. It resumes from its last revision and misses no event.
 func TestWatchResumesWithinRevision(t *testing.T) {
 	const n = 200 // more than a watcher reads at once
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }

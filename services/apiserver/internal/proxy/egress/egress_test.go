@@ -101,6 +101,17 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 	}
 }
 
+// wantError dials an address in the network of the cluster. The error must contain all wanted texts.
+func wantError(t *testing.T, s *egress.Selector, addr string, want ...string) {
+	t.Helper()
+	_, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr)
+	for _, text := range want {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("dial of %s = %v, want an error that contains %q", addr, err, text)
+		}
+	}
+}
+
 func TestDialThroughProxy(t *testing.T) {
 	for name, serve := range transports() {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +123,7 @@ func TestDialThroughProxy(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
 			if s.DialerFor(egress.Etcd) != nil || s.DialerFor(egress.ControlPlane) != nil {
-				t.Error("a direct network has a proxy")
+				t.Error("DialerFor returned a proxy for a direct network, want nil")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			conn, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7")
@@ -123,24 +134,22 @@ func TestDialThroughProxy(t *testing.T) {
 			read := bufio.NewReader(conn)
 			if greets {
 				if line, err := read.ReadString('\n'); line != "hello\n" || err != nil {
-					t.Errorf("read %q %v", line, err)
+					t.Errorf("ReadString = %q, %v, want %q", line, err, "hello\n")
 				}
 			}
 			if _, err := io.WriteString(conn, "again\n"); err != nil {
 				t.Error(err)
 			}
 			if line, err := read.ReadString('\n'); line != "again\n" || err != nil {
-				t.Errorf("read %q %v", line, err)
+				t.Errorf("ReadString = %q, %v, want %q", line, err, "again\n")
 			}
 			if conn.RemoteAddr() == nil || conn.LocalAddr() == nil {
-				t.Error("the connection has no addresses")
+				t.Errorf("addresses = %v, %v, want both", conn.RemoteAddr(), conn.LocalAddr())
 			}
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "absent.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing absent.invalid:1") {
-				t.Errorf("error %v", err)
-			}
+			wantError(t, s, "absent.invalid:1", "proxy error from ", "while dialing absent.invalid:1")
 			if asked := p.Asked(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
 				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", asked)
 			}
@@ -169,10 +178,7 @@ func TestDialThroughMissingProxyFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			_, err := selector(t, reg, connection).DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
-			if err == nil || !strings.Contains(err.Error(), `dialing proxy "/no/such" failed`) {
-				t.Errorf("error %v", err)
-			}
+			wantError(t, selector(t, reg, connection), "far.invalid:7", `dialing proxy "/no/such" failed`)
 			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
 # TYPE apiserver_egress_dialer_dial_failure_count counter
 apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport="uds"} 1
@@ -201,7 +207,7 @@ func TestSilentProxyEndsWithContext(t *testing.T) {
 	}()
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
 	if _, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+		t.Errorf("dial = %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -230,12 +236,12 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 			t.Fatalf("%s: %v", header, err)
 		}
 		defer conn.Close()
-		said := make([]byte, 5)
+		echo := make([]byte, 5)
 		if _, err := io.WriteString(conn, "hello"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
-			t.Errorf("%s: got %q, %v, want hello", header, said, err)
+		if _, err := io.ReadFull(conn, echo); err != nil || string(echo) != "hello" {
+			t.Errorf("%s: read %q, %v, want hello", header, echo, err)
 		}
 	}
 }
@@ -244,9 +250,9 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 func TestInvalidAddressIsNotSent(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
 	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
-		var none *net.AddrError
-		if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
-			t.Errorf("%q: %v", addr, err)
+		var invalid *net.AddrError
+		if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &invalid) {
+			t.Errorf("dial of %q = %v, want a *net.AddrError", addr, err)
 		}
 	}
 }
@@ -283,9 +289,7 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 	l := egresstest.Secure(t, cert, key)
 	p.Connect(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), other, cert, key))
-	if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7"); err == nil || !strings.Contains(err.Error(), "x509") {
-		t.Errorf("error %v", err)
-	}
+	wantError(t, s, "far.invalid:7", "x509")
 	if asked := p.Asked(); len(asked) != 0 {
 		t.Errorf("got connections to %v, want none", asked)
 	}
@@ -296,54 +300,55 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
 	here := file(t, "x")
 	for _, c := range []struct{ name, text, want string }{
-		{name: "nothing", want: "Object 'Kind' is missing"},
-		{name: "another kind", text: `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"Other"}`,
+		{name: "empty file", want: "Object 'Kind' is missing"},
+		{name: "unsupported kind", text: `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"Other"}`,
 			want: `no kind "Other" is registered for version "apiserver.k8s.io/v1beta1"`},
-		{name: "another version", text: `{"apiVersion":"apiserver.k8s.io/v1","kind":"EgressSelectorConfiguration"}`,
+		{name: "unsupported version", text: `{"apiVersion":"apiserver.k8s.io/v1","kind":"EgressSelectorConfiguration"}`,
 			want: `no kind "EgressSelectorConfiguration" is registered for version "apiserver.k8s.io/v1"`},
-		{name: "an unknown field", text: head + `{"name":"cluster","connection":{"proxyProtocol":"Direct","odd":1}}]}`,
+		{name: "unknown field", text: head + `{"name":"cluster","connection":{"proxyProtocol":"Direct","odd":1}}]}`,
 			want: `strict decoding error: unknown field "egressSelections[0].connection.odd"`},
 		{name: "no protocol", text: one(`{}`),
 			want: `service.connection.protocol: Unsupported value: "": supported values: "Direct", "HTTPConnect", "GRPC"`},
-		{name: "direct by a transport", text: one(`{"proxyProtocol":"Direct","transport":{}}`),
+		{name: "direct connection with a transport", text: one(`{"proxyProtocol":"Direct","transport":{}}`),
 			want: `service.connection.transport: Invalid value: "direct": Transport config should be absent for direct connect`},
 		{name: "no transport", text: one(`{"proxyProtocol":"HTTPConnect"}`),
 			want: "service.connection.transport: Required value: transport must be set for HTTPConnect"},
-		{name: "an empty transport", text: one(`{"proxyProtocol":"HTTPConnect","transport":{}}`),
+		{name: "empty transport", text: one(`{"proxyProtocol":"HTTPConnect","transport":{}}`),
 			want: "service.connection.tcp: Required value: One of TCP or UDS must be set"},
-		{name: "both", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"u"},"uds":{"udsName":"s"}}}`),
+		{name: "TCP and UDS", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"u"},"uds":{"udsName":"s"}}}`),
 			want: "TCP and UDS cannot both be set"},
-		{name: "gRPC without", text: one(`{"proxyProtocol":"GRPC"}`),
+		{name: "gRPC without a transport", text: one(`{"proxyProtocol":"GRPC"}`),
 			want: "service.connection.transport: Required value: transport must be set for GRPC"},
 		{name: "gRPC over TCP", text: one(`{"proxyProtocol":"GRPC","transport":{"tcp":{"url":"https://a"}}}`),
 			want: "service.connection.uds: Required value: UDS must be set with GRPC"},
-		{name: "no socket", text: one(`{"proxyProtocol":"GRPC","transport":{"uds":{}}}`),
+		{name: "UDS without a socket name", text: one(`{"proxyProtocol":"GRPC","transport":{"uds":{}}}`),
 			want: `service.connection.udsName: Invalid value: "nil": UDSName should be present for UDS connections`},
-		{name: "another scheme", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"ftp://a"}}}`),
+		{name: "unsupported scheme", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"ftp://a"}}}`),
 			want: `service.connection.url: Invalid value: "ftp://a": supported connection protocols are http:// and https://`},
 		{name: "TLS over HTTP", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://a","tlsConfig":{}}}}`),
 			want: "TLSConfig config should not be present when using HTTP"},
 		{name: "HTTPS without TLS", text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a"}}}`),
 			want: "service.connection.tlsConfig: Required value: TLSConfig must be present when using HTTPS"},
-		{name: "no client",
+		{name: "no client certificate",
 			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":"/no/such"}}}}`),
 			want: `[service.connection.tlsConfig.caBundle: Invalid value: "/no/such": TLS config ca bundle does not exist, service.connection.tlsConfig.clientCert: Invalid value: "nil": Using TLS requires clientCert, service.connection.tlsConfig.clientKey: Invalid value: "nil": Using TLS requires clientKey]`},
-		{name: "lost files",
+		{name: "missing certificate files",
 			text: one(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`, here)),
 			want: `[service.connection.tlsConfig.clientCert: Invalid value: "/no/a": TLS client cert does not exist, service.connection.tlsConfig.clientKey: Invalid value: "/no/b": TLS client key does not exist]`},
-		{name: "another network", text: head + `{"name":"Master","connection":{"proxyProtocol":"Direct"}}]}`,
+		{name: "unsupported network", text: head + `{"name":"Master","connection":{"proxyProtocol":"Direct"}}]}`,
 			want: `service.connection: Unsupported value: "master": supported values: "cluster", "controlplane", "etcd"`},
-		{name: "twice",
+		{name: "duplicate network",
 			text: head + `{"name":"etcd","connection":{"proxyProtocol":"Direct"}},{"name":"ETCD","connection":{"proxyProtocol":"Direct"}}]}`,
 			want: `service.connection[1]: Duplicate value: "etcd"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := egress.Read(file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %s", err, c.want)
+				t.Errorf("Read = %v, want an error that contains %q", err, c.want)
 			}
 		})
 	}
-	if _, err := egress.Read("/no/such"); err == nil || !strings.Contains(err.Error(), `unable to read egress selector configuration from "/no/such" [open /no/such: no such file or directory]`) {
-		t.Errorf("error %v", err)
+	want := `unable to read egress selector configuration from "/no/such" [open /no/such: no such file or directory]`
+	if _, err := egress.Read("/no/such"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Read of a missing file = %v, want an error that contains %q", err, want)
 	}
 }

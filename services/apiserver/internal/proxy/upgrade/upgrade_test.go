@@ -31,9 +31,9 @@ func (f *clientErrors) Error(_ http.ResponseWriter, _ *http.Request, err error) 
 type client struct {
 	*httptest.ResponseRecorder
 	clientErrors
-	conn net.Conn
-	cut  any // value of the panic that aborted the response
-	sent map[string]time.Time
+	conn      net.Conn
+	recovered any // value of the panic that aborted the response
+	sent      map[string]time.Time
 }
 
 // Flush records when the body grew.
@@ -62,39 +62,41 @@ func (s socket) SetDeadline(at time.Time) error {
 
 func (s socket) SetReadDeadline(at time.Time) error { return s.SetDeadline(at) }
 
-// newProxy returns a Proxy whose backend calls say for each connection, after it has read the head
+// newProxy returns a Proxy whose backend calls respond for each connection, after it has read the head
 // of a request.
-func newProxy(say func(conn net.Conn, read *bufio.Reader)) *upgrade.Proxy {
+func newProxy(respond func(conn net.Conn, read *bufio.Reader)) *upgrade.Proxy {
 	return &upgrade.Proxy{
-		URL: &url.URL{Scheme: "http", Host: "there", Path: "/x"}, Timeout: time.Minute,
+		URL: &url.URL{Scheme: "http", Host: "backend", Path: "/x"}, Timeout: time.Minute,
 		Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
+			local, remote := net.Pipe()
 			go func() {
-				defer there.Close()
-				read := bufio.NewReader(there)
+				defer remote.Close()
+				read := bufio.NewReader(remote)
 				if _, err := http.ReadRequest(read); err == nil {
-					say(there, read)
+					respond(remote, read)
 				}
 			}()
-			return socket{here}, nil
+			return socket{local}, nil
 		}},
 	}
 }
 
-func says(text string) *upgrade.Proxy {
-	return newProxy(func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, text) })
+// proxyTo returns a Proxy whose backend sends a fixed response.
+func proxyTo(response string) *upgrade.Proxy {
+	return newProxy(func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, response) })
 }
 
-func (c *client) serve(ctx context.Context, y *upgrade.Proxy) (is *client) {
-	is = c
+// serve sends an upgrade request through p and returns c, even if the response is aborted.
+func (c *client) serve(ctx context.Context, p *upgrade.Proxy) (out *client) {
+	out = c
 	c.ResponseRecorder, c.sent = httptest.NewRecorder(), map[string]time.Time{}
-	c.Header().Set("Audit-Id", "ours")
-	c.Header().Set("X-Ours", "ours")
-	defer func() { c.cut = recover() }()
-	y.Errors = &c.clientErrors
+	c.Header().Set("Audit-Id", "local")
+	c.Header().Set("X-Local", "local")
+	defer func() { c.recovered = recover() }()
+	p.Errors = &c.clientErrors
 	r := httptest.NewRequest("GET", "/y", nil).WithContext(ctx)
 	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
-	y.Serve(c, r)
+	p.Serve(c, r)
 	return c
 }
 
@@ -103,13 +105,21 @@ func (c *client) result() string {
 	if len(c.all) > 0 {
 		return fmt.Sprint(c.all)
 	}
-	return fmt.Sprintf("%d %s %v", c.Code, c.Body, c.cut)
+	return fmt.Sprintf("%d %s %v", c.Code, c.Body, c.recovered)
+}
+
+// wantResult compares the outcome of a request.
+func wantResult(t *testing.T, c *client, want string) {
+	t.Helper()
+	if got := c.result(); got != want {
+		t.Errorf("result = %q, want %q", got, want)
+	}
 }
 
 // TestRejectedUpgradeIsForwarded covers valid and invalid rejections.
 func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	long := strings.Repeat("x", 8<<10) // longer than one read
-	for say, want := range map[string]string{
+	for response, want := range map[string]string{
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno":                            "403 no <nil>",
 		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n": "404 no <nil>",
 		"HTTP/1.1 403 Forbidden\r\nX: " + long + "\r\nContent-Length: 2\r\n\r\nno":         "403 no <nil>",
@@ -122,12 +132,12 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 		"HTTP/1.1 403 Forbidden\r\nX: " + strings.Repeat("x", responselimit.MaxHead): "[the response headers are too long]",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := new(client).serve(t.Context(), says(say))
+			c := new(client).serve(t.Context(), proxyTo(response))
 			if got := c.result(); got != want {
-				t.Errorf("%.60q: got %q, want %q", say, got, want)
+				t.Errorf("%.60q: got %q, want %q", response, got, want)
 			}
-			if h := c.Result().Header; len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "ours" || h.Get("X-Ours") != "") {
-				t.Errorf("%.60q: got headers %v, want Connection close, Audit-Id ours, no X-Ours", say, h)
+			if h := c.Result().Header; len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "local" || h.Get("X-Local") != "") {
+				t.Errorf("%.60q: got headers %v, want Connection close, Audit-Id local, no X-Local", response, h)
 			}
 		})
 	}
@@ -139,7 +149,7 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 		c := &client{ResponseRecorder: httptest.NewRecorder(), sent: map[string]time.Time{}}
 		r := httptest.NewRequest("GET", "/y", nil)
 		r.ProtoMajor = 2
-		says("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").Serve(c, r)
+		proxyTo("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").Serve(c, r)
 		if c.result() != "403 no <nil>" || c.Header().Get("Connection") != "" {
 			t.Errorf("got %s, headers %v, want 403 without Connection", c.result(), c.Header())
 		}
@@ -149,19 +159,15 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 // TestUnreachableBackend covers failed connections and connections that the backend closes.
 func TestUnreachableBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		y := says("")
-		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
-		if got := new(client).serve(t.Context(), y).result(); got != "[error dialing backend: unreachable]" {
-			t.Error(got)
+		p := proxyTo("")
+		p.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
+		wantResult(t, new(client).serve(t.Context(), p), "[error dialing backend: unreachable]")
+		p.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			local, remote := net.Pipe()
+			remote.Close()
+			return socket{local}, nil
 		}
-		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			there.Close()
-			return socket{here}, nil
-		}
-		if got := new(client).serve(t.Context(), y).result(); got != "[error sending request: io: read/write on closed pipe]" {
-			t.Error(got)
-		}
+		wantResult(t, new(client).serve(t.Context(), p), "[error sending request: io: read/write on closed pipe]")
 	})
 }
 
@@ -173,30 +179,28 @@ func TestSilentBackendTimesOut(t *testing.T) {
 	}
 	const late = "[the server that was asked to upgrade the connection did not answer in time]"
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		if got := strings.Replace(new(client).serve(t.Context(), newProxy(silent)).result(), "Timeout: ", "", 1); got != late || time.Since(begin) != time.Minute {
-			t.Errorf("got %s after %v, want %s after 1m0s", got, time.Since(begin), late)
+		start := time.Now()
+		if got := strings.Replace(new(client).serve(t.Context(), newProxy(silent)).result(), "Timeout: ", "", 1); got != late || time.Since(start) != time.Minute {
+			t.Errorf("got %s after %v, want %s after 1m0s", got, time.Since(start), late)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		begin := time.Now()
-		if got := new(client).serve(ctx, newProxy(silent)).result(); got != "[io: read/write on closed pipe]" || time.Since(begin) != time.Second {
-			t.Errorf("got %s after %v", got, time.Since(begin))
+		start := time.Now()
+		if got := new(client).serve(ctx, newProxy(silent)).result(); got != "[io: read/write on closed pipe]" || time.Since(start) != time.Second {
+			t.Errorf("got %s after %v, want a closed pipe after 1s", got, time.Since(start))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // a request that has ended did not time out
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		y := says("")
-		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-			time.Sleep(2 * y.Timeout)
+		p := proxyTo("")
+		p.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			time.Sleep(2 * p.Timeout)
 			return nil, errors.New("unreachable")
 		}
-		if got := new(client).serve(ctx, y).result(); got != "[error dialing backend: unreachable]" {
-			t.Error(got)
-		}
+		wantResult(t, new(client).serve(ctx, p), "[error dialing backend: unreachable]")
 	})
 }
 
@@ -204,25 +208,26 @@ func TestSilentBackendTimesOut(t *testing.T) {
 // aborted after a timeout.
 func TestRejectionIsStreamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
+		start := time.Now()
 		c := new(client).serve(t.Context(), newProxy(func(conn net.Conn, _ *bufio.Reader) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno")
 			_, _ = io.Copy(io.Discard, conn)
 		}))
-		if at, sent := c.sent["no"]; !sent || at != begin {
-			t.Errorf("first part sent: %v, after %v; want at once", sent, at.Sub(begin))
+		if at, sent := c.sent["no"]; !sent || at != start {
+			t.Errorf("first part sent: %t, after %v; want true, after 0s", sent, at.Sub(start))
 		}
-		if c.cut != http.ErrAbortHandler || time.Since(begin) != 10*time.Second {
-			t.Errorf("got panic %v after %v, want ErrAbortHandler after 10 s", c.cut, time.Since(begin))
+		if c.recovered != http.ErrAbortHandler || time.Since(start) != 10*time.Second {
+			t.Errorf("got panic %v after %v, want ErrAbortHandler after 10 s", c.recovered, time.Since(start))
 		}
 	})
 }
 
-const agrees = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n"
+// switching is the head of a response that accepts the upgrade, without its last empty line.
+const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n"
 
 // echo upgrades the connection and sends its input back.
 func echo(conn net.Conn, read *bufio.Reader) {
-	_, _ = io.WriteString(conn, agrees+"\r\n")
+	_, _ = io.WriteString(conn, switching+"\r\n")
 	_, _ = io.Copy(conn, read)
 }
 
@@ -230,56 +235,55 @@ func echo(conn net.Conn, read *bufio.Reader) {
 // removed.
 func TestSwitchingProtocolsIsForwardedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		go (&client{conn: there}).serve(t.Context(), says(agrees+"x-odd-CASE:  kept \r\n folded\r\nAudit-Id:\r\n theirs\r\n\ttheirs\r\n\r\nfirst"))
-		text, _ := io.ReadAll(here)
-		if want := agrees + "x-odd-CASE:  kept \r\n folded\r\n\r\nfirst"; string(text) != want {
+		local, remote := net.Pipe()
+		go (&client{conn: remote}).serve(t.Context(), proxyTo(switching+"x-odd-CASE:  kept \r\n folded\r\nAudit-Id:\r\n remote\r\n\tremote\r\n\r\nfirst"))
+		text, _ := io.ReadAll(local)
+		if want := switching + "x-odd-CASE:  kept \r\n folded\r\n\r\nfirst"; string(text) != want {
 			t.Errorf("got %q, want %q", text, want)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		if got := new(client).serve(t.Context(), newProxy(echo)).result(); got != "[error hijacking connection: feature not supported]" {
-			t.Error(got)
-		}
+		wantResult(t, new(client).serve(t.Context(), newProxy(echo)), "[error hijacking connection: feature not supported]")
 	})
 }
 
-// TestUpgradedConnectionEndsWithRequestOrLife checks the lifetime of spliced connections.
-func TestUpgradedConnectionEndsWithRequestOrLife(t *testing.T) {
-	for _, lasts := range []bool{false, true} {
+// TestUpgradedConnectionEndsWithRequestOrLifetime checks the lifetime of spliced connections: that of
+// the request, or Lifetime if it is set.
+func TestUpgradedConnectionEndsWithRequestOrLifetime(t *testing.T) {
+	for _, hasLifetime := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, end := context.WithCancel(t.Context())
-			defer end()
-			life, die := context.WithCancel(t.Context())
-			defer die()
-			here, there := net.Pipe()
-			y := newProxy(echo)
-			var agreed []bool
-			y.OnResponse = func(is bool) { agreed = append(agreed, is) }
-			if lasts {
-				y.Lifetime = life
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			lifetime, endLifetime := context.WithCancel(t.Context())
+			defer endLifetime()
+			local, remote := net.Pipe()
+			p := newProxy(echo)
+			var upgrades []bool
+			p.OnResponse = func(upgraded bool) { upgrades = append(upgrades, upgraded) }
+			if hasLifetime {
+				p.Lifetime = lifetime
 			}
-			go (&client{conn: there}).serve(ctx, y)
-			read := bufio.NewReader(here)
+			go (&client{conn: remote}).serve(ctx, p)
+			read := bufio.NewReader(local)
 			if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("%v %v", resp, err)
+				t.Fatalf("response = %v, %v, want status 101", resp, err)
 			}
 			echoes := func() bool {
-				if _, err := io.WriteString(here, "hello\n"); err != nil {
+				if _, err := io.WriteString(local, "hello\n"); err != nil {
 					return false
 				}
 				line, _ := read.ReadString('\n')
 				return line == "hello\n"
 			}
-			if !echoes() || len(agreed) != 1 || !agreed[0] {
-				t.Errorf("got upgrades %v, want one and an echo", agreed)
+			if !echoes() || len(upgrades) != 1 || !upgrades[0] {
+				t.Errorf("OnResponse was called with %v, want [true], and an echo", upgrades)
 			}
-			end()
+			cancel()
 			synctest.Wait()
-			if echoes() != lasts {
-				t.Errorf("after the request: got an echo: %t, want %t", !lasts, lasts)
+			if echoes() != hasLifetime {
+				t.Errorf("after the request: got an echo: %t, want %t", !hasLifetime, hasLifetime)
 			}
-			die()
+			endLifetime()
 			synctest.Wait()
 			if echoes() {
 				t.Error("got an echo after the end of Lifetime, want none")
@@ -292,14 +296,14 @@ func TestUpgradedConnectionEndsWithRequestOrLife(t *testing.T) {
 // spliced.
 func TestRequestEndsDuringUpgrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, end := context.WithCancel(t.Context())
-		here, there := net.Pipe()
-		y := newProxy(echo)
-		y.OnResponse = func(bool) { end() }
-		y.Lifetime = t.Context()
-		go (&client{conn: there}).serve(ctx, y)
-		if text, err := io.ReadAll(here); err != nil || len(text) > 0 {
-			t.Errorf("got %q, %v", text, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		local, remote := net.Pipe()
+		p := newProxy(echo)
+		p.OnResponse = func(bool) { cancel() }
+		p.Lifetime = t.Context()
+		go (&client{conn: remote}).serve(ctx, p)
+		if text, err := io.ReadAll(local); err != nil || len(text) > 0 {
+			t.Errorf("client received %q, %v, want nothing", text, err)
 		}
 	})
 }

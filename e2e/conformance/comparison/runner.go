@@ -10,34 +10,35 @@ import (
 	"time"
 )
 
-// settleTimeout limits how long the controllers of the servers may take.
-const settleTimeout = 3 * time.Second
+// equalTimeout limits how long a step is repeated until the controllers of both servers have caught up.
+const equalTimeout = 3 * time.Second
 
-// Player plays conversations on both servers. It may be used concurrently.
-type Player struct {
+// Runner runs scenarios on both servers. It may be used concurrently.
+type Runner struct {
 	Reference, Product *Server
 	Found              *Groups
-	// Reviews is the webhook of conversations whose admission reviews are compared; nil compares none.
+	// Reviews is the webhook of scenarios whose admission reviews are compared; nil compares none.
 	Reviews *Reviews
-	// Cleanup returns the requests that follow a conversation on both servers.
-	Cleanup func(c *Conversation) []Step
-	// alone is held by all conversations; a conversation with shared objects locks it exclusively.
-	alone sync.RWMutex
-	sent  atomic.Int64
+	// Cleanup returns the requests that follow a scenario on both servers.
+	Cleanup func(c *Scenario) []Step
+	// exclusive is locked for reading while a scenario runs, and for writing while one with shared
+	// objects does.
+	exclusive sync.RWMutex
+	sent      atomic.Int64
 }
 
-// PlayAll plays conversations concurrently until they end or the context does.
-func (p *Player) PlayAll(ctx context.Context, workers int, conversations iter.Seq[*Conversation]) {
-	waiting := make(chan *Conversation)
+// RunAll runs scenarios concurrently until all have ended or the context is done.
+func (p *Runner) RunAll(ctx context.Context, workers int, scenarios iter.Seq[*Scenario]) {
+	waiting := make(chan *Scenario)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			for c := range waiting {
-				p.play(ctx, c)
+				p.run(ctx, c)
 			}
 		})
 	}
-	for c := range conversations {
+	for c := range scenarios {
 		if ctx.Err() != nil {
 			break
 		}
@@ -47,14 +48,14 @@ func (p *Player) PlayAll(ctx context.Context, workers int, conversations iter.Se
 	wg.Wait()
 }
 
-// play plays a conversation until it ends or the context does.
-func (p *Player) play(ctx context.Context, c *Conversation) {
+// run runs a scenario until its last step or until the context is done.
+func (p *Runner) run(ctx context.Context, c *Scenario) {
 	if c.Shared {
-		p.alone.Lock()
-		defer p.alone.Unlock()
+		p.exclusive.Lock()
+		defer p.exclusive.Unlock()
 	} else {
-		p.alone.RLock()
-		defer p.alone.RUnlock()
+		p.exclusive.RLock()
+		defer p.exclusive.RUnlock()
 	}
 	reference := newSession(p.Reference, c.Namespace)
 	product := newSession(p.Product, c.Namespace)
@@ -66,24 +67,26 @@ func (p *Player) play(ctx context.Context, c *Conversation) {
 		if ctx.Err() != nil {
 			return
 		}
-		if reviewed && i == len(NamespaceSteps()) {
+		if reviewed && i == len(NamespaceSteps()) { // the namespace exists
 			p.Reviews.start(reference, product)
 		}
+		start := time.Now()
 		want, got := Exchange(reference, product, s)
 		p.sent.Add(1)
 		if unsaved(s, reference) != unsaved(s, product) { // a consequence of a difference before
 			continue
 		}
 		differences := compare(want, got)
-		for began := time.Now(); (s.Settles || s.readsCache()) && len(differences) > 0 && time.Since(began) < settleTimeout; differences = compare(want, got) {
+		for (s.RetryUntilEqual || s.readsCache()) && len(differences) > 0 && time.Since(start) < equalTimeout {
 			<-time.After(pollInterval)
 			want, got = Exchange(reference, product, s)
+			differences = compare(want, got)
 		}
 		if reviewed {
 			differences = append(differences, p.Reviews.compare(reference, product)...)
 		}
 		for _, d := range differences {
-			p.Found.add(finding{difference: d, conversation: c, step: i})
+			p.Found.add(finding{difference: d, scenario: c, step: i})
 		}
 		if s.changes() && (want.Status < http.StatusMultipleChoices) != (got.Status < http.StatusMultipleChoices) {
 			break // the states of the servers differ from now on
@@ -95,8 +98,9 @@ func (p *Player) play(ctx context.Context, c *Conversation) {
 }
 
 // Sent returns the number of requests to each server.
-func (p *Player) Sent() int64 { return p.sent.Load() }
+func (p *Runner) Sent() int64 { return p.sent.Load() }
 
+// variables matches the variables in a path.
 var variables = regexp.MustCompile(`\{[a-z][A-Za-z0-9]*\}`)
 
 // unsaved reports whether the path of a step has a variable that no response set.

@@ -11,9 +11,9 @@ import (
 	"binnacle/e2e/conformance/faults"
 )
 
-// oddPaths returns a conversation about paths that are no resources.
-func oddPaths(r *rand.Rand) *comparison.Conversation {
-	c := &comparison.Conversation{Name: "paths", Steps: comparison.NamespaceSteps()}
+// nonResourcePaths returns a scenario about paths that are no resources.
+func nonResourcePaths(r *rand.Rand) *comparison.Scenario {
+	c := &comparison.Scenario{Name: "paths", Steps: comparison.NamespaceSteps()}
 	for range stepsPerKind {
 		s := comparison.Step{Label: "path", Method: faults.Pick(r, "GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH"),
 			Path: faults.Pick(r, "/", "/api", "/api/", "/api/v1", "/api/v2", "/apis", "/apis/", "/apis/apps", "/apis/apps/", "/apis/apps/v1", "/apis/apps/v9", "/apis/bogus", "/apis/bogus/v1", "/version", "/version/", "/healthz", "/livez", "/readyz",
@@ -49,10 +49,10 @@ func oddPaths(r *rand.Rand) *comparison.Conversation {
 	return c
 }
 
-// mutatedGolden returns a golden conversation with random changes of its requests.
-func mutatedGolden(r *rand.Rand, g goldenCase) *comparison.Conversation {
-	c := g.conversation()
-	for i := 2; i < len(c.Steps); i++ {
+// mutatedGolden returns a golden scenario with random changes of its requests.
+func mutatedGolden(r *rand.Rand, g goldenCase) *comparison.Scenario {
+	c := g.scenario()
+	for i := len(comparison.NamespaceSteps()); i < len(c.Steps); i++ {
 		s := c.Steps[i]
 		if r.IntN(3) > 0 || s.Until != nil {
 			continue

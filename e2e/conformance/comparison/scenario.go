@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Conversation is a list of requests to both servers. The steps of a conversation run in their
-// order; conversations run concurrently, each in its own namespace.
-type Conversation struct {
+// Scenario is a list of requests to both servers. The steps of a scenario run in their
+// order; scenarios run concurrently, each in its own namespace.
+type Scenario struct {
 	Name      string
 	Namespace string
 	Steps     []Step
-	// Shared marks a conversation whose objects affect other conversations. It runs alone.
+	// Shared marks a scenario whose objects affect other scenarios. It runs alone.
 	Shared bool
 	// Reviewed compares what admission webhooks are asked about requests in the namespace.
 	Reviewed bool
@@ -40,9 +40,9 @@ type Step struct {
 	Until func(status int, body any) bool
 	// RetryFor limits the repetition; 0 means three minutes.
 	RetryFor time.Duration
-	// Settles repeats the request until the servers agree, because their controllers change what it
+	// RetryUntilEqual repeats the request until the servers agree, because their controllers change what it
 	// reads.
-	Settles bool
+	RetryUntilEqual bool
 }
 
 // Succeeds is a condition of Until.
@@ -109,7 +109,7 @@ func expandTree(v any, vars map[string]string) any {
 	return v
 }
 
-// NamespaceSteps create the namespace of a conversation with its service account.
+// NamespaceSteps create the namespace of a scenario with its service account.
 func NamespaceSteps() []Step {
 	return []Step{
 		{Label: "namespace", Method: http.MethodPost, Path: "/api/v1/namespaces", Encoding: JSONBody, Setup: true,
