@@ -232,7 +232,7 @@ func TestAnnotationsAreAudited(t *testing.T) {
 	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
 		sink := &lineSink{}
 		trail := audit.New(audit.Config{Policy: fixedLevel{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
-		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
+		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} })
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		ctx, s := request.Derive(t.Context())

@@ -188,7 +188,7 @@ func newAdmission(
 		writer:     writer,
 		large:      large,
 		namespaces: &namespaces{&lister.Namespaces{Objects: caches.objects(true), Kind: caches.core("namespaces")}, sets.client},
-		responses:  webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
+		responses:  webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses),
 	}
 	return builder.chain()
 }
@@ -208,7 +208,7 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 			continue
 		}
 		if factories[name] == nil {
-			if slices.Contains(o.Enable, name) || slices.Contains(o.OnlyPlugins, name) {
+			if slices.Contains(o.Enable, name) || slices.Contains(o.AdmissionControl, name) {
 				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
 			}
 			continue

@@ -49,7 +49,7 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 			want:      `disable-admission-plugins plugin "Nope" is unknown`,
 		},
 		"unknown plugin, old flag": {
-			admission: config.AdmissionOptions{OnlyPlugins: []string{"Nope"}},
+			admission: config.AdmissionOptions{AdmissionControl: []string{"Nope"}},
 			want:      `admission-control plugin "Nope" is unknown`,
 		},
 		"enabled and disabled": {
@@ -57,7 +57,7 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 			want:      "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped",
 		},
 		"old and new flag": {
-			admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, OnlyPlugins: []string{"LimitRanger"}},
+			admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, AdmissionControl: []string{"LimitRanger"}},
 			want:      "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive",
 		},
 		"configuration of another kind": {
@@ -97,7 +97,7 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 			got := startError(t, func(dir string, o *config.Options) {
 				o.Admission.Enable = c.admission.Enable
 				o.Admission.Disable = c.admission.Disable
-				o.Admission.OnlyPlugins = c.admission.OnlyPlugins
+				o.Admission.AdmissionControl = c.admission.AdmissionControl
 				if c.config != "" {
 					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
 					if err := os.WriteFile(o.Admission.ConfigFile, []byte(c.config), 0o600); err != nil {

@@ -131,7 +131,7 @@ func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 // newDefinitionInformer creates the informer that serves the defined resources.
 func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
-	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
+	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses), b.calls)
 	if err != nil {
 		return nil, err
 	}

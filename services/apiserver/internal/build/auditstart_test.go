@@ -58,7 +58,7 @@ func TestAuditStartFailures(t *testing.T) {
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
 				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), lifetime: &lifecycle{}}
 				defer b.lifetime.close()
-				_, err := newAuditing(b, &o.Audit, overload.Permits{})
+				_, err := newAuditing(b, &o.Audit, overload.PrincipalLimiter{})
 				return err
 			}, args, &stderr, &stderr)
 			if len(c.Output) == 0 {

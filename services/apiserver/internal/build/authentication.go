@@ -331,7 +331,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	a.lifetime.onClose(c.Close)
-	return tokenreviews.Shared(c, a.bounds.TokenReviews), nil
+	return tokenreviews.Shared(c, a.bounds.MaxConcurrentTokenReviews), nil
 }
 
 // externalTokens connects to the external signer, which issues tokens, and returns an

@@ -66,7 +66,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 	if a.base, err = newBase(ctx, o, log, registry, a.listener, lifetime); err != nil {
 		return nil, err
 	}
-	audit, err := newAuditing(a.base, &o.Audit, overload.Permits{Queue: a.listener.server.LongResponses()})
+	audit, err := newAuditing(a.base, &o.Audit, overload.PrincipalLimiter{Queue: a.listener.server.LongResponses()})
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ type base struct {
 	log      *slog.Logger
 	metrics  *prometheus.Registry
 	gates    *features.Gates
-	bounds   config.Bounds
+	bounds   config.Limits
 	lifetime *lifecycle
 	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector

@@ -62,11 +62,11 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 		source = o.WrapSource(source)
 	}
 	shared := watchcache.Config{
-		Memory:       k.memory,
-		HistoryBytes: int64(o.Memory.History),
-		LoadsHistory: true,
-		Older:        stores.values,
-		Root:         b.root + "/",
+		Memory:        k.memory,
+		HistoryBytes:  int64(o.Memory.History),
+		LoadsHistory:  true,
+		HistoryReader: stores.values,
+		Root:          b.root + "/",
 	}
 	main := shared
 	all := catalogs.resources(b.gates)
@@ -263,7 +263,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 		}
 		seen[k.Stored.Prefix] = true
 		coder := c.codec.ForKind(k)
-		recent := &attributes.Recent{}
+		recent := &attributes.InternCache{}
 		r := watchcache.ResourceConfig{
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
 			Attributes: func(key string, value []byte) (attributes.Attributes, error) {

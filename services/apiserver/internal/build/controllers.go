@@ -274,9 +274,9 @@ type startCheck struct {
 	check health.Check // nil leaves it out
 }
 
-// after returns a check that passes once a part is up. Parts stay up while the watch cache
+// startedCheck returns a check that passes once a part is up. Parts stay up while the watch cache
 // reloads: /livez must not fail for that.
-func after(up func() bool) health.Check {
+func startedCheck(up func() bool) health.Check {
 	return func(*http.Request) error {
 		if !up() {
 			return errNotStarted
@@ -285,12 +285,12 @@ func after(up func() bool) health.Check {
 	}
 }
 
-// afterIf returns after(up) if the part exists, and otherwise nil.
-func afterIf(exists bool, up func() bool) health.Check {
+// startedCheckIf returns after(up) if the part exists, and otherwise nil.
+func startedCheckIf(exists bool, up func() bool) health.Check {
 	if !exists {
 		return nil
 	}
-	return after(up)
+	return startedCheck(up)
 }
 
 // addStartChecks adds the checks of the parts that start with the server.
@@ -309,16 +309,16 @@ func (r *readiness) addStartChecks(h *health.Registry, reload bool) {
 func (r *readiness) cacheChecks(reload bool) []startCheck {
 	flow := r.security.flow.Control
 	return []startCheck{
-		{"start-apiserver-admission-initializer", after(func() bool { return r.caches.loaded() && r.custom.informer.Loaded() })},
-		{"start-encryption-provider-config-automatic-reload", afterIf(reload, r.stores.encryptionConfig.Reloading)},
-		{"generic-apiserver-start-informers", after(r.caches.loaded)},
-		{"priority-and-fairness-config-consumer", afterIf(flow != nil, flow.Configured)},
-		{"priority-and-fairness-filter", afterIf(flow != nil, flow.Running)},
-		{"max-in-flight-filter", afterIf(flow == nil, func() bool { return true })},
-		{"storage-object-count-tracker-hook", after(r.caches.loaded)},
-		{"start-apiextensions-informers", after(r.caches.loaded)},
-		{"start-apiextensions-controllers", after(r.custom.controller.Started)},
-		{"crd-informer-synced", after(r.custom.informer.Loaded)},
+		{"start-apiserver-admission-initializer", startedCheck(func() bool { return r.caches.loaded() && r.custom.informer.Loaded() })},
+		{"start-encryption-provider-config-automatic-reload", startedCheckIf(reload, r.stores.encryptionConfig.Reloading)},
+		{"generic-apiserver-start-informers", startedCheck(r.caches.loaded)},
+		{"priority-and-fairness-config-consumer", startedCheckIf(flow != nil, flow.Configured)},
+		{"priority-and-fairness-filter", startedCheckIf(flow != nil, flow.Running)},
+		{"max-in-flight-filter", startedCheckIf(flow == nil, func() bool { return true })},
+		{"storage-object-count-tracker-hook", startedCheck(r.caches.loaded)},
+		{"start-apiextensions-informers", startedCheck(r.caches.loaded)},
+		{"start-apiextensions-controllers", startedCheck(r.custom.controller.Started)},
+		{"crd-informer-synced", startedCheck(r.custom.informer.Loaded)},
 	}
 }
 
@@ -336,9 +336,9 @@ func (r *readiness) controllerChecks() []startCheck {
 		{"start-system-namespaces-controller", namespaces},
 		{"start-kube-apiserver-coordinated-leader-election-controller", election},
 		{"peer-endpoint-reconciler-controller", presence},
-		{"local-discovery-cache-sync", afterIf(peers, r.custom.informer.Loaded)},
-		{"peer-discovery-cache-sync", afterIf(peers, r.caches.loaded)},
-		{"mixed-version-proxy-handler", afterIf(peers, r.caches.loaded)},
+		{"local-discovery-cache-sync", startedCheckIf(peers, r.custom.informer.Loaded)},
+		{"peer-discovery-cache-sync", startedCheckIf(peers, r.caches.loaded)},
+		{"mixed-version-proxy-handler", startedCheckIf(peers, r.caches.loaded)},
 	}
 }
 
@@ -358,7 +358,7 @@ func (r *readiness) objectChecks() (out []startCheck) {
 	} {
 		check := health.Check(created[name])
 		if name == "storage-readiness" {
-			check = afterIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
+			check = startedCheckIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
 		}
 		out = append(out, startCheck{name, check})
 	}
@@ -368,15 +368,15 @@ func (r *readiness) objectChecks() (out []startCheck) {
 // aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
 func (r *readiness) aggregationChecks() []startCheck {
 	created := r.controllers.bootstrap.Checks()
-	documents := after(r.custom.informer.Loaded)
+	documents := startedCheck(r.custom.informer.Loaded)
 	return []startCheck{
 		{"aggregator-reload-proxy-client-cert",
-			afterIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
-		{"start-kube-aggregator-informers", after(r.caches.loaded)},
-		{"apiservice-status-local-available-controller", after(r.delegates.extensions.LocalStarted)},
-		{"apiservice-status-remote-available-controller", after(r.delegates.extensions.RemoteStarted)},
-		{"apiservice-registration-controller", after(r.delegates.extensions.RemoteStarted)},
-		{"apiservice-discovery-controller", after(r.delegates.extensions.RemoteStarted)},
+			startedCheckIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
+		{"start-kube-aggregator-informers", startedCheck(r.caches.loaded)},
+		{"apiservice-status-local-available-controller", startedCheck(r.delegates.extensions.LocalStarted)},
+		{"apiservice-status-remote-available-controller", startedCheck(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-registration-controller", startedCheck(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-discovery-controller", startedCheck(r.delegates.extensions.RemoteStarted)},
 		{"built-in-resources-storage-version-updater", created["built-in-resources-storage-version-updater"]},
 		{"kube-apiserver-autoregistration", created["kube-apiserver-autoregistration"]},
 		{"apiservice-openapi-controller", documents},

@@ -40,19 +40,19 @@ func TestEgressProxies(t *testing.T) {
 	etcdListener, etcdSocket := egresstest.Socket(t)
 	toEtcd.Connect(t, etcdListener)
 	clusterListener, clusterSocket := egresstest.Socket(t)
-	toCluster.Tunnels(t, clusterListener)
-	cert, key := egresstest.Files(t)
-	controlListener := egresstest.Secure(t, cert, key)
+	toCluster.ServeGRPC(t, clusterListener)
+	cert, key := egresstest.WriteCertificate(t)
+	controlListener := egresstest.ListenTLS(t, cert, key)
 	toControl.Connect(t, controlListener)
 
-	toEtcd.Leads("etcd.invalid:2379", host(t, etcdtest.Listening(t).Endpoint()))
+	toEtcd.Forward("etcd.invalid:2379", host(t, etcdtest.Listening(t).Endpoint()))
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	kubeconfig, err := clientcmd.LoadFromFile(z.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	toControl.Leads("authority.invalid:443", host(t, kubeconfig.Clusters["c"].Server))
+	toControl.Forward("authority.invalid:443", host(t, kubeconfig.Clusters["c"].Server))
 	kubeconfig.Clusters["c"].Server = "https://authority.invalid"
 	kubeconfig.Clusters["c"].TLSServerName = "example.com"
 	if err := clientcmd.WriteToFile(*kubeconfig, z.file); err != nil {
@@ -84,7 +84,7 @@ egressSelections:
 
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	toCluster.Leads("node.invalid:10250", host(t, kubelet.URL))
+	toCluster.Forward("node.invalid:10250", host(t, kubelet.URL))
 	a.account()
 	a.node("n", "https://node.invalid:10250")
 	a.pod("p", "n", "")
@@ -95,7 +95,7 @@ egressSelections:
 	ext := &extension{}
 	ext.Server = httptest.NewTLSServer(ext)
 	defer ext.Close()
-	toCluster.Leads("ext.invalid:443", host(t, ext.URL))
+	toCluster.Forward("ext.invalid:443", host(t, ext.URL))
 	a.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
 	a.want(201, "POST", apiServicesPath,
@@ -105,8 +105,8 @@ egressSelections:
 
 	hook := httptest.NewTLSServer(http.NotFoundHandler())
 	defer hook.Close()
-	toControl.Leads("hook.invalid:443", host(t, hook.URL))
-	toCluster.Leads("service.invalid:443", host(t, hook.URL))
+	toControl.Forward("hook.invalid:443", host(t, hook.URL))
+	toCluster.Forward("service.invalid:443", host(t, hook.URL))
 	a.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
@@ -129,7 +129,7 @@ egressSelections:
 			want: []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
 		"control plane": {proxy: &toControl, want: []string{"authority.invalid:443", "hook.invalid:443"}},
 	} {
-		if asked := c.proxy.Asked(); !slices.Equal(asked, c.want) {
+		if asked := c.proxy.RequestedAddresses(); !slices.Equal(asked, c.want) {
 			t.Errorf("%s: asked for %v, want %v", what, asked, c.want)
 		}
 	}

@@ -143,11 +143,11 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
 	f := a.server.security.flow
 	made := map[string]int{}
-	f.OnPut(func(name string) { made[name]++ })
+	f.OnChange(func(name string) { made[name]++ })
 	for i := range 3 {
 		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
 	}
-	f.OnPut(func(string) {})
+	f.OnChange(func(string) {})
 	if made["of-alice"] == 0 || len(made) != 1 {
 		t.Errorf("got recompiled schemas %v, want only of-alice", made)
 	}
@@ -165,7 +165,7 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	making := make(chan struct{})
 	goOn := make(chan struct{})
 	var once sync.Once
-	f.OnPut(func(name string) {
+	f.OnChange(func(name string) {
 		if name == "of-alice" {
 			once.Do(func() { close(making); <-goOn })
 		}

@@ -72,7 +72,7 @@ func newWriter(
 		Authorizer:     z.chain,
 		CorruptObjects: corruptObjectReporter(b),
 		EventTTL:       o.EventTTL,
-		Declared:       writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
+		Declared:       writes.DeclarativeValidationOptions{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
 		Allocators:     map[schema.GroupResource]writes.Allocator{{Resource: "services"}: services},
 		Written:        caches.recordWrite,
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
@@ -126,8 +126,8 @@ func newHandlers(
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
 			Compress:    zip,
-			Limiter:     overload.Permits{Queue: front.LongResponses()},
-			Slow:        overload.SlowPermits{Permits: overload.Permits{Queue: front.LargeRequests()}},
+			Limiter:     overload.PrincipalLimiter{Queue: front.LongResponses()},
+			Slow:        overload.SlowPrincipalLimiter{PrincipalLimiter: overload.PrincipalLimiter{Queue: front.LargeRequests()}},
 			Conversions: responsewriters.NewConversions(b.bounds.Conversions),
 			Now:         time.Now,
 		},
@@ -352,7 +352,7 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	if o.CAFile == "" {
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
-	o.MaxPages = b.bounds.Pages
+	o.MaxPages = b.bounds.MaxRewrittenPages
 	up, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
 	if err != nil {
 		return nil, err

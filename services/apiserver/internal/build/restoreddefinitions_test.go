@@ -36,7 +36,7 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 		t.Fatalf("got OpenAPI document %s, want the field width", text)
 	}
 
-	etcdtest.Replay(t, old, restored, until, func(value string) string { return strings.ReplaceAll(value, "width", "depth") })
+	etcdtest.ReplayHistory(t, old, restored, until, func(value string) string { return strings.ReplaceAll(value, "width", "depth") })
 	proxy.Switch(t, restored.Endpoint())
 	a.eventually("the definition is the restored one", func() bool {
 		return strings.Contains(string(a.get(definitionsPath+"/gadgets.example.com").body), "depth")

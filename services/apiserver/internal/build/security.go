@@ -95,8 +95,8 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		Logger:     b.log,
 		Dial:       b.egress.DialerFor(egress.ControlPlane),
 		Limiter:    limiter,
-		QueueBytes: b.bounds.AuditQueue,
-		MaxPosts:   b.bounds.AuditPosts,
+		QueueBytes: b.bounds.MaxAuditQueueBytes,
+		MaxPosts:   b.bounds.MaxConcurrentAuditPosts,
 	}
 	if o.Log.Enabled() && decides != nil {
 		backend, err := backends.NewLog(&o.Log, created, os.Stdout)
@@ -129,8 +129,8 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		Sinks:      sinks,
 		Metrics:    metrics,
 		Logger:     b.log,
-		MaxObject:  min(maximum, b.bounds.AuditObject),
-		MaxObjects: b.bounds.AuditObjects,
+		MaxObject:  min(maximum, b.bounds.MaxAuditObjectBytes),
+		MaxObjects: b.bounds.MaxAuditObjectsBytes,
 		Limiter:    limiter,
 		Slow:       o.LatencyThreshold,
 	})
@@ -256,7 +256,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 		Conditions:     conditions,
 		Metrics:        a.metrics,
 		WebhookMetrics: authzwebhook.NewMetrics(b.metrics),
-		MaxWaiting:     b.bounds.AuthorizationWaits,
+		MaxWaiting:     b.bounds.MaxQueuedAuthorizations,
 		Calls:          b.calls,
 		Dial:           b.egress.DialerFor(egress.ControlPlane),
 		Logger:         b.log,

@@ -15,8 +15,8 @@ import (
 // AdmissionOptions enable, disable and configure admission plugins.
 type AdmissionOptions struct {
 	Enable, Disable []string
-	// OnlyPlugins, if not empty, lists the enabled plugins and replaces the two lists above.
-	OnlyPlugins []string
+	// AdmissionControl, if not empty, lists the enabled plugins and replaces the two lists above.
+	AdmissionControl []string
 	// ConfigFile holds the configuration of plugins.
 	ConfigFile string
 	// TypeChecks reports type errors of expressions in the statuses of policies.
@@ -38,7 +38,7 @@ func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
-	d.StringSliceVar(&o.OnlyPlugins, "admission-control", nil,
+	d.StringSliceVar(&o.AdmissionControl, "admission-control", nil,
 		"Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
 	d.StringVar(&o.ConfigFile, "admission-control-config-file", "",
 		"File with the configuration of admission plugins (AdmissionConfiguration).")
@@ -48,14 +48,14 @@ func (o *AdmissionOptions) addFlags(s *options.Sections) {
 }
 
 func (o *AdmissionOptions) validate() (errs []error) {
-	if len(o.OnlyPlugins) > 0 && (len(o.Enable) > 0 || len(o.Disable) > 0) {
+	if len(o.AdmissionControl) > 0 && (len(o.Enable) > 0 || len(o.Disable) > 0) {
 		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
 	}
 	lists := []struct {
 		flag  string
 		names []string
 	}{
-		{flag: "admission-control", names: o.OnlyPlugins},
+		{flag: "admission-control", names: o.AdmissionControl},
 		{flag: "enable-admission-plugins", names: o.Enable},
 		{flag: "disable-admission-plugins", names: o.Disable},
 	}
@@ -81,8 +81,8 @@ func (o *AdmissionOptions) validate() (errs []error) {
 
 // Enabled reports whether a plugin is enabled.
 func (o *AdmissionOptions) Enabled(name string) bool {
-	if len(o.OnlyPlugins) > 0 {
-		return slices.Contains(o.OnlyPlugins, name)
+	if len(o.AdmissionControl) > 0 {
+		return slices.Contains(o.AdmissionControl, name)
 	}
 	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(plugins.OffByDefault(), name) {
 		return slices.Contains(o.Enable, name)

@@ -18,7 +18,7 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 		"with one more": {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
 		"with one less": {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
 		"only one, old flag": {
-			o:   AdmissionOptions{OnlyPlugins: []string{"LimitRanger"}},
+			o:   AdmissionOptions{AdmissionControl: []string{"LimitRanger"}},
 			on:  []string{"LimitRanger"},
 			off: []string{"ResourceQuota"},
 		},

@@ -25,42 +25,42 @@ import (
 	"binnacle/services/apiserver/internal/server/overload"
 )
 
-// Bounds are the limits that clients share. Package build passes each one to the
-// constructor that needs it. BoundTable describes them, with the bounds of a single
+// Limits are the limits that clients share. Package build passes each one to the
+// constructor that needs it. LimitTable describes them, with the bounds of a single
 // document, which are constants of the packages that read it.
-type Bounds struct {
+type Limits struct {
 	Requests overload.Bounds
-	// TokenReviews is the number of bearer tokens that another server reviews at a time.
-	TokenReviews int
-	// AuthorizationWaits is the number of requests that wait for one authorization webhook.
-	AuthorizationWaits int
-	// WebhookResponses is the number of responses of more than 1 MiB that are read at a time, from
+	// MaxConcurrentTokenReviews is the number of bearer tokens that another server reviews at a time.
+	MaxConcurrentTokenReviews int
+	// MaxQueuedAuthorizations is the number of requests that wait for one authorization webhook.
+	MaxQueuedAuthorizations int
+	// MaxLargeWebhookResponses is the number of responses of more than 1 MiB that are read at a time, from
 	// admission webhooks and from conversion webhooks.
-	WebhookResponses int
+	MaxLargeWebhookResponses int
 	// Conversions bounds the objects that conversion webhooks convert, and the results that responses
 	// hold.
 	Conversions responsewriters.ConversionBounds
 	// MinProxied and MaxProxied bound the number of proxied requests, which otherwise is a quarter
 	// of the open file limit: each has two connections.
 	MinProxied, MaxProxied int
-	// ServerChecks is the number of extension servers that are checked at a time.
-	ServerChecks int
-	// Pages is the number of proxied HTML pages whose links are rewritten
+	// MaxConcurrentServerChecks is the number of extension servers that are checked at a time.
+	MaxConcurrentServerChecks int
+	// MaxRewrittenPages is the number of proxied HTML pages whose links are rewritten
 	// at a time, of at most 1 MiB each.
-	Pages int
-	// AuditObject is the maximum size in bytes of an object in an audit event, AuditObjects that of
+	MaxRewrittenPages int
+	// MaxAuditObjectBytes is the maximum size in bytes of an object in an audit event, MaxAuditObjectsBytes that of
 	// all objects that wait for the ends of their requests.
-	AuditObject, AuditObjects int64
-	// AuditQueue is the maximum size in bytes of events that wait for an audit backend, AuditPosts the
+	MaxAuditObjectBytes, MaxAuditObjectsBytes int64
+	// MaxAuditQueueBytes is the maximum size in bytes of events that wait for an audit backend, MaxConcurrentAuditPosts the
 	// number of batches that an audit webhook receives at a time.
-	AuditQueue int64
-	AuditPosts int
+	MaxAuditQueueBytes      int64
+	MaxConcurrentAuditPosts int
 	// Cached bounds the decoded objects of a kind that every write in a namespace reads.
 	Cached lister.Bounds
 }
 
-func newBounds() Bounds {
-	return Bounds{
+func newBounds() Limits {
+	return Limits{
 		Requests: overload.Bounds{
 			BodyBytesPerCPU:   8 << 20,
 			MinBodyBytes:      32 << 20,
@@ -70,24 +70,24 @@ func newBounds() Bounds {
 			Stalled:           1000,
 			NegotiationFields: 8 << 10,
 		},
-		TokenReviews:       1000,
-		AuthorizationWaits: 400,
-		WebhookResponses:   8,
-		Conversions:        responsewriters.ConversionBounds{Stored: 32 << 20, MaxDocuments: 128 << 20},
-		MinProxied:         100,
-		MaxProxied:         2000,
-		ServerChecks:       16,
-		Pages:              16,
-		AuditObject:        10 << 20,
-		AuditObjects:       128 << 20,
-		AuditQueue:         64 << 20,
-		AuditPosts:         8,
-		Cached:             lister.Bounds{Objects: 4096, Bytes: 2 << 20},
+		MaxConcurrentTokenReviews: 1000,
+		MaxQueuedAuthorizations:   400,
+		MaxLargeWebhookResponses:  8,
+		Conversions:               responsewriters.ConversionBounds{Stored: 32 << 20, MaxDocuments: 128 << 20},
+		MinProxied:                100,
+		MaxProxied:                2000,
+		MaxConcurrentServerChecks: 16,
+		MaxRewrittenPages:         16,
+		MaxAuditObjectBytes:       10 << 20,
+		MaxAuditObjectsBytes:      128 << 20,
+		MaxAuditQueueBytes:        64 << 20,
+		MaxConcurrentAuditPosts:   8,
+		Cached:                    lister.Bounds{Objects: 4096, Bytes: 2 << 20},
 	}
 }
 
-// Bound is a row of docs/user/limits.md.
-type Bound struct {
+// LimitRow is a row of docs/user/limits.md.
+type LimitRow struct {
 	// Section is the heading of the row's table.
 	Section string
 	// Subject is the thing whose size, number or duration is bounded.
@@ -110,11 +110,11 @@ const (
 	auditBounds      = "Audit and caches"
 )
 
-// BoundTable returns the bounds of the service.
-func (b *Bounds) BoundTable() []Bound {
+// LimitTable returns the bounds of the service.
+func (b *Limits) LimitTable() []LimitRow {
 	r := &b.Requests
 	// The columns are Section, Subject, Flag, Limit, Effect and Reason.
-	return []Bound{
+	return []LimitRow{
 		{requestBounds, "duration", "request-timeout", "%s", "504", "requests that wait forever"},
 		{requestBounds, "reads in flight", "max-requests-inflight", "%s", "waits, then 429", "CPU and memory"},
 		{requestBounds, "writes in flight", "max-mutating-requests-inflight", "%s", "waits, then 429", "CPU and memory"},
@@ -162,7 +162,7 @@ func (b *Bounds) BoundTable() []Bound {
 		{connectionBounds, "logs, exec, port-forward and proxies", "",
 			fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)),
 			"429", "open files: each has two connections"},
-		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.Pages) + " at a time; half of them per principal", "passes unchanged", "memory"},
+		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.MaxRewrittenPages) + " at a time; half of them per principal", "passes unchanged", "memory"},
 		{connectionBounds, "certificates that a client presents", "", count(certchain.MaxCertificates), "401", "CPU before authentication"},
 		{connectionBounds, "WebSocket frame of exec and attach", "", size(kubeletproxy.MaxFrame), "the connection is closed", "memory"},
 
@@ -174,19 +174,19 @@ func (b *Bounds) BoundTable() []Bound {
 		{serverBounds, "head of a response", "", size(responselimit.MaxHead), "`failurePolicy`, 500 or 503", "memory: fields take many times their text"},
 		{serverBounds, "document of an extension server", "", size(aggregation.MaxDiscovery) + "; OpenAPI v2 " + size(aggregation.MaxOpenAPI),
 			"the server is shown as stale", "memory: all clients receive the resources"},
-		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.WebhookResponses) + " at a time", "wait", "memory"},
+		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.MaxLargeWebhookResponses) + " at a time", "wait", "memory"},
 		{serverBounds, "objects that conversion webhooks convert at a time", "",
 			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},
 		{serverBounds, "converted objects of responses that are written", "",
 			size(b.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal", "wait", "memory of slow clients"},
-		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429",
+		{serverBounds, "token reviews in progress", "", count(b.MaxConcurrentTokenReviews), "wait, then 429",
 			"memory of requests while the service hangs"},
-		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits),
+		{serverBounds, "requests waiting for an authorization webhook", "", count(b.MaxQueuedAuthorizations),
 			"wait, then 429", "requests of other users while the service hangs"},
 		{serverBounds, "requests waiting for an extension server", "",
 			"a quarter of the in-flight limits, half of it per user", "429",
 			"requests to other servers while one hangs"},
-		{serverBounds, "checks of extension servers", "", count(b.ServerChecks) + " at a time", "wait", "connections"},
+		{serverBounds, "checks of extension servers", "", count(b.MaxConcurrentServerChecks) + " at a time", "wait", "connections"},
 
 		{customBounds, "custom resource with its defaults", "", size(schema.MaxNormalized), "400", "memory of defaults in many items"},
 		{customBounds, "regular expressions of a schema", "",
@@ -194,11 +194,11 @@ func (b *Bounds) BoundTable() []Bound {
 			"CPU of nested repetitions"},
 		{customBounds, "operators of a CEL expression", "", "about 500", "422", "CPU of the type checker, which is quadratic"},
 
-		{auditBounds, "object in an audit event", "", size(b.AuditObject), "left out of the event", "memory"},
-		{auditBounds, "objects of all requests in progress in audit events", "", size(b.AuditObjects), "left out of the events", "memory"},
-		{auditBounds, "events that wait for an audit backend", "", size(b.AuditQueue),
+		{auditBounds, "object in an audit event", "", size(b.MaxAuditObjectBytes), "left out of the event", "memory"},
+		{auditBounds, "objects of all requests in progress in audit events", "", size(b.MaxAuditObjectsBytes), "left out of the events", "memory"},
+		{auditBounds, "events that wait for an audit backend", "", size(b.MaxAuditQueueBytes),
 			"events are lost and counted", "memory while the backend hangs"},
-		{auditBounds, "batches that an audit webhook receives at a time", "", count(b.AuditPosts), "wait", "connections"},
+		{auditBounds, "batches that an audit webhook receives at a time", "", count(b.MaxConcurrentAuditPosts), "wait", "connections"},
 		{auditBounds, "everything that is kept to answer faster", "cache-memory",
 			"a quarter of `GOMEMLIMIT`, or 192 MiB", "evicted", "memory"},
 		{auditBounds, "watch history", "watch-history-memory", "two thirds of `--cache-memory`", "older watches get 410", "memory"},

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/user/limits.md")
 
-// The tables of docs/user/limits.md are generated from BoundTable: each stands between a begin
+// The tables of docs/user/limits.md are generated from LimitTable: each stands between a begin
 // and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
 	o := config.NewOptions()
@@ -33,7 +33,7 @@ func TestLimitReference(t *testing.T) {
 	want := string(text)
 	var names []string
 	tables := map[string]string{}
-	for _, b := range o.Bounds.BoundTable() {
+	for _, b := range o.Bounds.LimitTable() {
 		if !slices.Contains(names, b.Section) {
 			names = append(names, b.Section)
 			tables[b.Section] = "| what | limit | beyond it | protects |\n|---|---|---|---|\n"

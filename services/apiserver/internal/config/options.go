@@ -43,7 +43,7 @@ type Options struct {
 	Metrics        metrics.Lifecycle
 	Tracing        tracing.Options
 
-	Bounds      Bounds
+	Bounds      Limits
 	Requests    RequestOptions
 	Services    ServiceOptions
 	Aggregation AggregationOptions

@@ -55,8 +55,8 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 // openRecord opens the audit record of a request. It returns nil if the policy omits the request.
 func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
-	return c.Audit.Open(requestinfo.FromContext(ctx), request.UserFrom(ctx), func() audit.Arrival {
-		return audit.ArrivalOf(r, w.Header().Get("Audit-Id"))
+	return c.Audit.Open(requestinfo.FromContext(ctx), request.UserFrom(ctx), func() audit.ReceivedRequest {
+		return audit.ReceivedRequestOf(r, w.Header().Get("Audit-Id"))
 	})
 }
 

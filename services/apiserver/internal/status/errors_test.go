@@ -113,8 +113,8 @@ func TestUnreadableErrors(t *testing.T) {
 		t.Errorf("list of 200 unreadable objects: got %s, %d causes, want StorageReadError, 101 causes", st.Reason, len(causes))
 	}
 	for found, want := range map[int]bool{1: false, 100: false, 101: true} {
-		if got := named.Enough(found); got != want || !plain.Enough(found) {
-			t.Errorf("Enough(%d): got %t, want %t; without names: got %t, want true", found, got, want, plain.Enough(found))
+		if got := named.CanStop(found); got != want || !plain.CanStop(found) {
+			t.Errorf("Enough(%d): got %t, want %t; without names: got %t, want true", found, got, want, plain.CanStop(found))
 		}
 	}
 }

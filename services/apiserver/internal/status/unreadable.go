@@ -81,8 +81,8 @@ func (c CorruptObjects) OfWrite(e *storage.CorruptObjectError) error {
 	return internalError(e, detail(e))
 }
 
-// Enough reports whether a list with the given number of damaged objects can stop looking for more.
-func (c CorruptObjects) Enough(found int) bool { return !c.Named || found > maxCorrupt }
+// CanStop reports whether a list with the given number of damaged objects can stop looking for more.
+func (c CorruptObjects) CanStop(found int) bool { return !c.Named || found > maxCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.
 func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.CorruptObjectError) error {

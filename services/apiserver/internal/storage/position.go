@@ -20,8 +20,8 @@ type ChangeID struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// MarkOf returns the mark of an event.
-func MarkOf(e *Event) ChangeID {
+// ChangeIDOf returns the mark of an event.
+func ChangeIDOf(e *Event) ChangeID {
 	value := stored(e.Value, e.Seal)
 	m := ChangeID{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
 	head := make([]byte, 0, 64)
@@ -32,13 +32,13 @@ func MarkOf(e *Event) ChangeID {
 	return m
 }
 
-// MarkOfValue returns the mark of the change that created a stored value.
-func MarkOfValue(kv *KeyValue) ChangeID {
+// ChangeIDOfValue returns the mark of the change that created a stored value.
+func ChangeIDOfValue(kv *KeyValue) ChangeID {
 	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
 	if kv.ModRevision == kv.CreateRevision {
 		e.Type = Created
 	}
-	return MarkOf(&e)
+	return ChangeIDOf(&e)
 }
 
 // Equal reports whether two marks belong to the same change of the same history.
@@ -66,7 +66,7 @@ type Position struct {
 // Advance returns the position after a batch.
 func (p Position) Advance(b Batch) Position {
 	if n := len(b.Events); n > 0 {
-		p.Last = MarkOf(&b.Events[n-1])
+		p.Last = ChangeIDOf(&b.Events[n-1])
 		p.Unchanged = true
 		p.ReadAt = 0
 	}
@@ -74,10 +74,10 @@ func (p Position) Advance(b Batch) Position {
 	return p
 }
 
-// Loaded records a value that existed at the revision of the position.
-func (p *Position) Loaded(kv *KeyValue) {
+// ObserveLoaded records a value that existed at the revision of the position.
+func (p *Position) ObserveLoaded(kv *KeyValue) {
 	if kv.ModRevision > p.Last.Revision {
-		p.Last = MarkOfValue(kv)
+		p.Last = ChangeIDOfValue(kv)
 	}
 }
 
@@ -97,7 +97,7 @@ func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 		e := &events[0]
 		switch {
 		case e.Revision == p.Last.Revision:
-			found = found || MarkOf(e).Equal(p.Last)
+			found = found || ChangeIDOf(e).Equal(p.Last)
 		case p.QuietAt(e.Revision):
 			return nil, p.HistoryReplaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
 		case e.Type == Deleted:

@@ -151,11 +151,11 @@ type Interface interface {
 	// changes delivered since. The error comes before any delivery, unless history there is
 	// compacted.
 	Resume(ctx context.Context, prefix string, from Position) (Watcher, error)
-	// Confirm returns the newest revision like Revision, and checks that the store's history
+	// VerifyHistory returns the newest revision like Revision, and checks that the store's history
 	// contains a position. Otherwise the error is *ReplacedError. A position whose revision is
 	// compacted, or without Last, is compared by its revision alone. So is any position by a store
 	// that cannot be replaced while it is in use.
-	Confirm(ctx context.Context, at Position) (int64, error)
+	VerifyHistory(ctx context.Context, at Position) (int64, error)
 	// Revision returns the newest revision of the store, read linearizably.
 	Revision(ctx context.Context) (int64, error)
 	// Compact drops history before the revision.

@@ -56,8 +56,8 @@ func (f *fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(s
 	}
 }
 
-func (*fakeStore) Progress(context.Context) error                           { return nil }
-func (*fakeStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (*fakeStore) Progress(context.Context) error                                 { return nil }
+func (*fakeStore) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture runs both plugins with a set of policies.
 type fixture struct {

@@ -48,8 +48,8 @@ func (f fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(st
 	}
 }
 
-func (fakeStore) Progress(context.Context) error                           { return nil }
-func (fakeStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (fakeStore) Progress(context.Context) error                                 { return nil }
+func (fakeStore) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture is a cache of config maps that serve as parameters.
 type fixture struct {

@@ -60,7 +60,7 @@ func (f *eventFeed) Follow(ctx context.Context, _ storage.Position, apply func(s
 
 func (*eventFeed) Progress(context.Context) error { return nil }
 
-func (*eventFeed) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (*eventFeed) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 const prefix = "/registry/hooks/"
 

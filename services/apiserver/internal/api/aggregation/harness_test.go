@@ -93,7 +93,7 @@ func (b *board) Follow(ctx context.Context, from storage.Position, apply func(st
 
 func (b *board) Progress(context.Context) error { return nil }
 
-func (b *board) Confirm(context.Context, storage.Position) (int64, error) {
+func (b *board) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.revision, nil

@@ -8,14 +8,14 @@ import (
 	"unique"
 )
 
-// Recent caches the parts that recent sets were built from. Objects of one resource share all field
+// InternCache caches the parts that recent sets were built from. Objects of one resource share all field
 // names, most label keys and many values. The cache finds these without a lookup in the
 // process-wide table of unique strings. It is safe for concurrent use. The zero value is empty, and
 // a nil Recent caches nothing.
-type Recent struct{ tables sync.Pool }
+type InternCache struct{ tables sync.Pool }
 
-// recentTable is the cache of one goroutine. A slot holds the last string or list with its hash.
-type recentTable struct {
+// internTable is the cache of one goroutine. A slot holds the last string or list with its hash.
+type internTable struct {
 	keys  [recentStrings]unique.Handle[string]
 	lists [recentLists]*Keys
 	texts [recentStrings]string
@@ -36,18 +36,18 @@ type internedPair struct {
 const recentStrings, recentLists = 256, 64
 
 // table returns a table that the caller owns until it calls put.
-func (r *Recent) table() *recentTable {
+func (r *InternCache) table() *internTable {
 	if r == nil {
-		return new(recentTable)
+		return new(internTable)
 	}
-	if t, ok := r.tables.Get().(*recentTable); ok {
+	if t, ok := r.tables.Get().(*internTable); ok {
 		return t
 	}
-	return new(recentTable)
+	return new(internTable)
 }
 
 // put returns a table to the pool. It clears the references to the caller's strings.
-func (r *Recent) put(t *recentTable) {
+func (r *InternCache) put(t *internTable) {
 	if r != nil {
 		clear(t.pairs)
 		r.tables.Put(t)
@@ -55,7 +55,7 @@ func (r *Recent) put(t *recentTable) {
 }
 
 // key returns the unique handle of a key.
-func (t *recentTable) key(k string) unique.Handle[string] {
+func (t *internTable) key(k string) unique.Handle[string] {
 	slot := &t.keys[recentHash(k)%recentStrings]
 	if *slot != (unique.Handle[string]{}) && slot.Value() == k {
 		return *slot
@@ -65,7 +65,7 @@ func (t *recentTable) key(k string) unique.Handle[string] {
 }
 
 // add inserts a pair in key order, or replaces the value of an existing key.
-func (t *recentTable) add(p Pair) {
+func (t *internTable) add(p Pair) {
 	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p internedPair, key string) int { return strings.Compare(p.key.Value(), key) })
 	if found {
 		t.pairs[i].value = p.Value
@@ -75,7 +75,7 @@ func (t *recentTable) add(p Pair) {
 }
 
 // set builds a set of the pairs.
-func (t *recentTable) set() Set {
+func (t *internTable) set() Set {
 	if len(t.pairs) == 0 {
 		return Set{}
 	}
@@ -129,18 +129,18 @@ func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike
 
 // MakeFieldsLike is MakeSetLike without the pairs that have an empty value, because an absent field
 // reads as empty.
-func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
+func MakeFieldsLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
 	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
 }
 
 // MakeSetLike is MakeSet for one of many similar sets, which share their parts by recent. The set
 // keeps none of the strings of pairs alive.
-func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
+func MakeSetLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
 
 // makeSet builds a set of the wanted pairs.
-func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, desired func(Pair) bool) Set {
+func makeSet[P ~struct{ Key, Value string }](recent *InternCache, pairs []P, desired func(Pair) bool) Set {
 	if len(pairs) == 0 {
 		return Set{}
 	}

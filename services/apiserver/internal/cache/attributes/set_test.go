@@ -15,7 +15,7 @@ import (
 // TestSetsSharingRecentStringsAreCorrect checks that the shared table of recent strings never
 // changes the contents of a set, also with hash collisions and concurrent use.
 func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
-	var recent attributes.Recent
+	var recent attributes.InternCache
 	var wg sync.WaitGroup
 	for by := range 4 {
 		wg.Go(func() {
@@ -40,7 +40,7 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 
 // TestSetReturnsItsPairs checks sets of many pairs and of long strings.
 func TestSetReturnsItsPairs(t *testing.T) {
-	var recent attributes.Recent
+	var recent attributes.InternCache
 	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3),
 		rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,7 +15,7 @@ const memoryShare = 3
 // for concurrent use.
 type Ring struct {
 	budget *memory.Budget
-	share  *memory.Share
+	share  *memory.Quota
 	// retired is the first encoding of lists that keep no encodings any more.
 	retired *encoding
 

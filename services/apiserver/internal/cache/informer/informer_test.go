@@ -76,7 +76,7 @@ func (s *source) lose(err error, revision int64, keys ...string) {
 	s.signal()
 }
 
-func (s *source) Confirm(context.Context, storage.Position) (int64, error) {
+func (s *source) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision, nil

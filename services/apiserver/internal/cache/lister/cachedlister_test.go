@@ -46,8 +46,8 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func
 	}
 }
 
-func (manualSource) Progress(context.Context) error                           { return nil }
-func (manualSource) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (manualSource) Progress(context.Context) error                                 { return nil }
+func (manualSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture holds stored limit fixture and counts how many are decoded.
 // maxBytes is the bound of the cache under test.
@@ -56,7 +56,7 @@ const maxBytes = 2 << 20
 type fixture struct {
 	t        *testing.T
 	cached   *CachedLister[*corev1.LimitRange]
-	derived  *Derived[*corev1.LimitRange, int]
+	derived  *Memoized[*corev1.LimitRange, int]
 	source   manualSource
 	kind     CachedResource
 	revision int64
@@ -108,7 +108,7 @@ func newFixture(t *testing.T) *fixture {
 		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
-	r.derived = &Derived[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
+	r.derived = &Memoized[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
 	return r
 }
 

@@ -72,10 +72,10 @@ func asType[T registry.Object](k *CachedResource, e *objects.Entry, obj registry
 	return t, nil
 }
 
-// Derived is a value that follows from all objects of a kind, such as the default among classes. It
+// Memoized is a value that follows from all objects of a kind, such as the default among classes. It
 // is computed again only after one of the objects has changed, so it is suitable for kinds that
 // change rarely. It is safe for concurrent use.
-type Derived[T registry.Object, V any] struct {
+type Memoized[T registry.Object, V any] struct {
 	// Derive computes the value from the objects of Kind. It must not keep parts of the objects
 	// that it changes.
 	Objects *Objects
@@ -90,7 +90,7 @@ type Derived[T registry.Object, V any] struct {
 
 // Get returns the value for the state of the cache, which has all writes that this server has
 // acknowledged.
-func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
+func (d *Memoized[T, V]) Get(ctx context.Context) (V, error) {
 	var none V
 	if !d.Objects.Cache.Ready() {
 		return none, watchcache.ErrNotReady
@@ -129,14 +129,14 @@ func (g *Getter[T]) Get(ctx context.Context, name string) (T, error) {
 // Classes is a Getter for a kind that may have a default object.
 type Classes[T registry.Object, V any] struct {
 	Getter[T]
-	derived *Derived[T, V]
+	derived *Memoized[T, V]
 }
 
 // NewClasses returns the objects of a kind. choose returns the default among them.
 func NewClasses[T registry.Object, V any](o *Objects, k CachedResource, choose func([]T) V) *Classes[T, V] {
 	return &Classes[T, V]{
 		Getter:  Getter[T]{Objects: o, Kind: k},
-		derived: &Derived[T, V]{Objects: o, Kind: k, Derive: choose},
+		derived: &Memoized[T, V]{Objects: o, Kind: k, Derive: choose},
 	}
 }
 

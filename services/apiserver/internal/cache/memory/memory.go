@@ -32,13 +32,13 @@ func Limit(configured int64) int64 {
 // Budget is the memory that all parts share. It is safe for concurrent use.
 type Budget struct {
 	limit int64
-	parts atomic.Pointer[[]*Share] // replaced under mu
+	parts atomic.Pointer[[]*Quota] // replaced under mu
 	// mu is held while parts shrink. It is acquired before the locks of their shrink functions.
 	mu sync.Mutex
 }
 
-// Share is the share of one package.
-type Share struct {
+// Quota is the share of one package.
+type Quota struct {
 	name   string
 	share  int64
 	shrink func(bytes int64) int64
@@ -48,7 +48,7 @@ type Share struct {
 // New returns a budget of limit bytes. The registerer may be nil.
 func New(limit int64, r prometheus.Registerer) *Budget {
 	b := &Budget{limit: limit}
-	b.parts.Store(&[]*Share{})
+	b.parts.Store(&[]*Quota{})
 	if r != nil {
 		r.MustRegister(b)
 	}
@@ -63,16 +63,16 @@ func (b *Budget) Limit() int64 { return b.limit }
 func (b *Budget) PartLimit() int64 { return b.limit / 3 * 2 }
 
 // History registers a part that has priority over caches and never shrinks.
-func (b *Budget) History(name string) *Share { return b.add(&Share{name: name}) }
+func (b *Budget) History(name string) *Quota { return b.add(&Quota{name: name}) }
 
 // Cache registers a part. share is its weight relative to the sum of all shares; a part does not
 // shrink below its share. shrink frees at least the given number of bytes if possible, counts them
 // with Add, and returns how many it freed.
-func (b *Budget) Cache(name string, share int64, shrink func(bytes int64) int64) *Share {
-	return b.add(&Share{name: name, share: share, shrink: shrink})
+func (b *Budget) Cache(name string, share int64, shrink func(bytes int64) int64) *Quota {
+	return b.add(&Quota{name: name, share: share, shrink: shrink})
 }
 
-func (b *Budget) add(p *Share) *Share {
+func (b *Budget) add(p *Quota) *Quota {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	parts := append(slices.Clone(*b.parts.Load()), p)
@@ -81,10 +81,10 @@ func (b *Budget) add(p *Share) *Share {
 }
 
 // Add counts bytes that are kept; negative for freed bytes.
-func (p *Share) Add(bytes int64) { p.used.Add(bytes) }
+func (p *Quota) Add(bytes int64) { p.used.Add(bytes) }
 
 // Used returns the bytes of the part.
-func (p *Share) Used() int64 { return p.used.Load() }
+func (p *Quota) Used() int64 { return p.used.Load() }
 
 // used returns the bytes of all history and those of all caches.
 func (b *Budget) used() (history, caches int64) {
@@ -147,7 +147,7 @@ func (b *Budget) shrinkParts() bool {
 func (b *Budget) level() float64 {
 	remaining := b.limit
 	shares := int64(0)
-	var open []*Share // caches that may use more than an equal share allows
+	var open []*Quota // caches that may use more than an equal share allows
 	for _, p := range *b.parts.Load() {
 		if p.shrink == nil {
 			remaining -= p.Used()
@@ -159,7 +159,7 @@ func (b *Budget) level() float64 {
 	remaining = max(0, min(remaining, b.PartLimit()))
 	for len(open) > 0 {
 		level := float64(remaining) / float64(shares)
-		var larger []*Share
+		var larger []*Quota
 		for _, p := range open {
 			if float64(p.Used()) > level*float64(p.share) {
 				larger = append(larger, p)

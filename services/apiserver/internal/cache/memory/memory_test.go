@@ -14,7 +14,7 @@ import (
 
 // store holds items of 10 bytes.
 type store struct {
-	part *memory.Share
+	part *memory.Quota
 	kept int64
 	mu   sync.Mutex
 }

@@ -245,11 +245,11 @@ type compact struct {
 	text              string
 	keyEnd, labelsEnd uint32
 	namespace, name   uint16 // lengths in bytes
-	names             unique.Handle[names]
+	names             unique.Handle[attributeKeys]
 }
 
-// names holds the label keys and the field names of an object.
-type names struct{ labels, fields *attributes.Keys }
+// attributeKeys holds the label keys and the field names of an object.
+type attributeKeys struct{ labels, fields *attributes.Keys }
 
 const (
 	irregularName = math.MaxUint16
@@ -267,7 +267,7 @@ func newCompact(key string, a attributes.Attributes) compact {
 	c := compact{
 		keyEnd:    uint32(len(key)),
 		labelsEnd: uint32(len(key) + len(a.Labels.Text())),
-		names:     unique.Make(names{a.Labels.Keys(), a.Fields.Keys()}),
+		names:     unique.Make(attributeKeys{a.Labels.Keys(), a.Fields.Keys()}),
 	}
 	irregular := 0
 	c.namespace = uint16(len(a.Namespace))

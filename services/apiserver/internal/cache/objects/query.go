@@ -70,8 +70,8 @@ func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched,
 	return fetched, returned, NoIndex
 }
 
-// VisitCount returns the number of entries that a selection must visit, or maximum if there are more.
-func (im *Image) VisitCount(sel Selection, maximum int) int {
+// InspectedCount returns the number of entries that a selection must visit, or maximum if there are more.
+func (im *Image) InspectedCount(sel Selection, maximum int) int {
 	m := sel.Compile()
 	if m.Name != "" {
 		return 1

@@ -9,45 +9,47 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// maxOlder is how many read values are remembered while a reader holds them.
-const maxOlder = 64
+// maxCached is how many read values are remembered while a reader holds them.
+const maxCached = 64
 
-// Older shares reads of values that history dropped. Watchers of the same objects often lag by
+// HistoryReads shares reads of values that history dropped. Watchers of the same objects often lag by
 // the same amount.
-type Older struct {
+type HistoryReads struct {
 	// read reads the value of a version of an object. It bounds its own duration.
 	read func(*objects.Entry) (value []byte, err error)
 	made atomic.Uint64
 
 	mu      sync.Mutex // no lock is taken under it
-	running map[olderKey]*olderRead
-	known   map[olderKey]weak.Pointer[objects.Entry]
+	running map[versionKey]*historyRead
+	cached  map[versionKey]weak.Pointer[objects.Entry]
 }
 
-// olderKey identifies a version of an object.
-type olderKey struct {
+// versionKey identifies a version of an object.
+type versionKey struct {
 	key      string
 	revision int64
 }
 
-// olderRead is a read in progress. entry and err are valid once done is closed.
-type olderRead struct {
+// historyRead is a read in progress. entry and err are valid once done is closed.
+type historyRead struct {
 	done  chan struct{}
 	entry *objects.Entry
 	err   error
 }
 
-// NewOlder returns shared calls of read.
-func NewOlder(read func(*objects.Entry) ([]byte, error)) *Older { return &Older{read: read} }
+// NewHistoryReads returns shared calls of read.
+func NewHistoryReads(read func(*objects.Entry) ([]byte, error)) *HistoryReads {
+	return &HistoryReads{read: read}
+}
 
 // Count returns the number of reads.
-func (o *Older) Count() uint64 { return o.made.Load() }
+func (o *HistoryReads) Count() uint64 { return o.made.Load() }
 
 // Get returns an entry with its value, which it reads. Concurrent callers share the read.
-func (o *Older) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
-	k := olderKey{e.Key(), e.Revision}
+func (o *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+	k := versionKey{e.Key(), e.Revision}
 	o.mu.Lock()
-	if p, ok := o.known[k]; ok {
+	if p, ok := o.cached[k]; ok {
 		if known := p.Value(); known != nil {
 			o.mu.Unlock()
 			return known, nil
@@ -55,10 +57,10 @@ func (o *Older) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, erro
 	}
 	read := o.running[k]
 	if read == nil {
-		read = &olderRead{done: make(chan struct{})}
+		read = &historyRead{done: make(chan struct{})}
 		if o.running == nil {
-			o.running = map[olderKey]*olderRead{}
-			o.known = map[olderKey]weak.Pointer[objects.Entry]{}
+			o.running = map[versionKey]*historyRead{}
+			o.cached = map[versionKey]weak.Pointer[objects.Entry]{}
 		}
 		o.running[k] = read
 		go o.complete(k, e, read)
@@ -73,7 +75,7 @@ func (o *Older) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, erro
 }
 
 // complete reads a version and completes the read.
-func (o *Older) complete(k olderKey, e *objects.Entry, read *olderRead) {
+func (o *HistoryReads) complete(k versionKey, e *objects.Entry, read *historyRead) {
 	value, err := o.read(e)
 	if err == nil {
 		read.entry = e.WithValue(value)
@@ -92,23 +94,23 @@ func (o *Older) complete(k olderKey, e *objects.Entry, read *olderRead) {
 }
 
 // Forget discards completed and running reads of a discarded history.
-func (o *Older) Forget() {
+func (o *HistoryReads) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.running)
-	clear(o.known)
+	clear(o.cached)
 }
 
 // remember remembers an entry weakly, as long as another reference holds it.
-func (o *Older) remember(k olderKey, e *objects.Entry) {
-	if len(o.known) >= maxOlder {
-		for k, p := range o.known {
+func (o *HistoryReads) remember(k versionKey, e *objects.Entry) {
+	if len(o.cached) >= maxCached {
+		for k, p := range o.cached {
 			if p.Value() == nil {
-				delete(o.known, k)
+				delete(o.cached, k)
 			}
 		}
 	}
-	if len(o.known) < maxOlder {
-		o.known[k] = weak.Make(e)
+	if len(o.cached) < maxCached {
+		o.cached[k] = weak.Make(e)
 	}
 }

@@ -300,7 +300,7 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 		src.items = append(src.items, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
 	}
 	slices.SortFunc(src.items, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-	recent := new(attributes.Recent)
+	recent := new(attributes.InternCache)
 	res := resourceConfig("pods")
 	res.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")

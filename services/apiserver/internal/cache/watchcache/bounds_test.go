@@ -75,7 +75,7 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
 	r := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 1 << 17
-		c.Older = src
+		c.HistoryReader = src
 		verbatim(c)
 	})
 	for i := range 10 {

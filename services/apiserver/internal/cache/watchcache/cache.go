@@ -25,7 +25,7 @@ import (
 // RevisionReader reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
 // the store's history does not contain a position that the cache had reached before the call.
 type RevisionReader interface {
-	Confirm(ctx context.Context, at storage.Position) (int64, error)
+	VerifyHistory(ctx context.Context, at storage.Position) (int64, error)
 }
 
 // HistoryReader reads a key as of a revision, and the store's current revision. Its errors are those of
@@ -39,8 +39,8 @@ type HistoryReader interface {
 type Config struct {
 	Source          Source
 	CurrentRevision RevisionReader
-	// Older reads values that history has dropped. Without it, watches that need such a value end.
-	Older HistoryReader
+	// HistoryReader reads values that history has dropped. Without it, watches that need such a value end.
+	HistoryReader HistoryReader
 	// Root is the prefix of all keys.
 	Root      string
 	Resources []ResourceConfig
@@ -117,8 +117,8 @@ type Cache struct {
 	ring           *encodings.Ring
 	plainEncoding  *objects.ValueEncoding // for entries whose values are kept as stored
 	sealedEncoding *objects.ValueEncoding // the same for values that the store encrypts
-	history        *memory.Share          // the logs of all stores
-	images         *memory.Share
+	history        *memory.Quota          // the logs of all stores
+	images         *memory.Quota
 	metrics        *metrics
 	pinned         objects.PinnedValues
 	routes         atomic.Pointer[routes]
@@ -135,7 +135,7 @@ type Cache struct {
 	cancelLife    context.CancelFunc
 	revisionWaits revisionWaits
 	newest        *sharedreads.Newest
-	olderReads    *sharedreads.Older
+	historyReads  *sharedreads.HistoryReads
 	// lostCheck signals that a log dropped records that a watcher may need.
 	lostCheck chan struct{}
 
@@ -175,7 +175,7 @@ func New(cfg Config) (*Cache, error) {
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.cancelLife = context.WithCancel(context.Background())
 	c.newest = sharedreads.NewNewest(c.readNewest)
-	c.olderReads = sharedreads.NewOlder(c.readOlder)
+	c.historyReads = sharedreads.NewHistoryReads(c.readOlder)
 	c.revisionWaits.progressWanted = make(chan struct{}, 1)
 	c.lostCheck = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)

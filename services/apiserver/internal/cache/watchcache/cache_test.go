@@ -267,7 +267,7 @@ func TestMostRecentReturnsStoreError(t *testing.T) {
 
 type brokenNewest struct{}
 
-func (brokenNewest) Confirm(context.Context, storage.Position) (int64, error) {
+func (brokenNewest) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	return 0, storage.ErrUnavailable
 }
 

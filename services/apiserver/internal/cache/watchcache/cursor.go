@@ -312,7 +312,7 @@ func (w *Watcher) nextUnread() (seq uint64, behind bool) {
 }
 
 // expireStalled ends the watcher without its owner. It releases what the watcher holds and calls
-// onLost.
+// onExpired.
 func (w *Watcher) expireStalled() {
 	w.notifying.Lock()
 	defer w.notifying.Unlock()
@@ -323,8 +323,8 @@ func (w *Watcher) expireStalled() {
 		w.store.metrics.terminated.Add(1)
 	}
 	w.initial.Store(nil)
-	if w.onLost != nil {
-		w.onLost()
+	if w.onExpired != nil {
+		w.onExpired()
 	}
 }
 

@@ -45,7 +45,7 @@
 //	                             │                                        │
 //	                             ├── nothing left to read ──► active ─────┘
 //	                             └── its position left the log ──► expired
-//	                                 (returned by Next; or by OnLost while a
+//	                                 (returned by Next; or by OnExpired while a
 //	                                 client blocks the owner, cursor.go)
 //
 // An active watcher waits on the wake of a group of watchers with the same scope (package watchgroup).
@@ -63,5 +63,5 @@
 // after Cache.mu. No lock is acquired while one that comes after Cache.mu or Store.mu is held.
 //
 // memory.Budget.EvictToFit takes encodings.Ring.mu and Store.mu of any store, so it must not be called
-// under Store.mu. Watcher.notifying is held while WatchOptions.OnLost runs.
+// under Store.mu. Watcher.notifying is held while WatchOptions.OnExpired runs.
 package watchcache

@@ -85,7 +85,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		Registerer:      reg,
 		Source:          watchcachetest.NewSource(store, "/registry/"),
 		CurrentRevision: store,
-		Older:           store,
+		HistoryReader:   store,
 		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
 		Resources:    []watchcache.ResourceConfig{resourceConfig("pods"), resourceConfig("nodes")},

@@ -369,7 +369,7 @@ func (s *Store) replaceVersion(seq uint64, reduced *objects.Entry) {
 func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
 	defer cancel()
-	kv, _, err := c.cfg.Older.Get(ctx, e.Key(), e.Revision)
+	kv, _, err := c.cfg.HistoryReader.Get(ctx, e.Key(), e.Revision)
 	switch {
 	case err == nil && kv.ModRevision == e.Revision && kv.CreateRevision == e.CreateRevision:
 		return kv.Value, nil
@@ -383,8 +383,8 @@ func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 // readHistory returns an entry with its value, which the history has dropped. If the store has compacted
 // it, the error is *storage.CompactedError.
 func (c *Cache) readHistory(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
-	if c.cfg.Older == nil {
+	if c.cfg.HistoryReader == nil {
 		return nil, &storage.CompactedError{}
 	}
-	return c.olderReads.Get(ctx, e)
+	return c.historyReads.Get(ctx, e)
 }

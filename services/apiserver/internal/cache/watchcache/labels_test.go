@@ -76,7 +76,7 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 		if examined, listed := r.list(c.sel); examined != c.examined || listed != c.listed {
 			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, c.examined, c.listed)
 		}
-		if got := r.pods.Snapshot().VisitCount(c.sel, total); got != c.examined {
+		if got := r.pods.Snapshot().InspectedCount(c.sel, total); got != c.examined {
 			t.Errorf("%s: VisitCount = %d, want %d", name, got, c.examined)
 		}
 	}

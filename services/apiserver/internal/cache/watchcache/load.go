@@ -46,7 +46,7 @@ func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 	}
 	for i, kv := range items {
 		if kv.ModRevision > l.newest.Revision {
-			l.newest = storage.MarkOfValue(&items[i])
+			l.newest = storage.ChangeIDOfValue(&items[i])
 		}
 		s := r.ofKey(c.cfg.Root, kv.Key)
 		if s == nil {

@@ -77,7 +77,7 @@ func (m *memStore) txn(ops ...op) int64 {
 		}
 		m.history = append(m.history, ev)
 		applyEvent(m.current, ev)
-		m.marks[rev] = append(m.marks[rev], storage.MarkOf(&ev))
+		m.marks[rev] = append(m.marks[rev], storage.ChangeIDOf(&ev))
 		m.revision = rev
 	}
 	m.wake()
@@ -125,7 +125,7 @@ func applyEvent(state map[string]storage.KeyValue, ev storage.Event) {
 	}
 }
 
-func (m *memStore) Confirm(ctx context.Context, at storage.Position) (int64, error) {
+func (m *memStore) VerifyHistory(ctx context.Context, at storage.Position) (int64, error) {
 	m.mu.Lock()
 	m.reads++
 	hook, rev := m.onRead, m.revision

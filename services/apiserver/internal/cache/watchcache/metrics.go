@@ -180,7 +180,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(ch, m.evicted, evicted)
 	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
 	counter(ch, m.replaced, m.replacements.Load())
-	counter(ch, m.historyReads, m.cache.olderReads.Count())
+	counter(ch, m.historyReads, m.cache.historyReads.Count())
 	gauge(ch, m.images, float64(m.cache.images.Used()))
 	gauge(ch, m.pinned, float64(m.cache.pinned.Bytes()))
 }

@@ -96,8 +96,8 @@ func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	at := func(revision int64, pause func() bool) {
 		t.Helper()
 		snap, ok := r.pods.SnapshotAt(revision, pause)
-		if !ok || snap.Changed() != revision {
-			t.Fatalf("snapshot at %d: got %t, changed at %d, want one changed there", revision, ok, snap.Changed())
+		if !ok || snap.LastChangeRevision() != revision {
+			t.Fatalf("snapshot at %d: got %t, changed at %d, want one changed there", revision, ok, snap.LastChangeRevision())
 		}
 	}
 	for i := range others {
@@ -135,7 +135,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
 	forget := func() { // returns when a stalled watcher was cut
 		cut := make(chan struct{})
-		stalled := r.watch(watchcache.WatchOptions{AfterRevision: store.now(), OnLost: func() { close(cut) }})
+		stalled := r.watch(watchcache.WatchOptions{AfterRevision: store.now(), OnExpired: func() { close(cut) }})
 		for i := range 2 * history {
 			store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 		}
@@ -151,7 +151,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	w := r.watch(watchcache.WatchOptions{
 		Selection: sel,
 		Initial:   watchcache.InitialState,
-		OnLost:    func() { t.Error("paused watcher was cut") },
+		OnExpired: func() { t.Error("paused watcher was cut") },
 	})
 	for received := 0; ; {
 		got, err := next(t.Context(), w, nil)

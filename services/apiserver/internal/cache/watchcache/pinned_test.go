@@ -154,7 +154,7 @@ func TestStalledWatcherExpires(t *testing.T) {
 			r := newLargeRig(t, 20)
 			var calls atomic.Int32
 			called := make(chan struct{}, 1)
-			tc.opts.OnLost = func() { calls.Add(1); called <- struct{}{} }
+			tc.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
 			if tc.name == "behind" { // history begins with the load
 				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.AfterRevision = r.sync() - 1
@@ -209,8 +209,8 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 		}
 		return err
 	}
-	stalled := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { close(expired) }})
-	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnLost: func() { t.Error("slow watcher expired") }})
+	stalled := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { close(expired) }})
+	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, OnExpired: func() { t.Error("slow watcher expired") }})
 	if err := errors.Join(next(stalled), next(slow)); err != nil {
 		t.Fatal(err)
 	}
@@ -242,13 +242,13 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 func TestUnrelatedWatchersDoNotExpire(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
-	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, AfterRevision: 21, OnLost: func() { lost.Add(1) }}
+	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, AfterRevision: 21, OnExpired: func() { lost.Add(1) }}
 	other := r.watch(opts)
 	opts.Selection.Namespace = ""
 	closed := r.watch(opts)
 	stalled := make(chan struct{})
 	closed.Close()
-	r.watch(watchcache.WatchOptions{AfterRevision: 21, OnLost: func() { close(stalled) }})
+	r.watch(watchcache.WatchOptions{AfterRevision: 21, OnExpired: func() { close(stalled) }})
 	r.churn(20, 2*events)
 	<-stalled // now all watchers have been checked
 	if n := lost.Load(); n != 0 {

@@ -20,8 +20,8 @@ func (s Snapshot) Revision() int64 { return s.revision }
 // Variant returns the variant of the resource. Fields that the variant does not have are empty.
 func (s Snapshot) Variant() string { return s.store.Variant() }
 
-// Changed returns the revision of the newest change of the resource in the snapshot.
-func (s Snapshot) Changed() int64 { return s.image.Last }
+// LastChangeRevision returns the revision of the newest change of the resource in the snapshot.
+func (s Snapshot) LastChangeRevision() int64 { return s.image.Last }
 
 // Version returns the version of the snapshot. It is equal for two snapshots of a resource only if
 // they show the same objects.
@@ -88,9 +88,9 @@ func (s Snapshot) SelectCorrupt(sel objects.Selection, from string, fn func(*obj
 	s.image.SelectCorrupt(sel, from, fn)
 }
 
-// VisitCount returns the number of entries that a selection must visit, or maximum if there are more.
-func (s Snapshot) VisitCount(sel objects.Selection, maximum int) int {
-	return s.image.VisitCount(sel, maximum)
+// InspectedCount returns the number of entries that a selection must visit, or maximum if there are more.
+func (s Snapshot) InspectedCount(sel objects.Selection, maximum int) int {
+	return s.image.InspectedCount(sel, maximum)
 }
 
 // countLabelMisses counts the objects that a selection by labels inspected without a match, and

@@ -271,14 +271,14 @@ func (s *Store) compactDictionaries() {
 	})
 	for len(bound) > 0 {
 		n := min(rebindBatch, len(bound))
-		s.rebind(bound[:n])
+		s.replaceDictionary(bound[:n])
 		bound = bound[n:]
 	}
 }
 
-// rebind replaces entries by equal ones with another dictionary. Entries that the log refers to
+// replaceDictionary replaces entries by equal ones with another dictionary. Entries that the log refers to
 // stay until the log drops them.
-func (s *Store) rebind(entries []*objects.Entry) {
+func (s *Store) replaceDictionary(entries []*objects.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.discarded || s.ended != nil {

@@ -155,7 +155,7 @@ func (c *Cache) readNewest(span context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpan(c.life, trace.SpanFromContext(span)), newestTimeout)
 	defer cancel()
 	position, incarnation := c.position.get()
-	revision, err := c.cfg.CurrentRevision.Confirm(ctx, position)
+	revision, err := c.cfg.CurrentRevision.VerifyHistory(ctx, position)
 	replaced := asReplacedError(err)
 	switch {
 	case err == nil:
@@ -267,7 +267,7 @@ func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedErr
 		"applied", c.Revision(), "known", replaced.KnownRevision, "newest", replaced.NewestRevision, "reason", replaced.Reason)
 	c.revision.Store(0)
 	c.revisionWaits.fail(ErrNotReady)
-	c.olderReads.Forget()
+	c.historyReads.Forget()
 	var wakes []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
 		wakes = s.endIncarnation(wakes)

@@ -17,9 +17,9 @@ type WatchOptions struct {
 	// It is ignored with InitialState.
 	AfterRevision int64
 	Initial       Initial
-	// OnLost, if set, is called once if history drops the position of a watcher whose owner is blocked
+	// OnExpired, if set, is called once if history drops the position of a watcher whose owner is blocked
 	// on a slow client, and so not in Next. It must not block. It never runs after Close has returned.
-	OnLost func()
+	OnExpired func()
 }
 
 // Initial selects the initial events of a watcher.
@@ -43,7 +43,7 @@ type Watcher struct {
 	sel         *objects.Matcher
 	group       *watchgroup.Group
 	trigger     chan struct{}
-	onLost      func()
+	onExpired   func()
 	after       int64 // changes up to this revision are not returned
 	incarnation uint64
 
@@ -51,7 +51,7 @@ type Watcher struct {
 	// calls is incremented when Watch, Next or Poll starts and when it returns. So it is odd while the
 	// owner is inside of one, and does not change while a slow client blocks the owner.
 	calls     atomic.Uint32
-	notifying sync.Mutex // leaf lock, held while onLost runs
+	notifying sync.Mutex // leaf lock, held while onExpired runs
 	stalled   stall      // used by the check for lost watchers
 
 	parking watchgroup.Parking // of a Poll that found nothing
@@ -84,12 +84,12 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, ErrNotReady
 	}
 	w := &Watcher{
-		store:    s.latest(),
-		sel:      opts.Compile(),
-		trigger:  make(chan struct{}, 1),
-		onLost:   opts.OnLost,
-		after:    opts.AfterRevision,
-		revision: opts.AfterRevision,
+		store:     s.latest(),
+		sel:       opts.Compile(),
+		trigger:   make(chan struct{}, 1),
+		onExpired: opts.OnExpired,
+		after:     opts.AfterRevision,
+		revision:  opts.AfterRevision,
 	}
 	if err := w.setPosition(opts.Initial == InitialState); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (w *Watcher) Close() {
 	if wk := w.armed.Load(); wk != nil {
 		wk.Unregister(&w.parking)
 	}
-	w.notifying.Lock()   // wait for a running onLost
+	w.notifying.Lock()   // wait for a running onExpired
 	w.notifying.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()

@@ -65,7 +65,7 @@ func cacheResource(c *codec.Codec, root, group, plural string, paths []string, m
 	}
 	prefix := group + "/" + plural
 	read := codec.DocumentAttributes(fields, missing)
-	recent := &attributes.Recent{}
+	recent := &attributes.InternCache{}
 	return watchcache.ResourceConfig{
 		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, missing),
 		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {

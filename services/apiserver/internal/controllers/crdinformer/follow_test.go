@@ -56,7 +56,7 @@ func (f *fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(s
 
 func (f *fakeStore) Progress(context.Context) error { return nil }
 
-func (f *fakeStore) Confirm(_ context.Context, at storage.Position) (int64, error) {
+func (f *fakeStore) VerifyHistory(_ context.Context, at storage.Position) (int64, error) {
 	if confirm := f.confirm.Load(); confirm != nil {
 		return (*confirm)(at.Revision), nil
 	}

@@ -71,7 +71,7 @@ func (s *Syncer) WaitForRevision(ctx context.Context, revision int64) {
 	}
 	// swap replaces all sets in one step, the first one first. Ignore the error: the wait
 	// is bounded.
-	_, _ = s.Live[0].Wait(ctx, s.Definitions.Snapshot().Changed())
+	_, _ = s.Live[0].Wait(ctx, s.Definitions.Snapshot().LastChangeRevision())
 }
 
 // NewestSet returns the set of the newest definitions in the store. It contains every definition that

@@ -37,7 +37,7 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 		// The next change of the same quota reads from the store anyway.
 		SkipWritten: true,
 	}
-	res, err := q.Writer().Modify(ctx, r, func(obj registry.Object) error {
+	res, err := q.Writer().UpdateStored(ctx, r, func(obj registry.Object) error {
 		change(obj.(*corev1.ResourceQuota))
 		return nil
 	})

@@ -80,8 +80,8 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path), []string{"http_connect", "uds"}
 		},
 		"CONNECT with TLS": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
-			cert, key := egresstest.Files(t)
-			l := egresstest.Secure(t, cert, key)
+			cert, key := egresstest.WriteCertificate(t)
+			l := egresstest.ListenTLS(t, cert, key)
 			p.Connect(t, l)
 			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), cert, cert, key), []string{"http_connect", "tcp"}
 		},
@@ -95,7 +95,7 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 		},
 		"gRPC": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
 			l, path := egresstest.Socket(t)
-			p.Tunnels(t, l)
+			p.ServeGRPC(t, l)
 			return fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path), []string{"grpc", "uds"}
 		},
 	}
@@ -118,7 +118,7 @@ func TestDialThroughProxy(t *testing.T) {
 			p := &egresstest.Proxy{}
 			// gRPC tunnels may lose data that the server sends before the client.
 			greets := name != "gRPC"
-			p.Leads("far.invalid:7", greeter(t, greets))
+			p.Forward("far.invalid:7", greeter(t, greets))
 			connection, labels := serve(t, p)
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
@@ -150,7 +150,7 @@ func TestDialThroughProxy(t *testing.T) {
 				t.Error(err)
 			}
 			wantError(t, s, "absent.invalid:1", "proxy error from ", "while dialing absent.invalid:1")
-			if asked := p.Asked(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
+			if asked := p.RequestedAddresses(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
 				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", asked)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])
@@ -259,9 +259,9 @@ func TestInvalidAddressIsNotSent(t *testing.T) {
 
 // TestBlockedTunnelCanBeClosed checks that Close ends a blocked write.
 func TestBlockedTunnelCanBeClosed(t *testing.T) {
-	p := &egresstest.Proxy{Deaf: true}
+	p := &egresstest.Proxy{StopReading: true}
 	l, path := egresstest.Socket(t)
-	p.Tunnels(t, l)
+	p.ServeGRPC(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
 	conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 	if err != nil {
@@ -283,14 +283,14 @@ func TestBlockedTunnelCanBeClosed(t *testing.T) {
 // TestProxyCertificateIsVerified checks that a proxy with a certificate of another CA receives no
 // request.
 func TestProxyCertificateIsVerified(t *testing.T) {
-	cert, key := egresstest.Files(t)
-	other, _ := egresstest.Files(t)
+	cert, key := egresstest.WriteCertificate(t)
+	other, _ := egresstest.WriteCertificate(t)
 	p := &egresstest.Proxy{}
-	l := egresstest.Secure(t, cert, key)
+	l := egresstest.ListenTLS(t, cert, key)
 	p.Connect(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), other, cert, key))
 	wantError(t, s, "far.invalid:7", "x509")
-	if asked := p.Asked(); len(asked) != 0 {
+	if asked := p.RequestedAddresses(); len(asked) != 0 {
 		t.Errorf("got connections to %v, want none", asked)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // TestNewRejectsUnusableProxies checks that errors appear at the start.
 func TestNewRejectsUnusableProxies(t *testing.T) {
-	cert, key := egresstest.Files(t)
+	cert, key := egresstest.WriteCertificate(t)
 	odd := filepath.Join(t.TempDir(), "odd.pem")
 	if err := os.WriteFile(odd, []byte("odd"), 0o600); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestSecondSelectorOfRegistryFails(t *testing.T) {
 
 // TestCABundleIsOptional checks that the CAs of the operating system are used.
 func TestCABundleIsOptional(t *testing.T) {
-	cert, key := egresstest.Files(t)
+	cert, key := egresstest.WriteCertificate(t)
 	selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`, cert, key))
 }
 
@@ -128,9 +128,9 @@ func TestCABundleIsOptional(t *testing.T) {
 // does not end the tunnel.
 func TestWriteDeadlineEndsTunnel(t *testing.T) {
 	p := &egresstest.Proxy{}
-	p.Leads("far.invalid:7", greeter(t, false))
+	p.Forward("far.invalid:7", greeter(t, false))
 	l, path := egresstest.Socket(t)
-	p.Tunnels(t, l)
+	p.ServeGRPC(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
 	dial := func() net.Conn {
 		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")

@@ -26,9 +26,9 @@ const (
 	initialBurst = 200
 )
 
-// Bound limits the heads of the responses that a transport receives to MaxHead. It also slows down
+// LimitTransport limits the heads of the responses that a transport receives to MaxHead. It also slows down
 // reads from a server that causes many small writes, for example with pings: each write is a system call.
-func Bound(t *http.Transport) {
+func LimitTransport(t *http.Transport) {
 	t.MaxResponseHeaderBytes = MaxHead
 	dial := t.DialContext
 	if dial == nil {

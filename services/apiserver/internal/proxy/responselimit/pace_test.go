@@ -19,7 +19,7 @@ func TestLongResponseHeadFails(t *testing.T) {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", size)) }))
 		defer s.Close()
 		transport := new(http.Transport)
-		responselimit.Bound(transport)
+		responselimit.LimitTransport(transport)
 		defer transport.CloseIdleConnections()
 		resp, err := (&http.Client{Transport: transport}).Get(s.URL)
 		if err == nil {
@@ -57,7 +57,7 @@ func TestSmallWritesDelayReads(t *testing.T) {
 					}
 				}()
 				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
-				responselimit.Bound(transport)
+				responselimit.LimitTransport(transport)
 				conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
 				if err != nil {
 					t.Fatal(err)
@@ -87,7 +87,7 @@ func TestCloseEndsDelay(t *testing.T) {
 		defer there.Close()
 		go func() { _, _ = io.Copy(io.Discard, there) }()
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
-		responselimit.Bound(transport)
+		responselimit.LimitTransport(transport)
 		conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
 		if err != nil {
 			t.Fatal(err)

@@ -41,6 +41,6 @@ func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn
 		ForceAttemptHTTP2: true, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
-	responselimit.Bound(t)
+	responselimit.LimitTransport(t)
 	return t
 }

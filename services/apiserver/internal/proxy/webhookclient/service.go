@@ -157,7 +157,7 @@ func open(c *transport.Config, security *tls.Config) *http.Transport {
 	if c.DialHolder != nil {
 		base.DialContext = c.DialHolder.Dial
 	}
-	responselimit.Bound(base)
+	responselimit.LimitTransport(base)
 	base.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return certchain.DialTLS(base.DialContext, base.TLSClientConfig, handshakeTimeout)(ctx, network, addr)
 	}

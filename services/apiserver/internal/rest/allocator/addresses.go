@@ -35,7 +35,7 @@ func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 // claimAddresses allocates the addresses that a service lacks and sets clusterIPs and clusterIP. old
 // is the live service, or nil at creation. claimAddresses records in c which addresses were acquired
 // and which are no longer needed.
-func (a *Allocator) claimAddresses(ctx context.Context, c *claim, old *corev1.Service, dryRun bool) error {
+func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *corev1.Service, dryRun bool) error {
 	s := c.service
 	var oldAddresses []netip.Addr
 	if old != nil {
@@ -144,8 +144,8 @@ func (a *Allocator) usage() map[netip.Prefix]usage {
 		}
 	}
 	if a.Bitmap {
-		for _, b := range a.bits {
-			out[b.addressRange.prefix] = usage{size: out[b.addressRange.prefix].size, taken: b.taken()}
+		for _, b := range a.bitmaps {
+			out[b.addressRange.prefix] = usage{size: out[b.addressRange.prefix].size, taken: b.allocatedCount()}
 		}
 		return out
 	}
@@ -261,7 +261,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 // allocateFrom allocates an address of a range. It skips addresses that the cache shows as taken.
 func (a *Allocator) allocateFrom(ctx context.Context, s *corev1.Service, rng addressRange) (netip.Addr, error) {
 	for addr := range rng.candidates() {
-		if !a.Bitmap && a.Addresses.has(addr.String()) || a.marked(addr) {
+		if !a.Bitmap && a.Addresses.has(addr.String()) || a.isAllocated(addr) {
 			continue
 		}
 		err := a.reserve(ctx, s, addr)
@@ -301,24 +301,24 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 // reserve allocates an address for a service.
 func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
-		return a.markBits(ctx, addr)
+		return a.allocateInBitmaps(ctx, addr)
 	}
 	if err := a.createAddress(ctx, s, addr); err != nil {
 		return err
 	}
-	return a.mark(ctx, addr)
+	return a.allocateOrDelete(ctx, addr)
 }
 
 // releaseAddress frees an address, unless the cache shows that it belongs to another service by
 // now.
 func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
-		return a.unmark(ctx, addr)
+		return a.releaseFromBitmaps(ctx, addr)
 	}
 	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, s.Namespace, s.Name) {
 		return nil
 	}
-	return errors.Join(a.unmark(ctx, addr), a.deleteAddress(ctx, addr.String()))
+	return errors.Join(a.releaseFromBitmaps(ctx, addr), a.deleteAddress(ctx, addr.String()))
 }
 
 func (a *Allocator) deleteAddress(ctx context.Context, name string) error {

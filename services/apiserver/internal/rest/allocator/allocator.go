@@ -64,8 +64,8 @@ type Config struct {
 // Allocator allocates addresses and node ports. Its methods are safe for concurrent use.
 type Allocator struct {
 	Config
-	ports   *ports
-	bits    []*addressBits
+	ports   *nodePortBitmap
+	bitmaps []*addressBitmap
 	metrics *metrics
 	repairs repairs
 }
@@ -74,14 +74,14 @@ type Allocator struct {
 func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
-	a.ports = newPorts(&bits{
+	a.ports = newPorts(&bitmapAllocator{
 		store:              c.Store,
 		key:                c.Root + "/ranges/servicenodeports",
 		codec:              newRangeCodec(c.Scheme),
 		currentIncarnation: func() uint64 { return c.Cache.Incarnation() },
 	}, c.Ports, a.portsInUse, a.metrics)
 	if c.DualWrite || c.Bitmap {
-		a.bits = a.addressBitsOf()
+		a.bitmaps = a.newAddressBitmaps()
 	}
 	return a
 }
@@ -99,9 +99,9 @@ func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 	return a.completeFamilies(s, old)
 }
 
-// claim holds the values that a service acquires, and those that it no longer needs, with one write.
+// reservation holds the values that a service acquires, and those that it no longer needs, with one write.
 // It implements admission.Claim. The caller of Allocate must call exactly one of Commit and Rollback, once.
-type claim struct {
+type reservation struct {
 	a                  *Allocator
 	service            *corev1.Service
 	acquired, released allocations
@@ -114,16 +114,16 @@ type allocations struct {
 }
 
 // Commit is called after the object was written. It frees the values that the object no longer needs.
-func (c *claim) Commit(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
+func (c *reservation) Commit(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
 
 // Rollback is called if the object was not written. It frees the acquired values.
-func (c *claim) Rollback(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
+func (c *reservation) Rollback(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
 func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Claim, error) {
 	s := obj.(*corev1.Service)
-	c := &claim{a: a, service: s}
+	c := &reservation{a: a, service: s}
 	var old *corev1.Service
 	if oldObj != nil {
 		old = oldObj.(*corev1.Service)
@@ -161,7 +161,7 @@ func (a *Allocator) release(ctx context.Context, s *corev1.Service, h allocation
 				s.Namespace+"/"+s.Name, "address", ip, "error", err)
 		}
 	}
-	if err := a.ports.free(ctx, h.ports); err != nil {
+	if err := a.ports.release(ctx, h.ports); err != nil {
 		a.Logger.Warn("failed to release node ports; the next repair releases them", "service",
 			s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
 	}

@@ -61,13 +61,13 @@ func TestAddressSpans(t *testing.T) {
 	}
 }
 
-func testPorts(t *testing.T, size int) *ports {
+func testPorts(t *testing.T, size int) *nodePortBitmap {
 	t.Helper()
 	return portsOver(etcdtest.Embedded(t), size)
 }
 
-func portsOver(store storage.Interface, size int) *ports {
-	return newPorts(&bits{
+func portsOver(store storage.Interface, size int) *nodePortBitmap {
+	return newPorts(&bitmapAllocator{
 		store:              store,
 		key:                "/registry/ranges/servicenodeports",
 		codec:              newRangeCodec(builtin.Scheme()),
@@ -123,7 +123,7 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	if _, err := other.allocate(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.free(ctx, []int{30001}); err != nil {
+	if err := one.release(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.allocate(ctx, []int{30001}); err != nil {
@@ -151,7 +151,7 @@ func TestPortBands(t *testing.T) {
 		err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
 		t.Errorf("port out of range: got %v", err)
 	}
-	if err := p.free(ctx, []int{30003, 30003, 7}); err != nil {
+	if err := p.release(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.allocate(ctx, []int{0, 0}); !errors.Is(err, errFull) {

@@ -15,10 +15,10 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bits is a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
+// bitmapAllocator is a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
 // big-endian number. Bit i of the number, counted from the lowest, is set if position i of the range
 // is taken. Every change is a compare-and-swap of that value.
-type bits struct {
+type bitmapAllocator struct {
 	store     storage.Interface
 	key       string
 	rangeText string // the range in stored form
@@ -71,7 +71,7 @@ const maxAttempts = 50
 // change applies compute to the state and writes the result. It starts with the cached state, which
 // may be outdated. If compute then fails or changes nothing, change reads the state from the store
 // and calls compute again. After maxAttempts it returns storage.ErrUnavailable.
-func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
+func (b *bitmapAllocator) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if incarnation := b.currentIncarnation(); incarnation != b.incarnation { // the store's revision went backwards: the same revision may be another state
@@ -117,7 +117,7 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 }
 
 // refresh reads the current state of the store.
-func (b *bits) refresh(ctx context.Context) error {
+func (b *bitmapAllocator) refresh(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	incarnation := b.currentIncarnation() // before the read
@@ -130,7 +130,7 @@ func (b *bits) refresh(ctx context.Context) error {
 }
 
 // setCached records the state of the store.
-func (b *bits) setCached(s *bitSet) {
+func (b *bitmapAllocator) setCached(s *bitSet) {
 	b.cached = s
 	if b.observe != nil {
 		b.observe(s)
@@ -145,7 +145,7 @@ func isConflict(err error) bool {
 }
 
 // load reads the state. Without a state for this range, it rebuilds the state from the services.
-func (b *bits) load(ctx context.Context) (*bitSet, error) {
+func (b *bitmapAllocator) load(ctx context.Context) (*bitSet, error) {
 	s, text, err := b.read(ctx)
 	if err != nil || text == b.rangeText {
 		return s, err
@@ -162,7 +162,7 @@ func (b *bits) load(ctx context.Context) (*bitSet, error) {
 }
 
 // read returns the stored state and its range. Without a stored state, the range is empty.
-func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
+func (b *bitmapAllocator) read(ctx context.Context) (*bitSet, string, error) {
 	kv, _, err := b.store.Get(ctx, b.key, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &bitSet{taken: new(big.Int)}, "", nil
@@ -180,7 +180,7 @@ func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
 // beginRepair returns the stored state, an empty state that replaces it, and the text of the stored
 // range, which is empty if nothing is stored. The old state is empty if it belongs to another range,
 // because its bits stand for other values.
-func (b *bits) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
+func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
 	old, text, err = b.read(ctx)
 	if err != nil {
 		return nil, nil, "", err
@@ -194,7 +194,7 @@ func (b *bits) beginRepair(ctx context.Context) (old, next *bitSet, text string,
 // replace writes a repaired state in place of the old one, whose stored range is text. The caller
 // holds mu. If the state has changed since beginRepair, replace writes nothing and the next repair
 // retries.
-func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) error {
+func (b *bitmapAllocator) replace(ctx context.Context, old, next *bitSet, text string) error {
 	if old.revision != 0 && text == b.rangeText && old.taken.Cmp(next.taken) == 0 {
 		if b.observe != nil {
 			b.observe(next)
@@ -233,7 +233,7 @@ func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, d
 	return counts, dropped
 }
 
-func (b *bits) write(ctx context.Context, s *bitSet) (err error) {
+func (b *bitmapAllocator) write(ctx context.Context, s *bitSet) (err error) {
 	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.rangeText, Data: s.taken.Bytes()})
 	if err != nil {
 		return err

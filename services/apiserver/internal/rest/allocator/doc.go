@@ -5,7 +5,7 @@
 // in the range allocation at /registry/ranges/servicenodeports decides, in the format of
 // Kubernetes. The addresses of the configured ranges are also recorded in such range allocations,
 // unless the gate DisableAllocatorDualWrite is on, and only there if the gate
-// MultiCIDRServiceAllocator is off: see addressBits. All of these are changed by the store's
+// MultiCIDRServiceAllocator is off: see addressBitmap. All of these are changed by the store's
 // compare-and-swap, so any number of replicas of this server or of kube-apiserver can share a
 // cluster. Caches only determine which values to try first.
 //

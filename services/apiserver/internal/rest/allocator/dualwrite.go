@@ -20,25 +20,25 @@ const (
 	maxBitsIPv6 = 1<<16 - 1
 )
 
-// addressBits holds the taken addresses of a configured range in the form of servers without
+// addressBitmap holds the taken addresses of a configured range in the form of servers without
 // IPAddress objects. It is written additionally, unless the gate DisableAllocatorDualWrite is on,
 // so that no such server in the cluster, now or after a downgrade, allocates the same address to
 // another service.
-type addressBits struct {
-	*bits
+type addressBitmap struct {
+	*bitmapAllocator
 	addressRange addressRange
 	maximum      uint64
 	leaked       map[int]int // consecutive repairs in which an offset had no service
 }
 
-// addressBitsOf returns the addressBits of the configured ranges.
-func (a *Allocator) addressBitsOf() (out []*addressBits) {
+// newAddressBitmaps returns the addressBitmap of the configured ranges.
+func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBits{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
+		b := &addressBitmap{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
 		if p.Addr().Is4() {
 			b.maximum = maxBitsIPv4
 		}
-		b.bits = &bits{
+		b.bitmapAllocator = &bitmapAllocator{
 			store:              a.Store,
 			key:                a.Root + bitKeys[i],
 			rangeText:          p.Masked().String(),
@@ -48,7 +48,7 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 		b.rebuild = func(ctx context.Context) (positions []int, err error) {
 			services, err := (&repairRun{Allocator: a}).currentServices(ctx)
 			for _, s := range services {
-				positions = append(positions, b.positions(addressesOf(s))...)
+				positions = append(positions, b.offsets(addressesOf(s))...)
 			}
 			return positions, err
 		}
@@ -57,9 +57,9 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	return out
 }
 
-// position returns the position of an address in the range. It returns false if the range allocation
+// offset returns the position of an address in the range. It returns false if the range allocation
 // does not cover the address.
-func (b *addressBits) position(addr netip.Addr) (int, bool) {
+func (b *addressBitmap) offset(addr netip.Addr) (int, bool) {
 	if !b.addressRange.contains(addr) {
 		return 0, false
 	}
@@ -67,19 +67,19 @@ func (b *addressBits) position(addr netip.Addr) (int, bool) {
 	return int(n), n < b.maximum
 }
 
-// positions returns the positions of the addresses that have one.
-func (b *addressBits) positions(addrs []netip.Addr) (out []int) {
+// offsets returns the positions of the addresses that have one.
+func (b *addressBitmap) offsets(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if position, ok := b.position(addr); ok {
+		if position, ok := b.offset(addr); ok {
 			out = append(out, position)
 		}
 	}
 	return out
 }
 
-// mark marks an address as taken. It returns errAddressTaken if it is taken.
-func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.position(addr)
+// allocate marks an address as taken. It returns errAddressTaken if it is taken.
+func (b *addressBitmap) allocate(ctx context.Context, addr netip.Addr) error {
+	position, ok := b.offset(addr)
 	if !ok {
 		return nil
 	}
@@ -92,8 +92,8 @@ func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
 	})
 }
 
-func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.position(addr)
+func (b *addressBitmap) release(ctx context.Context, addr netip.Addr) error {
+	position, ok := b.offset(addr)
 	if !ok {
 		return nil
 	}
@@ -103,22 +103,22 @@ func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
 	})
 }
 
-// marked reports whether an address is taken in the last known state, which may be outdated.
-func (b *addressBits) marked(addr netip.Addr) bool {
-	position, ok := b.position(addr)
+// isAllocated reports whether an address is taken in the last known state, which may be outdated.
+func (b *addressBitmap) isAllocated(addr netip.Addr) bool {
+	position, ok := b.offset(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return ok && b.cached != nil && b.cached.has(position)
 }
 
-// marked reports whether any range has marked the address; see addressBits.marked.
-func (a *Allocator) marked(addr netip.Addr) bool {
-	return slices.ContainsFunc(a.bits, func(b *addressBits) bool { return b.marked(addr) })
+// isAllocated reports whether any range has marked the address; see addressBitmap.marked.
+func (a *Allocator) isAllocated(addr netip.Addr) bool {
+	return slices.ContainsFunc(a.bitmaps, func(b *addressBitmap) bool { return b.isAllocated(addr) })
 }
 
 // refresh reads the current state of all ranges.
 func (a *Allocator) refresh(ctx context.Context) error {
-	for _, b := range a.bits {
+	for _, b := range a.bitmaps {
 		if err := b.refresh(ctx); err != nil {
 			return err
 		}
@@ -126,10 +126,10 @@ func (a *Allocator) refresh(ctx context.Context) error {
 	return nil
 }
 
-// mark records an address that has an IPAddress object of a service. If another server
-// has the address, mark deletes the object.
-func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
-	err := a.markBits(ctx, addr)
+// allocateOrDelete records an address that has an IPAddress object of a service. If another server
+// has the address, allocateOrDelete deletes the object.
+func (a *Allocator) allocateOrDelete(ctx context.Context, addr netip.Addr) error {
+	err := a.allocateInBitmaps(ctx, addr)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
@@ -141,11 +141,11 @@ func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
 	return err
 }
 
-// markBits records an address in the range allocations. It returns errAddressTaken if
+// allocateInBitmaps records an address in the range allocations. It returns errAddressTaken if
 // the address is taken there.
-func (a *Allocator) markBits(ctx context.Context, addr netip.Addr) error {
-	for _, b := range a.bits {
-		if err := b.mark(ctx, addr); err != nil {
+func (a *Allocator) allocateInBitmaps(ctx context.Context, addr netip.Addr) error {
+	for _, b := range a.bitmaps {
+		if err := b.allocate(ctx, addr); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (a *Allocator) markBits(ctx context.Context, addr netip.Addr) error {
 // bitmapRanges returns the configured ranges of a family, limited to the part that a range
 // allocation covers.
 func (a *Allocator) bitmapRanges(family corev1.IPFamily) (out []addressRange) {
-	for _, b := range a.bits {
+	for _, b := range a.bitmaps {
 		if familyOf(b.addressRange.first) == family {
 			s := b.addressRange
 			s.size = min(s.size, b.maximum)
@@ -166,8 +166,8 @@ func (a *Allocator) bitmapRanges(family corev1.IPFamily) (out []addressRange) {
 	return out
 }
 
-// taken returns the number of addresses taken in the last known state.
-func (b *addressBits) taken() uint64 {
+// allocatedCount returns the number of addresses taken in the last known state.
+func (b *addressBitmap) allocatedCount() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cached == nil {
@@ -176,10 +176,10 @@ func (b *addressBits) taken() uint64 {
 	return uint64(b.cached.count())
 }
 
-// unmark frees an address in the range allocations. It is called before the object is deleted.
-func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
-	for _, b := range a.bits {
-		if err := b.unmark(ctx, addr); err != nil {
+// releaseFromBitmaps frees an address in the range allocations. It is called before the object is deleted.
+func (a *Allocator) releaseFromBitmaps(ctx context.Context, addr netip.Addr) error {
+	for _, b := range a.bitmaps {
+		if err := b.release(ctx, addr); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 
 // rebuildAddressBits rebuilds a range allocation of addresses from the services. The stored
 // state is read before the services, so an allocation in between makes the write fail.
-func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBits) error {
+func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, next, text, err := b.beginRepair(ctx)
@@ -204,7 +204,7 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBits) erro
 			if familyOf(addr) != familyOf(b.addressRange.first) {
 				continue
 			}
-			position, ok := b.position(addr)
+			position, ok := b.offset(addr)
 			if r.Bitmap {
 				r.reportBit(ctx, b, s, addr, old, next, text == "")
 			}
@@ -223,8 +223,8 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBits) erro
 
 // reportBit reports an address of a service that the stored state lacks, that another
 // service has in next, or that is out of range. nothingStored means that there was no range allocation.
-func (r *repairRun) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
-	position, ok := b.position(addr)
+func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
+	position, ok := b.offset(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
 	switch {

@@ -24,7 +24,7 @@ type portRequest struct {
 // claimPorts allocates all node ports that a service lacks in one change of the range allocation.
 // All or none of them are allocated. It records in c which ports were acquired and which are no
 // longer needed.
-func (a *Allocator) claimPorts(ctx context.Context, c *claim, old *corev1.Service, dryRun bool) error {
+func (a *Allocator) claimPorts(ctx context.Context, c *reservation, old *corev1.Service, dryRun bool) error {
 	s := c.service
 	var oldPorts []int
 	if old != nil {
@@ -139,8 +139,8 @@ func requestedNodePort(s *corev1.Service, port int32) int32 {
 
 // allocateDryRun returns ports as allocate does, but records nothing. It does not check whether a
 // port is free, because that may change before the real write.
-func (p *ports) allocateDryRun(_ context.Context, desired []int) ([]int, error) {
-	return p.mark(&bitSet{taken: new(big.Int)}, desired)
+func (p *nodePortBitmap) allocateDryRun(_ context.Context, desired []int) ([]int, error) {
+	return p.allocateIn(&bitSet{taken: new(big.Int)}, desired)
 }
 
 var errPortTaken = errors.New("provided port is already allocated")
@@ -154,17 +154,17 @@ type portError struct {
 func (e *portError) Error() string { return e.err.Error() }
 func (e *portError) Unwrap() error { return e.err }
 
-// ports is the range allocation of node ports.
-type ports struct {
-	*bits
+// nodePortBitmap is the range allocation of node ports.
+type nodePortBitmap struct {
+	*bitmapAllocator
 	portRange utilnet.PortRange
 	metrics   *metrics
 }
 
 // newPorts returns the ports stored in b. inUse returns the ports that services have; it may return
 // ports outside of the range.
-func newPorts(b *bits, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *ports {
-	p := &ports{bits: b, portRange: portRange, metrics: m}
+func newPorts(b *bitmapAllocator, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *nodePortBitmap {
+	p := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
 	b.rangeText = portRange.String()
 	b.observe = func(s *bitSet) { m.setPortUsage(s.count(), portRange.Size) }
 	b.rebuild = func(ctx context.Context) (positions []int, err error) {
@@ -180,18 +180,18 @@ func newPorts(b *bits, portRange utilnet.PortRange, inUse func(context.Context) 
 }
 
 // offset returns the position of a port, or false if it is out of the range.
-func (p *ports) offset(port int) (int, bool) {
+func (p *nodePortBitmap) offset(port int) (int, bool) {
 	return port - p.portRange.Base, p.portRange.Contains(port)
 }
 
 // allocate allocates all wanted ports or none; 0 means any port. It returns them in the same order.
-func (p *ports) allocate(ctx context.Context, desired []int) ([]int, error) {
+func (p *nodePortBitmap) allocate(ctx context.Context, desired []int) ([]int, error) {
 	if len(desired) == 0 {
 		return nil, nil
 	}
 	var got []int
 	err := p.change(ctx, func(s *bitSet) (err error) {
-		got, err = p.mark(s, desired)
+		got, err = p.allocateIn(s, desired)
 		return err
 	})
 	p.metrics.observePorts(desired, err)
@@ -201,8 +201,8 @@ func (p *ports) allocate(ctx context.Context, desired []int) ([]int, error) {
 	return got, nil
 }
 
-// mark marks the wanted ports as taken and returns them.
-func (p *ports) mark(s *bitSet, desired []int) ([]int, error) {
+// allocateIn marks the wanted ports as taken and returns them.
+func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
 	got := make([]int, len(desired))
 	for i, port := range desired {
 		var offset int
@@ -233,7 +233,7 @@ func (p *ports) mark(s *bitSet, desired []int) ([]int, error) {
 
 // anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
 // for clients that choose their ports (KEP-3668).
-func (p *ports) anyFree(s *bitSet) (int, bool) {
+func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
 	static := int(staticBand(uint64(p.portRange.Size), 32, 128))
 	for _, band := range [][2]int{{static, p.portRange.Size - static}, {0, static}} {
 		from, n := band[0], band[1]
@@ -250,8 +250,8 @@ func (p *ports) anyFree(s *bitSet) (int, bool) {
 	return 0, false
 }
 
-// free frees ports. It ignores ports that are out of the range or not taken.
-func (p *ports) free(ctx context.Context, specified []int) error {
+// release frees ports. It ignores ports that are out of the range or not taken.
+func (p *nodePortBitmap) release(ctx context.Context, specified []int) error {
 	if len(specified) == 0 {
 		return nil
 	}

@@ -51,7 +51,7 @@ func (a *Allocator) Repair(ctx context.Context) error {
 		check = r.reportUnconfigured
 	}
 	addresses := check(ctx)
-	for _, b := range a.bits {
+	for _, b := range a.bitmaps {
 		addresses = errors.Join(addresses, r.rebuildAddressBits(ctx, b))
 	}
 	if addresses != nil {

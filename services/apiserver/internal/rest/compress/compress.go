@@ -41,17 +41,17 @@ func (c *Cache) EndsSegment(name string, n uint64) bool {
 // Cache holds compressed segments within the server's memory budget.
 type Cache struct {
 	budget *memory.Budget
-	part   *memory.Share
+	part   *memory.Quota
 	secret [sha256.Size]byte
 	seed   maphash.Seed
 	hits   prometheus.Counter
 	misses prometheus.Counter
 
-	mu       sync.Mutex // a leaf lock
-	size     int64
-	segments *lru.LRU[Key, *segment]
-	flights  map[Key]*flight
-	writers  sync.Pool
+	mu           sync.Mutex // a leaf lock
+	size         int64
+	segments     *lru.LRU[Key, *segment]
+	compressions map[Key]*compression
+	writers      sync.Pool
 }
 
 // segment is independently compressed text.
@@ -67,8 +67,8 @@ const segmentOverhead = 160
 // size returns the memory of a cached segment in bytes.
 func (s *segment) size() int64 { return int64(cap(s.data)) + segmentOverhead }
 
-// flight is a segment that is being compressed. Other requests wait for it.
-type flight struct {
+// compression is a segment that is being compressed. Other requests wait for it.
+type compression struct {
 	done chan struct{}
 	seg  *segment
 	err  error
@@ -83,9 +83,9 @@ const share = 1
 // New returns a cache within a memory budget. The registerer may be nil.
 func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
-		budget:  budget,
-		flights: map[Key]*flight{},
-		seed:    maphash.MakeSeed(),
+		budget:       budget,
+		compressions: map[Key]*compression{},
+		seed:         maphash.MakeSeed(),
 		hits: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "binnacle_compressed_segment_hits_total",
 			Help: "[ALPHA] Number of response segments found in the cache of compressed segments.",
@@ -132,7 +132,7 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 		c.hits.Inc()
 		return s, nil
 	}
-	if f, ok := c.flights[k]; ok {
+	if f, ok := c.compressions[k]; ok {
 		c.mu.Unlock()
 		<-f.done
 		if f.seg != nil || f.err != nil {
@@ -140,8 +140,8 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 		}
 		return c.get(k, fill) // the compressing caller panicked
 	}
-	f := &flight{done: make(chan struct{})}
-	c.flights[k] = f
+	f := &compression{done: make(chan struct{})}
+	c.compressions[k] = f
 	c.mu.Unlock()
 	c.misses.Inc()
 	defer c.finish(k, f)
@@ -158,9 +158,9 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 }
 
 // finish caches the segment of a flight, if it has one, and wakes the requests that wait for it.
-func (c *Cache) finish(k Key, f *flight) {
+func (c *Cache) finish(k Key, f *compression) {
 	c.mu.Lock()
-	delete(c.flights, k)
+	delete(c.compressions, k)
 	if f.seg != nil {
 		c.addSegment(k, f.seg)
 	}

@@ -146,7 +146,7 @@ func (c *Call) waitForRevision(ctx context.Context, revision int64) error {
 func (c *Call) waitForCurrent(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
-	defer audit.FromContext(ctx).Track(audit.Store).Stop()
+	defer audit.FromContext(ctx).StartTimer(audit.Store).Stop()
 	resume := request.Suspend(ctx)
 	_, err := s.MostRecent(ctx)
 	resume()
@@ -227,7 +227,7 @@ func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, f
 			return true
 		}
 		corrupt = appendCorrupt(corrupt, e)
-		return len(corrupt) == 0 || !a.CorruptObjects.Enough(len(corrupt))
+		return len(corrupt) == 0 || !a.CorruptObjects.CanStop(len(corrupt))
 	})
 	if o.Limit > 0 && len(corrupt) > 0 {
 		// Drop the unreadable objects after the last object of the page.
@@ -273,7 +273,7 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
-			if a.CorruptObjects.Enough(len(corrupt)) {
+			if a.CorruptObjects.CanStop(len(corrupt)) {
 				return errStopWalk
 			}
 		}

@@ -57,7 +57,7 @@ func (a *API) list(c *Call) error {
 
 // listForm returns the form and the options of a list. As in Kubernetes, errors of the parameters
 // precede those of the form.
-func (a *API) listForm(c *Call) (*responsewriters.Form, *listOptions, error) {
+func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) {
 	o, err := parseListOptions(c.Info, false, a.WatchList)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +75,7 @@ const minConvertedObjects = 500
 
 // selectedPage is page with the selector applied to the fields of the requested version. It reads
 // candidates until the page is full.
-func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*page, error) {
+func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
 		return a.page(c, o)
 	}

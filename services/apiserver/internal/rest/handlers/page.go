@@ -27,7 +27,7 @@ type page struct {
 }
 
 // write writes the page.
-func (p *page) write(c *Call, f *responsewriters.Form) error {
+func (p *page) write(c *Call, f *responsewriters.Encoder) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.last != "" {
 		p.Meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
@@ -53,7 +53,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	err := a.visitStored(c, o, revision, from, func(e *objects.Entry, left int64) error {
 		if e.Corrupt() != nil {
 			corrupt = appendCorrupt(corrupt, e)
-			if a.CorruptObjects.Enough(len(corrupt)) {
+			if a.CorruptObjects.CanStop(len(corrupt)) {
 				return errStopWalk
 			}
 			return nil

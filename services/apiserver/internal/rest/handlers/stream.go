@@ -36,7 +36,7 @@ const (
 // stream writes the events of a watch.
 type stream struct {
 	api        *API
-	form       *responsewriters.Form
+	form       *responsewriters.Encoder
 	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
 	call       *Call
 	metrics    watchMetrics

@@ -57,7 +57,7 @@ func (a *API) watch(c *Call) error {
 	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
 	s := a.newStream(c, f, o)
 	s.initial = opts.Initial == watchcache.InitialState
-	opts.OnLost = s.abort
+	opts.OnExpired = s.abort
 	if s.initial {
 		s.scan = a.ScanLimiter(ctx)
 		opts.Pause = s.scan.Pause
@@ -77,7 +77,7 @@ func (a *API) watch(c *Call) error {
 }
 
 // newStream returns the stream of a watch.
-func (a *API) newStream(c *Call, f *responsewriters.Form, o *listOptions) *stream {
+func (a *API) newStream(c *Call, f *responsewriters.Encoder, o *listOptions) *stream {
 	return &stream{
 		api:        a,
 		form:       f,

@@ -98,7 +98,7 @@ func (a *API) patch(c *Call) error {
 }
 
 // writeResult writes the stored object.
-func (c *Call) writeResult(f *responsewriters.Form, res writes.Result) error {
+func (c *Call) writeResult(f *responsewriters.Encoder, res writes.Result) error {
 	code := http.StatusOK
 	if res.Created {
 		code = http.StatusCreated

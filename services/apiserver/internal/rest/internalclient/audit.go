@@ -29,8 +29,8 @@ func (s *Server) audited(
 	write func(context.Context) (writes.Result, error),
 ) (writes.Result, error) {
 	op := requestInfoOf(k, c)
-	rec := s.Audit.Open(op, request.ServerUser(), func() audit.Arrival {
-		return audit.Arrival{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
+	rec := s.Audit.Open(op, request.ServerUser(), func() audit.ReceivedRequest {
+		return audit.ReceivedRequest{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
 	})
 	ctx, state := request.Derive(ctx)
 	state.AuditEvent = rec

@@ -57,7 +57,7 @@ func (s *store) Follow(ctx context.Context, _ storage.Position, _ func(storage.B
 
 func (s *store) Progress(context.Context) error { return nil }
 
-func (s *store) Confirm(context.Context, storage.Position) (int64, error) {
+func (s *store) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	return s.value.ModRevision, s.confirmed
 }
 

@@ -27,7 +27,7 @@ type Conversions struct {
 	stored, converted *limit.Queue[string]
 
 	mu      sync.Mutex // leaf lock
-	running map[conversion]*flight
+	running map[conversion]*pendingConversion
 }
 
 // conversion identifies the conversion of an entry to a version for a principal. Principals share no
@@ -38,8 +38,8 @@ type conversion struct {
 	principal string
 }
 
-// flight is the conversion of an entry in a batch. doc and err are valid once the batch is done.
-type flight struct {
+// pendingConversion is the conversion of an entry in a batch. doc and err are valid once the batch is done.
+type pendingConversion struct {
 	batch *batch
 	doc   []byte
 	err   error
@@ -51,7 +51,7 @@ type batch struct {
 	entries   []*objects.Entry
 	form      encodings.ID
 	principal string
-	flights   map[*objects.Entry]*flight
+	pending   map[*objects.Entry]*pendingConversion
 	cancel    context.CancelFunc
 	done      chan struct{}
 	waiters   int // guarded by Conversions.mu
@@ -62,7 +62,7 @@ func NewConversions(b ConversionBounds) *Conversions {
 	bytes := func(size int) *limit.Queue[string] {
 		return limit.New[string](limit.Options{Size: size, FairShare: true})
 	}
-	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversion]*flight{}}
+	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversion]*pendingConversion{}}
 }
 
 const (
@@ -87,15 +87,15 @@ const minClaimed = request.LargeBody
 func newBatch(ctx context.Context, form encodings.ID) *batch {
 	return &batch{
 		form: form, principal: request.Principal(ctx),
-		flights: map[*objects.Entry]*flight{}, done: make(chan struct{}),
+		pending: map[*objects.Entry]*pendingConversion{}, done: make(chan struct{}),
 	}
 }
 
 // add adds an entry and returns its flight.
-func (b *batch) add(e *objects.Entry) *flight {
-	fl := &flight{batch: b}
+func (b *batch) add(e *objects.Entry) *pendingConversion {
+	fl := &pendingConversion{batch: b}
 	b.entries = append(b.entries, e)
-	b.flights[e] = fl
+	b.pending[e] = fl
 	return fl
 }
 
@@ -122,7 +122,7 @@ func (c *Conversions) leave(joined map[*batch]struct{}) {
 
 // forget removes the flights of a batch, so that later requests begin another one. The caller holds mu.
 func (c *Conversions) forget(b *batch) {
-	for e, f := range b.flights {
+	for e, f := range b.pending {
 		if at := (conversion{e, b.form, b.principal}); c.running[at] == f {
 			delete(c.running, at)
 		}
@@ -133,7 +133,7 @@ func (c *Conversions) forget(b *batch) {
 func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
 	out, err := c.served(ctx, serve, b.entries)
 	for i, e := range b.entries {
-		f := b.flights[e]
+		f := b.pending[e]
 		f.err = err
 		if err == nil {
 			f.doc, f.err = e.Encoding(b.form, func(*objects.Entry) ([]byte, error) { return out[i], nil })

@@ -17,13 +17,13 @@ import (
 
 // Converts reports whether a webhook converts the objects of the response. Metadata is served as
 // stored, without the webhook.
-func (f *Form) Converts() bool {
+func (f *Encoder) Converts() bool {
 	d := f.res.Document
 	return d != nil && d.ConversionWebhook && !f.partial()
 }
 
 // Entry returns an entry to encode, with its converted document if Prepare has converted it.
-func (f *Form) Entry(e *objects.Entry) Encodable {
+func (f *Encoder) Entry(e *objects.Entry) Encodable {
 	s := FromEntry(e)
 	if doc, ok := f.docs[e]; ok {
 		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
@@ -33,7 +33,7 @@ func (f *Form) Entry(e *objects.Entry) Encodable {
 
 // Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
 // false. Errors are those of the webhook and of the context. The caller calls Finish when they are sent.
-func (f *Form) Prepare(ctx context.Context, entries []*objects.Entry) error {
+func (f *Encoder) Prepare(ctx context.Context, entries []*objects.Entry) error {
 	f.Finish()
 	if !f.Converts() || len(entries) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*objects.Entry) error {
 }
 
 // Finish releases the documents of Prepare.
-func (f *Form) Finish() {
+func (f *Encoder) Finish() {
 	if f.release != nil {
 		f.release()
 	}
@@ -53,7 +53,7 @@ func (f *Form) Finish() {
 
 // Matching reports which entries a field selector selects in the served version. Errors are those
 // of the conversion and of the context.
-func (f *Form) Matching(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
+func (f *Encoder) Matching(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func (f *Form) Matching(ctx context.Context, entries []*objects.Entry, sel field
 }
 
 // prepareList converts the objects of a list and sorts its rows.
-func (f *Form) prepareList(ctx context.Context, l *List) error {
+func (f *Encoder) prepareList(ctx context.Context, l *List) error {
 	if !f.Converts() && !f.ordered() {
 		return nil
 	}
@@ -100,12 +100,12 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 }
 
 // ordered reports whether the rows of a table are in another order than its objects.
-func (f *Form) ordered() bool {
+func (f *Encoder) ordered() bool {
 	return f.Representation == negotiation.Table && f.res.Presentation.RowOrder != nil
 }
 
 // orderRows sorts the objects of a list in the order of the table's rows.
-func (f *Form) orderRows(ctx context.Context, l *List) error {
+func (f *Encoder) orderRows(ctx context.Context, l *List) error {
 	ranks := make(map[*objects.Entry]int, len(l.Items))
 	for _, e := range l.Items {
 		it, borrowed := f.Entry(e).open()
@@ -122,7 +122,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 }
 
 // prepared converts a single object, which need not be an entry of the cache.
-func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
+func (f *Encoder) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	if !f.Converts() || s.Served {
 		return s, nil
 	}
@@ -130,7 +130,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 		err := f.Prepare(ctx, []*objects.Entry{s.Entry})
 		return f.Entry(s.Entry), err
 	}
-	defer audit.FromContext(ctx).Track(audit.Transforming).Stop()
+	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
 	out, err := f.res.Document.ToServed(ctx, [][]byte{s.Stored})
 	if err != nil {
 		return s, asTimeout(err)
@@ -142,8 +142,8 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 
 // documents returns the converted documents of entries. The caller calls release when it no longer
 // needs them. Documents that exceed the limit are dropped, and converted again once there is room.
-func (c *Conversions) documents(ctx context.Context, f *Form, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
-	defer audit.FromContext(ctx).Track(audit.Transforming).Stop()
+func (c *Conversions) documents(ctx context.Context, f *Encoder, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
+	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
 	claimed := 0
 	release = func() {}
 	for {
@@ -184,7 +184,7 @@ func (c *Conversions) documents(ctx context.Context, f *Form, entries []*objects
 // convertAll converts entries, or waits until other requests of the principal have converted them. A
 // failure of another request's batch may be due to entries that this request does not need, so the
 // entries of this request are converted in a batch of their own.
-func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
+func (c *Conversions) convertAll(ctx context.Context, f *Encoder, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
 	docs := make(map[*objects.Entry][]byte, len(entries))
 	ownBatch, flights, joined := c.join(ctx, f, entries, docs)
 	defer c.leave(joined)
@@ -221,7 +221,7 @@ func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*object
 		return nil, err
 	}
 	for _, e := range failedElsewhere {
-		fl := retry.flights[e]
+		fl := retry.pending[e]
 		if fl.err != nil {
 			return nil, fl.err
 		}
@@ -232,9 +232,9 @@ func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*object
 
 // join adds the documents of entries that are converted already to docs. It joins the conversions of
 // the others, and starts a batch of those that nothing converts. The caller leaves the joined batches.
-func (c *Conversions) join(ctx context.Context, f *Form, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, flights map[*objects.Entry]*flight, joined map[*batch]struct{}) {
+func (c *Conversions) join(ctx context.Context, f *Encoder, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, flights map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
 	own = newBatch(ctx, f.slot(keepConverted))
-	flights = map[*objects.Entry]*flight{}
+	flights = map[*objects.Entry]*pendingConversion{}
 	joined = map[*batch]struct{}{}
 	c.mu.Lock()
 	defer c.mu.Unlock()

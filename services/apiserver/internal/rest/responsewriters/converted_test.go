@@ -16,8 +16,8 @@ import (
 )
 
 // formOf returns a form whose documents serve converts.
-func formOf(c *Conversions, serve func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Form {
-	return &Form{
+func formOf(c *Conversions, serve func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Encoder {
+	return &Encoder{
 		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{ConversionWebhook: true, ToServed: serve}}},
 		writers: &Responses{Conversions: c},
 	}
@@ -70,7 +70,7 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 }
 
 // largeForm returns a form whose webhook returns documents of 800 KiB.
-func largeForm(c *Conversions) *Form {
+func largeForm(c *Conversions) *Encoder {
 	return formOf(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
 }
 
@@ -83,7 +83,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		prepared := 0
-		prepare := func(principal string) *Form {
+		prepare := func(principal string) *Encoder {
 			f := largeForm(c)
 			go func() {
 				err := f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
@@ -95,7 +95,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 			synctest.Wait()
 			return f
 		}
-		var forms []*Form
+		var forms []*Encoder
 		for range 5 {
 			forms = append(forms, prepare("a"))
 		}
@@ -125,7 +125,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
-		var holding []*Form
+		var holding []*Encoder
 		for range 4 {
 			f := largeForm(c)
 			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
@@ -220,8 +220,8 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 // TestConversionPanicFailsWaitingRequests checks that a panic becomes an error of all waiting
 // requests.
 func TestConversionPanicFailsWaitingRequests(t *testing.T) {
-	e, f := &objects.Entry{}, &flight{}
-	b := &batch{form: 1, entries: []*objects.Entry{e}, flights: map[*objects.Entry]*flight{e: f}, done: make(chan struct{})}
+	e, f := &objects.Entry{}, &pendingConversion{}
+	b := &batch{form: 1, entries: []*objects.Entry{e}, pending: map[*objects.Entry]*pendingConversion{e: f}, done: make(chan struct{})}
 	c := NewConversions(ConversionBounds{})
 	c.running[conversion{e, 1, ""}] = f
 	c.convert(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)

@@ -16,7 +16,7 @@ import (
 )
 
 // StreamType returns the Content-Type of a watch.
-func (f *Form) StreamType() string {
+func (f *Encoder) StreamType() string {
 	switch {
 	case f.proto():
 		return api.MediaProtobuf + ";stream=watch"
@@ -28,7 +28,7 @@ func (f *Form) StreamType() string {
 
 // AppendEvent appends the frame of a watch event. first reports whether it is the first of the
 // stream, which has the columns of a table.
-func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
+func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
 	if f.cbor() {
 		return f.appendCBOREvent(dst, t, s, first)
 	}
@@ -57,7 +57,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 }
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
-func (f *Form) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
+func (f *Encoder) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
 	if f.proto() || f.cbor() || f.Representation == negotiation.Table || s.Entry == nil {
 		return nil, false
 	}
@@ -75,7 +75,7 @@ func appendTypeHead(dst []byte, typ string) []byte {
 }
 
 // Bookmark returns the frame of a bookmark event.
-func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
+func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
 	if initialEnd {
 		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
@@ -104,12 +104,12 @@ func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 }
 
 // ErrorFrame returns the frame of an error event, which ends a stream.
-func (f *Form) ErrorFrame(err error) ([]byte, error) {
+func (f *Encoder) ErrorFrame(err error) ([]byte, error) {
 	return f.wrap("ERROR", status.FromError(err), codec.StatusGVK)
 }
 
 // wrap returns the frame of an event whose object is not a stored one.
-func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+func (f *Encoder) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	b, err := f.writers.Codec.Encode(obj, gvk, f.Media, false)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 }
 
 // appendCBOREvent appends a watch event, which is converted from the JSON event.
-func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
+func (f *Encoder) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
 	plain := *f
 	plain.Media = api.MediaJSON
 	b, err := plain.AppendEvent(nil, t, s, first)

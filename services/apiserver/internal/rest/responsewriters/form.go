@@ -68,9 +68,9 @@ type Responses struct {
 	Now func() time.Time
 }
 
-// slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
+// limiterFor returns the limiter of a request whose form is slow to encode, or nil. It first calls
 // request.Started, which releases the limits that the request still holds.
-func (a *Responses) slow(r *http.Request) Limiter {
+func (a *Responses) limiterFor(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil
 	}
@@ -78,9 +78,9 @@ func (a *Responses) slow(r *http.Request) Limiter {
 	return &slowLimit{SlowLimiter: a.Slow, request: r}
 }
 
-// Form is the representation of a response: a media type, and the object itself, its metadata, or a
+// Encoder is the representation of a response: a media type, and the object itself, its metadata, or a
 // table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
-type Form struct {
+type Encoder struct {
 	negotiation.Choice
 	res     *apiset.Resource
 	writers *Responses
@@ -102,7 +102,7 @@ type Form struct {
 
 // ForObject chooses the form of a response with one object or a view of it; sub may be nil. An error is 406. A form that does not
 // fit the response, or an invalid parameter of it, is an error when the response is written.
-func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
+func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Encoder, error) {
 	if sub != nil && sub.NoTable {
 		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
 	}
@@ -113,13 +113,13 @@ func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *regist
 var allForms = []negotiation.Representation{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 
 // ForList chooses the form of a collection; see ForObject.
-func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Encoder, error) {
 	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
 }
 
 // negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
 // that of a list.
-func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Form, error) {
+func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
@@ -139,7 +139,7 @@ func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial neg
 
 // ForStream chooses the form of a watch; see ForObject. A media type without streams,
 // such as YAML, is an error when the watch starts.
-func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Encoder, error) {
 	choice, ok := a.Media.AcceptStream(r, allForms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
 		choice.Representation != negotiation.PartialObject && choice.Representation != negotiation.PartialObjectList {
@@ -156,8 +156,8 @@ func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, err
 }
 
 // form returns the form of a choice with the parameters that it requires beyond the header.
-func (a *Responses) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
-	f := &Form{Choice: choice, res: res, writers: a}
+func (a *Responses) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Encoder {
+	f := &Encoder{Choice: choice, res: res, writers: a}
 	if choice.Representation == negotiation.Table {
 		f.include, f.err = includeOf(r)
 	}
@@ -176,7 +176,7 @@ func includeOf(r *http.Request) (codec.Include, error) {
 }
 
 // Err returns the error that replaces the response, or nil.
-func (f *Form) Err() error { return f.err }
+func (f *Encoder) Err() error { return f.err }
 
 // Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (
@@ -194,17 +194,17 @@ const (
 )
 
 // slot returns the key under which an entry keeps an encoding for this form.
-func (f *Form) slot(encoding encodings.ID) encodings.ID {
+func (f *Encoder) slot(encoding encodings.ID) encodings.ID {
 	const _ encodings.ID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
 	return encoding + keepEach*encodings.ID(f.res.Slot)
 }
 
 // Binary reports whether the response is binary.
-func (f *Form) Binary() bool { return f.proto() || f.cbor() }
+func (f *Encoder) Binary() bool { return f.proto() || f.cbor() }
 
 // FrameHeader returns the length in bytes of the header of each watch event that holds the event's
 // length.
-func (f *Form) FrameHeader() int {
+func (f *Encoder) FrameHeader() int {
 	if f.proto() {
 		return codec.FrameHeader
 	}
@@ -212,11 +212,11 @@ func (f *Form) FrameHeader() int {
 }
 
 // proto reports whether the response is protobuf. All other media types are converted from JSON.
-func (f *Form) proto() bool { return f.Media == api.MediaProtobuf }
+func (f *Encoder) proto() bool { return f.Media == api.MediaProtobuf }
 
-func (f *Form) cbor() bool { return f.Media == api.MediaCBOR }
+func (f *Encoder) cbor() bool { return f.Media == api.MediaCBOR }
 
-func (f *Form) partial() bool {
+func (f *Encoder) partial() bool {
 	return f.Representation == negotiation.PartialObject || f.Representation == negotiation.PartialObjectList
 }
 
@@ -230,7 +230,7 @@ func keptType(s Encodable) codec.EventType {
 
 // frame returns the JSON frame of an object, or of its metadata, and the event type that it was
 // encoded with.
-func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+func (f *Encoder) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	t := keptType(s)
 	if deleted {
 		t = codec.Deleted
@@ -252,7 +252,7 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 }
 
 // keptFrame returns the key of the kept frame of an object, or of its metadata.
-func (f *Form) keptFrame(deleted, partial bool) encodings.ID {
+func (f *Encoder) keptFrame(deleted, partial bool) encodings.ID {
 	encoding := keepFrame
 	if partial {
 		encoding = keepPartial
@@ -264,7 +264,7 @@ func (f *Form) keptFrame(deleted, partial bool) encodings.ID {
 }
 
 // cachedFrame returns the kept frame of an object, or of its metadata, if there is one.
-func (f *Form) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
+func (f *Encoder) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		return nil, false
 	}
@@ -272,7 +272,7 @@ func (f *Form) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 }
 
 // cells returns the cells of an object's table row.
-func (f *Form) cells(s Encodable) (codec.Row, error) {
+func (f *Encoder) cells(s Encodable) (codec.Row, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
 		it, borrowed := s.open()
 		defer borrowed.Release()
@@ -285,7 +285,7 @@ func (f *Form) cells(s Encodable) (codec.Row, error) {
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
-func (f *Form) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) ([]byte, error) {
+func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) ([]byte, error) {
 	row, err := f.cells(s)
 	if err != nil {
 		return nil, err
@@ -311,7 +311,7 @@ func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.HasSpareMemory
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
-func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
+func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
 	if frame, ok := f.cachedFrame(s, partial); ok {
 		return append(dst, frame.Object(keptType(s))...), nil
 	}
@@ -336,7 +336,7 @@ func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte
 }
 
 // appendJSON appends the JSON of an object in its form.
-func (f *Form) appendJSON(dst []byte, s Encodable) ([]byte, error) {
+func (f *Encoder) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 	if f.Representation != negotiation.Table {
 		return f.appendObject(dst, s, f.partial(), true)
 	}
@@ -349,7 +349,7 @@ func (f *Form) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 }
 
 // kindOfList returns the kind and apiVersion of a list in this form.
-func (f *Form) kindOfList() (kind, apiVersion string) {
+func (f *Encoder) kindOfList() (kind, apiVersion string) {
 	if f.partial() {
 		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
 	}
@@ -358,7 +358,7 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
 // kept and not copied. Otherwise each response that waits for its client would hold a copy.
-func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
+func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
 	if f.Representation == negotiation.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.flushItem(err)
@@ -383,7 +383,7 @@ const maxKeptItems = 128
 // appendItem appends an item of a list in JSON, or a row of a table. Lists of more than maxKeptItems objects
 // are encoded from the stored values where possible, and their encodings are not kept. They would
 // displace the other kept encodings, and most would be used only once.
-func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
+func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	switch {
 	case f.Representation == negotiation.Table:
 		return f.appendRow(dst, s, f.ages(), f.keeps)
@@ -410,7 +410,7 @@ func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 }
 
 // ages returns the ages of one response. A watch computes them for each event instead.
-func (f *Form) ages() *codec.Ages {
+func (f *Encoder) ages() *codec.Ages {
 	if f.agesOnce == nil {
 		f.agesOnce = codec.NewAges(f.writers.Now())
 	}

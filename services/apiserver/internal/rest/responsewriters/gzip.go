@@ -34,7 +34,7 @@ func acceptsGzip(r *http.Request) bool {
 }
 
 // compresses reports whether the list is compressed for this client.
-func (f *Form) compresses(r *http.Request, l *List) bool {
+func (f *Encoder) compresses(r *http.Request, l *List) bool {
 	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
@@ -53,7 +53,7 @@ func (f *Form) compresses(r *http.Request, l *List) bool {
 
 // writeCompressed writes a non-empty list compressed. Compressed segments are shared between requests,
 // except for tables, whose ages differ.
-func (f *Form) writeCompressed(
+func (f *Encoder) writeCompressed(
 	w http.ResponseWriter,
 	r *http.Request,
 	head []byte,
@@ -97,7 +97,7 @@ func (f *Form) writeCompressed(
 
 // segmentCollector collects the items of segments.
 type segmentCollector struct {
-	form   *Form
+	form   *Encoder
 	chunks *chunkWriter
 	stream *compress.GzipWriter
 	item   func([]byte, *objects.Entry) ([]byte, error)
@@ -151,7 +151,7 @@ func (z *segmentCollector) fill(b []byte) (_ []byte, err error) {
 // segmentKey returns the key of a segment: its form, its definition, and the version of every
 // object in it. It returns false if an object is not an entry of the cache; such a segment is not
 // shared.
-func (f *Form) segmentKey(items []*objects.Entry) (compress.Key, bool) {
+func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 	b := make([]byte, 0, 128+8*maxSegment)
 	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))

@@ -39,7 +39,7 @@ func (l *List) size() int {
 	return len(l.Items)
 }
 
-func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
+func (f *Encoder) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 	if f.Representation == negotiation.Table {
 		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
 	}
@@ -51,7 +51,7 @@ func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 }
 
 // elements returns the name of the list's field with its objects.
-func (f *Form) elements() string {
+func (f *Encoder) elements() string {
 	if f.Representation == negotiation.Table {
 		return "rows"
 	}

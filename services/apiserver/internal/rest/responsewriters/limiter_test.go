@@ -168,7 +168,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		{media: api.MediaCBOR, size: 2 * largeToFormat, waits: true},
 		{media: api.MediaYAML, size: 100},
 	} {
-		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Responses{Slow: slowChannel{limiter}}}
+		f := &Encoder{Choice: negotiation.Choice{Media: c.media}, writers: &Responses{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()

@@ -17,7 +17,7 @@ import (
 
 // WriteList writes a list. Its memory use does not grow with the list: in every form, chunks are
 // sent while they are encoded.
-func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
 	if f.err != nil {
 		return f.err
 	}
@@ -25,7 +25,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
-	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
+	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	defer f.startMemo().Done()
@@ -66,16 +66,16 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 }
 
 // startMemo starts a memo of data that the objects have in common. The caller calls Done.
-func (f *Form) startMemo() *codec.Memo {
+func (f *Encoder) startMemo() *codec.Memo {
 	f.memo = &codec.Memo{}
 	return f.memo
 }
 
 // writeReadableList writes a list in a human-readable form. Each object is formatted on its own, with
 // the same result as in the whole list.
-func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := formats.NewLayout(f.elements(), f.Media == api.MediaYAML)
-	p := newChunkWriter(w, r, f.Media, f.writers.slow(r))
+	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
@@ -104,7 +104,7 @@ func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List
 
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
-func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
 	size := 0
 	items := f.res.Coder.ProtoItems(f.partial())
 	err := l.Each(func(e *objects.Entry) error {
@@ -139,7 +139,7 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 }
 
 // protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
-func (f *Form) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, error) {
+func (f *Encoder) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
 		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
 			return n, nil
@@ -153,7 +153,7 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, error)
 }
 
 // appendProto appends an item of a protobuf list.
-func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
+func (f *Encoder) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
 		it, borrowed := FromEntry(e).open()
 		defer borrowed.Release()
@@ -168,7 +168,7 @@ func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry
 
 // message returns the kept protobuf message of an object or of its metadata whose stored form
 // differs from the served one.
-func (f *Form) message(e *objects.Entry) ([]byte, error) {
+func (f *Encoder) message(e *objects.Entry) ([]byte, error) {
 	encoding, encode := keepMessage, f.res.Coder.Message
 	if f.partial() {
 		encoding = keepPartialMessage
@@ -183,15 +183,15 @@ func (f *Form) message(e *objects.Entry) ([]byte, error) {
 
 // Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
-func (f *Form) Streams(r *http.Request) bool {
+func (f *Encoder) Streams(r *http.Request) bool {
 	return f.err == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() &&
 		(f.writers.Compress == nil || !acceptsGzip(r))
 }
 
 // StreamList writes a list while it reads the snapshot.
-func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
+func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
 	rec := audit.FromContext(r.Context())
-	defer rec.Track(audit.Serializing).Stop()
+	defer rec.StartTimer(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	defer f.startMemo().Done()
@@ -221,7 +221,7 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 
 // emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null in an
 // empty list of metadata, and in a table of a kind without columns of its own.
-func (f *Form) emptyElements() string {
+func (f *Encoder) emptyElements() string {
 	switch {
 	case f.partial():
 		return "null"
@@ -232,7 +232,7 @@ func (f *Form) emptyElements() string {
 }
 
 // endList writes the end of a JSON list.
-func (f *Form) endList(p *chunkWriter, empty bool) error {
+func (f *Encoder) endList(p *chunkWriter, empty bool) error {
 	if empty {
 		p.buf = append(p.buf[:len(p.buf)-1], f.emptyElements()+"}\n"...)
 		return p.end()
@@ -242,8 +242,8 @@ func (f *Form) endList(p *chunkWriter, empty bool) error {
 }
 
 // writeCBORList writes a list and sends its elements while they are encoded.
-func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
-	p := newChunkWriter(w, r, f.Media, f.writers.slow(r))
+func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
+	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
@@ -263,7 +263,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
 // the entry.
-func (f *Form) cborItem(s Encodable) ([]byte, error) {
+func (f *Encoder) cborItem(s Encodable) ([]byte, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
 		b, err := f.appendItem(nil, s)
 		if err != nil {

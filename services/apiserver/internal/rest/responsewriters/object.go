@@ -23,7 +23,7 @@ import (
 )
 
 // WriteObject writes one object. It returns an error only before anything is sent.
-func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
+func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	if f.err != nil {
 		return f.err
 	}
@@ -32,7 +32,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 	if err != nil {
 		return err
 	}
-	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
+	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	var b []byte
@@ -62,7 +62,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
-func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
+func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	if frame, ok := f.cachedFrame(s, false); ok {
 		f.send(w, r, code, frame.Object(keptType(s)))
 		return nil
@@ -89,7 +89,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Enc
 }
 
 // send writes the JSON of an object and a newline.
-func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
+func (f *Encoder) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
 	audit.FromContext(r.Context()).SetResponseObject(obj)
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
@@ -109,7 +109,7 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 
 // compressed returns the body of a response with one object, compressed and with its headers
 // set if it is large and the client accepts gzip.
-func (f *Form) compressed(w http.ResponseWriter, r *http.Request, body []byte) []byte {
+func (f *Encoder) compressed(w http.ResponseWriter, r *http.Request, body []byte) []byte {
 	if len(body) <= gzipThreshold || f.writers.Compress == nil || !acceptsGzip(r) {
 		return body
 	}
@@ -132,11 +132,11 @@ var newline = []byte("\n")
 const largeToFormat = 8 << 10
 
 // formatLimited is format; a large document acquires the limiter of slow forms.
-func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
+func (f *Encoder) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 	if len(b) < largeToFormat {
 		return f.format(b)
 	}
-	if limiter := f.writers.slow(r); limiter != nil {
+	if limiter := f.writers.limiterFor(r); limiter != nil {
 		if err := limiter.Acquire(r.Context()); err != nil {
 			return nil, asTimeout(err)
 		}
@@ -146,7 +146,7 @@ func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 }
 
 // format converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
-func (f *Form) format(b []byte) ([]byte, error) {
+func (f *Encoder) format(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:
 		return formats.JSONToYAML(b)
@@ -163,7 +163,7 @@ func (f *Form) format(b []byte) ([]byte, error) {
 // audit log only.
 
 // recordObject records an object that is not written as plain JSON in the audit event.
-func (f *Form) recordObject(r *http.Request, s Encodable) {
+func (f *Encoder) recordObject(r *http.Request, s Encodable) {
 	rec := audit.FromContext(r.Context())
 	if !rec.Enabled(audit.RequestResponse) {
 		return
@@ -174,7 +174,7 @@ func (f *Form) recordObject(r *http.Request, s Encodable) {
 }
 
 // recordList records a list that is not written as plain JSON in the audit event.
-func (f *Form) recordList(r *http.Request, l *List) error {
+func (f *Encoder) recordList(r *http.Request, l *List) error {
 	c := audit.FromContext(r.Context()).Copy()
 	if c == nil {
 		return nil
@@ -203,7 +203,7 @@ func (f *Form) recordList(r *http.Request, l *List) error {
 }
 
 // serialize starts the span of a response with an object or a list in the form.
-func (f *Form) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
+func (f *Encoder) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
 	tracing.Event(r.Context(), eventWrite)
 	gv := f.res.GroupVersion()
 	switch f.Representation {

@@ -95,7 +95,7 @@ func (p Responder) Write(
 	gvk schema.GroupVersionKind,
 	choice negotiation.Choice,
 ) {
-	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
+	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
 	w, done := serialize(w, r, gvk.GroupVersion(), choice)
 	defer done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)

@@ -20,7 +20,7 @@ import (
 
 // change computes the object that an update or patch stores. obj is the object that the client
 // wants, l the live state. owned reports whether obj already records its field ownership.
-func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
+func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
 	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
 	// is a precondition.
@@ -170,7 +170,7 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 }
 
 // validateUpdate validates obj as the successor of l. text is the encoded obj.
-func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
+func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *liveObject, obj registry.Object, text []byte) field.ErrorList {
 	old := l.obj
 	order, rules := r.Resource.Update.Order, r.Resource.Update.Validate
 	if r.Sub != nil {

@@ -25,14 +25,14 @@ func TestDeclaredRules(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		gates    Declared
+		gates    DeclarativeValidationOptions
 		written  field.ErrorList
 		declared func(registry.Object) field.ErrorList
 		want     []string
 		// Expected values of the counters of mismatches and panics.
 		mismatches, panics float64
 	}{
-		{name: "no declared rules", gates: Declared{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
+		{name: "no declared rules", gates: DeclarativeValidationOptions{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
 		{
 			name:     "off",
 			written:  field.ErrorList{other, covered()},
@@ -41,14 +41,14 @@ func TestDeclaredRules(t *testing.T) {
 		},
 		{
 			name:     "beside, the same",
-			gates:    Declared{Enabled: true},
+			gates:    DeclarativeValidationOptions{Enabled: true},
 			written:  field.ErrorList{other, covered()},
 			declared: finds(declared()),
 			want:     []string{other.Error(), covered().Error()},
 		},
 		{
 			name:       "beside, nothing declared",
-			gates:      Declared{Enabled: true},
+			gates:      DeclarativeValidationOptions{Enabled: true},
 			written:    field.ErrorList{covered()},
 			declared:   finds(),
 			want:       []string{covered().Error()},
@@ -56,20 +56,20 @@ func TestDeclaredRules(t *testing.T) {
 		},
 		{
 			name:       "beside, nothing written",
-			gates:      Declared{Enabled: true},
+			gates:      DeclarativeValidationOptions{Enabled: true},
 			declared:   finds(declared()),
 			mismatches: 1,
 		},
 		{
 			name:     "takeover",
-			gates:    Declared{Enabled: true, Takeover: true},
+			gates:    DeclarativeValidationOptions{Enabled: true, Takeover: true},
 			written:  field.ErrorList{covered(), other},
 			declared: finds(declared()),
 			want:     []string{other.Error(), declared().Error()},
 		},
 		{
 			name:       "takeover, found by one side each",
-			gates:      Declared{Enabled: true, Takeover: true},
+			gates:      DeclarativeValidationOptions{Enabled: true, Takeover: true},
 			written:    field.ErrorList{covered()},
 			declared:   finds(field.Invalid(path, -1, "odd").WithOrigin("maximum")),
 			want:       []string{`spec.replicas: Invalid value: -1: odd`},
@@ -77,7 +77,7 @@ func TestDeclaredRules(t *testing.T) {
 		},
 		{
 			name:     "a panic beside",
-			gates:    Declared{Enabled: true},
+			gates:    DeclarativeValidationOptions{Enabled: true},
 			written:  field.ErrorList{other},
 			declared: func(registry.Object) field.ErrorList { panic("no") },
 			want:     []string{other.Error()},
@@ -85,7 +85,7 @@ func TestDeclaredRules(t *testing.T) {
 		},
 		{
 			name:       "a panic in takeover",
-			gates:      Declared{Enabled: true, Takeover: true},
+			gates:      DeclarativeValidationOptions{Enabled: true, Takeover: true},
 			written:    field.ErrorList{other},
 			declared:   func(registry.Object) field.ErrorList { panic("no") },
 			want:       []string{other.Error(), "<nil>: Internal error: panic during declarative validation: no"},

@@ -39,20 +39,20 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		op = ""
 	}
 	tracing.Event(ctx, eventDelete)
-	res, err := w.modify(ctx, r, op, func(l *live) (outcome, error) {
+	res, err := w.modify(ctx, r, op, func(l *liveObject) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
 		if err := r.Preconditions(l.obj); err != nil {
 			return outcome{}, err
 		}
 		action = w.beginDeletion(r, obj, o)
-		if action.pending && r.Mark == nil {
+		if action.pending && r.BeforeDelete == nil {
 			return outcome{keep: true}, nil
 		}
 		if err := w.admitDeletion(ctx, r, l.obj); err != nil {
 			return outcome{}, err
 		}
-		if r.Mark != nil {
-			r.Mark(obj)
+		if r.BeforeDelete != nil {
+			r.BeforeDelete(obj)
 			action.write = true
 		}
 		if !action.write { // the response shows the last stored state
@@ -82,8 +82,8 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 // admitted and cannot be undone, so a concurrent change of the object does not matter. Neither does
 // a concurrent removal.
 func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
-	l := &live{kv: storage.KeyValue{Key: r.key(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
-	res, err := w.modifyFrom(ctx, r, "", l, func(l *live) (outcome, error) {
+	l := &liveObject{kv: storage.KeyValue{Key: r.key(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
+	res, err := w.modifyFrom(ctx, r, "", l, func(l *liveObject) (outcome, error) {
 		if l.obj.GetUID() != obj.GetUID() {
 			return outcome{}, storage.ErrNotFound
 		}

@@ -155,7 +155,7 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func
 
 func (manualSource) Progress(context.Context) error { return nil }
 
-func (m *memory) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (m *memory) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture is a writer with its store, cache, admission and authorizer.
 type fixture struct {

@@ -25,7 +25,7 @@ func TestModifyAndAlterRetry(t *testing.T) {
 		*writes.Request,
 		func(registry.Object) error,
 	) (writes.Result, error){
-		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
+		"Modify": (*writes.Writer).UpdateStored, "Alter": (*writes.Writer).UpdateUnvalidated,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)

@@ -120,7 +120,7 @@ func (w *Writer) writeScale(
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
-	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
+	res, err := w.modify(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.FromObject(l.obj)
 		var err error

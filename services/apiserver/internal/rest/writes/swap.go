@@ -21,8 +21,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// live is the state of an object that a write starts from.
-type live struct {
+// liveObject is the state of an object that a write starts from.
+type liveObject struct {
 	kv  storage.KeyValue
 	obj registry.Object
 	// text is the served document of an object without a Go type.
@@ -36,7 +36,7 @@ const minCounted = 8 << 10
 
 // estimate waits until work on the object may start. Even a small change of a large object is large
 // work.
-func (l *live) estimate(ctx context.Context, r *Request) error {
+func (l *liveObject) estimate(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
 	if size >= minCounted && size < request.LargeBody {
 		if values, ok := r.Resource.Coder.Values(l.kv.Value); ok {
@@ -54,7 +54,7 @@ const maxAttempts = 100
 
 // read returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
-func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
+func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*liveObject, error) {
 	e, ok := r.Resource.Store.Get(r.key())
 	if ok && e.Corrupt() == nil {
 		// A request that waits for other large work does not hold a copy of the value meanwhile.
@@ -62,7 +62,7 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 			return nil, err
 		}
 		if !confirmed {
-			l := &live{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
+			l := &liveObject{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
 			return l, l.decode(ctx, r)
 		}
 	}
@@ -73,19 +73,19 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 	if err := r.Resource.Store.Entry(kv).Corrupt(); err != nil {
 		return nil, err
 	}
-	l := &live{kv: kv, confirmed: true}
+	l := &liveObject{kv: kv, confirmed: true}
 	return l, l.decode(ctx, r)
 }
 
 // decode decodes the value. It waits until work on the object may start.
-func (l *live) decode(ctx context.Context, r *Request) (err error) {
+func (l *liveObject) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Corrupt(); err != nil {
 		return err
 	}
 	if err := l.estimate(ctx, r); err != nil {
 		return err
 	}
-	defer audit.FromContext(ctx).Track(audit.Decoding).Stop()
+	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
 	l.obj, l.text, err = r.Resource.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.CorruptObjectError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
@@ -220,7 +220,7 @@ func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 func (w *Writer) modifyOrCreate(
 	ctx context.Context,
 	r *Request,
-	compute func(*live) (outcome, error),
+	compute func(*liveObject) (outcome, error),
 	create func() (Result, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
@@ -240,7 +240,7 @@ func (w *Writer) modifyOrCreate(
 // object, compare-and-swap, and retry after a conflict. An error computed from a cached state
 // counts only if that state is current. If compute may call a webhook, modify starts from the
 // store's state, so that the webhook does not see an outdated object.
-func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
+func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*liveObject) (outcome, error)) (Result, error) {
 	l, err := w.read(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
 	if err != nil {
 		return Result{}, w.translate(r, op, err)
@@ -253,8 +253,8 @@ func (w *Writer) modifyFrom(
 	ctx context.Context,
 	r *Request,
 	op admission.Operation,
-	l *live,
-	compute func(*live) (outcome, error),
+	l *liveObject,
+	compute func(*liveObject) (outcome, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		rollbackWarnings := request.CheckpointWarnings(ctx)
@@ -293,7 +293,7 @@ func (w *Writer) modifyFrom(
 			return Result{}, w.translate(r, op, err)
 		}
 		rollbackWarnings()
-		l = &live{kv: conflict.Live, confirmed: true}
+		l = &liveObject{kv: conflict.Live, confirmed: true}
 		if err := l.decode(ctx, r); err != nil {
 			return Result{}, w.translate(r, op, err)
 		}
@@ -301,7 +301,7 @@ func (w *Writer) modifyFrom(
 }
 
 // unchanged returns the result of an outcome that leaves the store unchanged.
-func (o *outcome) unchanged(ctx context.Context, l *live) Result {
+func (o *outcome) unchanged(ctx context.Context, l *liveObject) Result {
 	o.rollback(ctx)
 	value := l.kv.Value
 	if o.value != nil { // a dry run
@@ -312,7 +312,7 @@ func (o *outcome) unchanged(ctx context.Context, l *live) Result {
 
 // compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to the stored
 // value, settles the claim, and returns the revision.
-func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *live, out *outcome) (rev int64, err error) {
+func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
 		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.ExtraPreconditions...)
@@ -330,7 +330,7 @@ func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *live, out *o
 }
 
 // reportStored reports a stored outcome to the components that follow the writes of the kind.
-func (w *Writer) reportStored(ctx context.Context, r *Request, l *live, out outcome, rev int64) {
+func (w *Writer) reportStored(ctx context.Context, r *Request, l *liveObject, out outcome, rev int64) {
 	w.reportWritten(r, rev)
 	if out.remove {
 		if allocator := w.allocatorOf(r); allocator != nil {

@@ -33,7 +33,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 		obj.SetNamespace(r.namespace())
 		return obj
 	}
-	compute := func(l *live) (outcome, error) {
+	compute := func(l *liveObject) (outcome, error) {
 		return w.change(ctx, r, l, desired(), false)
 	}
 	var create func() (Result, error)
@@ -43,10 +43,10 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	return w.modifyOrCreate(ctx, r, compute, create)
 }
 
-// Modify updates the object by applying change to a copy of the live object. A retry applies it to
+// UpdateStored updates the object by applying change to a copy of the live object. A retry applies it to
 // the newer state. An error of change ends the write.
-func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
+func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
+	return w.modify(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := change(obj); err != nil {
 			return outcome{}, err
@@ -55,10 +55,10 @@ func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Ob
 	})
 }
 
-// Alter applies alter to a copy of the live object and stores it without the rules of its kind. It
+// UpdateUnvalidated applies alter to a copy of the live object and stores it without the rules of its kind. It
 // is for operations that have been admitted and keep the rules themselves.
-func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, "", func(l *live) (outcome, error) {
+func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
+	return w.modify(ctx, r, "", func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := alter(obj); err != nil {
 			return outcome{}, err
@@ -85,7 +85,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.patchScale(ctx, r)
 	}
-	compute := func(l *live) (outcome, error) {
+	compute := func(l *liveObject) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
 		obj, err := r.applyPatch(ctx, w.target(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
 		if err == nil {
@@ -183,7 +183,7 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 
 // isStoredInRequestVersion reports whether a document is stored in the version of the request. Then it already
 // has the defaults of that version. A converted document gets them when it is decoded.
-func (l *live) isStoredInRequestVersion(r *Request) bool {
+func (l *liveObject) isStoredInRequestVersion(r *Request) bool {
 	version := ""
 	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
 		if string(name) != "apiVersion" {

@@ -50,7 +50,7 @@ type Config struct {
 	// CorruptObjects is the policy for reporting unreadable objects.
 	CorruptObjects status.CorruptObjects
 	// Declared configures declarative validation.
-	Declared Declared
+	Declared DeclarativeValidationOptions
 	// NoGarbageCollector leaves the garbage collector's finalizers unchanged.
 	NoGarbageCollector bool
 	// EventTTL is the lifetime of events.
@@ -127,8 +127,8 @@ type Request struct {
 
 	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
 	// not called again. Mark changes the object that is deleted.
-	Admitted bool
-	Mark     func(registry.Object)
+	Admitted     bool
+	BeforeDelete func(registry.Object)
 }
 
 // Result is the result of a write.
@@ -243,10 +243,10 @@ func (r *Request) withStoredValue(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Declared configures declarative validation (specification: "Declarative validation"). With
+// DeclarativeValidationOptions configures declarative validation (specification: "Declarative validation"). With
 // Enabled it runs beside the handwritten validation, and differences are logged and counted. With
 // Takeover its errors apply.
-type Declared struct{ Enabled, Takeover bool }
+type DeclarativeValidationOptions struct{ Enabled, Takeover bool }
 
 // Metrics counts failures of declarative validation. It also measures how long an update compares
 // the object with the stored one, by result: the managed fields differ, other fields differ, or the

@@ -95,8 +95,8 @@ func (auditor *Auditor) SetPolicy(policy Policy, err error) {
 	auditor.Logger.Info("reloaded audit policy")
 }
 
-// Arrival describes a request at its arrival.
-type Arrival struct {
+// ReceivedRequest describes a request at its arrival.
+type ReceivedRequest struct {
 	ID, URI, UserAgent string
 	// Principal is the key under which limits count the request; "" means the principal of its
 	// user.
@@ -106,9 +106,9 @@ type Arrival struct {
 	SourceIPs []string
 }
 
-// ArrivalOf describes an HTTP request.
-func ArrivalOf(r *http.Request, id string) Arrival {
-	a := Arrival{
+// ReceivedRequestOf describes an HTTP request.
+func ReceivedRequestOf(r *http.Request, id string) ReceivedRequest {
+	a := ReceivedRequest{
 		ID:        id,
 		URI:       r.URL.RequestURI(),
 		UserAgent: userAgent(r),
@@ -123,7 +123,7 @@ func ArrivalOf(r *http.Request, id string) Arrival {
 
 // Open opens the record of a request. user is nil before authentication. arrived describes the
 // request. If the policy does not record the request, Open returns nil and does not call arrived.
-func (auditor *Auditor) Open(info *requestinfo.Info, user *request.User, arrived func() Arrival) *Record {
+func (auditor *Auditor) Open(info *requestinfo.Info, user *request.User, arrived func() ReceivedRequest) *Record {
 	if auditor == nil {
 		return nil
 	}

@@ -41,7 +41,7 @@ func TestSourceIPs(t *testing.T) {
 		if c.real != "" {
 			in.Header.Set("X-Real-Ip", c.real)
 		}
-		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return ArrivalOf(in, "id") })
+		r := auditor.Open(&requestinfo.Info{}, nil, func() ReceivedRequest { return ReceivedRequestOf(in, "id") })
 		r.End(t.Context(), nil)
 		if e := sink.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
 			t.Errorf("%+v: got %q, want %q", c, e.SourceIPs, c.want)
@@ -53,7 +53,7 @@ func TestLongUserAgentIsTruncated(t *testing.T) {
 	for n, want := range map[int]string{1024: strings.Repeat("u", 1024), 1025: strings.Repeat("u", 1024) + "...TRUNCATED"} {
 		in := httptest.NewRequest("GET", "/", nil)
 		in.Header = http.Header{"User-Agent": {strings.Repeat("u", n)}}
-		if got := ArrivalOf(in, "").UserAgent; got != want {
+		if got := ReceivedRequestOf(in, "").UserAgent; got != want {
 			t.Errorf("%d bytes: got %d, want %d", n, len(got), len(want))
 		}
 	}
@@ -181,7 +181,7 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	recordOf := func(principal string) *Record {
-		return auditor.Open(podsInfo, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
+		return auditor.Open(podsInfo, anonymous, func() ReceivedRequest { return ReceivedRequest{ID: "id", Principal: principal} })
 	}
 	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
 	var held []*Record

@@ -34,7 +34,7 @@ func TestLargeResponsesNeedPermit(t *testing.T) {
 		{parts: 2000, turns: 0},
 	} {
 		*had = countingLimiter{}
-		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
+		r := auditor.Open(&requestinfo.Info{}, nil, func() ReceivedRequest { return ReceivedRequest{ID: fmt.Sprint(i)} })
 		copied := r.Copy()
 		copied.Write([]byte(`{"a": [`))
 		for range c.parts {

@@ -86,7 +86,7 @@ func newAuditor(d Decision) (*Auditor, *recordingSink) {
 
 var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
 
-func newArrival() Arrival { return Arrival{ID: "id"} }
+func newArrival() ReceivedRequest { return ReceivedRequest{ID: "id"} }
 
 // TestObjectsAreRecordedFromTheirLevel: objects are recorded from their level on, and not encoded
 // below it.
@@ -117,7 +117,7 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: None})
-	r := auditor.Open(podsInfo, nil, func() Arrival { t.Error("the arrival was read"); return Arrival{} })
+	r := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("the arrival was read"); return ReceivedRequest{} })
 	if r != nil {
 		t.Fatal("level None: got a record, want none")
 	}
@@ -136,7 +136,7 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	r.Impersonate(&request.User{})
 	r.SetRequestInfo(podsInfo)
 	r.AddDuration(Store, 1)
-	r.Track(Store).Stop()
+	r.StartTimer(Store).Stop()
 	r.SetRequestObject(&metav1.ObjectMeta{}, text)
 	r.SetRequestText(text)
 	r.SetResponseStatus(&metav1.Status{})
@@ -343,7 +343,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		r.Annotate("b", "late")
 		r.Impersonate(nil)
 		r.End(t.Context(), nil)
-		next := auditor.Open(&requestinfo.Info{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() Arrival { return Arrival{Source: "10.0.0.2"} })
+		next := auditor.Open(&requestinfo.Info{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() ReceivedRequest { return ReceivedRequest{Source: "10.0.0.2"} })
 		next.BeginResponse(t.Context(), 404)
 		next.Annotate("c", "next")
 		next.End(t.Context(), nil)
@@ -483,7 +483,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		r := auditor.Open(c.op, nil, newArrival)
 		r.AddDuration(Store, time.Second)
 		r.AddDuration(Store, -time.Second)
-		r.Track(Queueing).Stop()
+		r.StartTimer(Queueing).Stop()
 		r.End(t.Context(), nil)
 		a := sink.last(t).Annotations
 		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {

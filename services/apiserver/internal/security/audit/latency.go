@@ -31,26 +31,26 @@ const (
 	defaultSlow = 500 * time.Millisecond
 )
 
-// Timer measures the time of a phase. It is a struct because a closure would be allocated for each
+// LatencyTimer measures the time of a phase. It is a struct because a closure would be allocated for each
 // request.
-type Timer struct {
+type LatencyTimer struct {
 	record *Record
 	phase  Phase
-	begin  time.Time
+	start  time.Time
 }
 
-// Track starts a timer for a phase.
-func (r *Record) Track(phase Phase) Timer {
+// StartTimer starts a timer for a phase.
+func (r *Record) StartTimer(phase Phase) LatencyTimer {
 	if r == nil {
-		return Timer{}
+		return LatencyTimer{}
 	}
-	return Timer{r, phase, time.Now()}
+	return LatencyTimer{r, phase, time.Now()}
 }
 
 // Stop adds the time since Track to the phase.
-func (t Timer) Stop() {
+func (t LatencyTimer) Stop() {
 	if t.record != nil {
-		t.record.AddDuration(t.phase, time.Since(t.begin))
+		t.record.AddDuration(t.phase, time.Since(t.start))
 	}
 }
 

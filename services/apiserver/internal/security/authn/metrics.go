@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Measured counts the results of an authenticator, under the names of Kubernetes.
-type Measured struct {
+// WithMetrics counts the results of an authenticator, under the names of Kubernetes.
+type WithMetrics struct {
 	next     Authenticator
 	users    *prometheus.CounterVec
 	attempts map[string]prometheus.Counter
@@ -26,8 +26,8 @@ const (
 )
 
 // NewMeasured wraps an authenticator and registers its metrics.
-func NewMeasured(next Authenticator, r prometheus.Registerer) *Measured {
-	m := &Measured{next: next, attempts: map[string]prometheus.Counter{}, duration: map[string]prometheus.Observer{}}
+func NewMeasured(next Authenticator, r prometheus.Registerer) *WithMetrics {
+	m := &WithMetrics{next: next, attempts: map[string]prometheus.Counter{}, duration: map[string]prometheus.Observer{}}
 	m.users = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "authenticated_user_requests",
 		Help: "[ALPHA] Authenticated requests by kind of user name.",
@@ -49,7 +49,7 @@ func NewMeasured(next Authenticator, r prometheus.Registerer) *Measured {
 }
 
 // Authenticate implements Authenticator.
-func (m *Measured) Authenticate(r *http.Request) (*request.User, error) {
+func (m *WithMetrics) Authenticate(r *http.Request) (*request.User, error) {
 	start := time.Now()
 	user, err := m.next.Authenticate(r)
 	result := resultSuccess

@@ -91,7 +91,7 @@ func (s *source) lose() {
 	s.wake = make(chan struct{})
 }
 
-func (s *source) Confirm(_ context.Context, at storage.Position) (int64, error) {
+func (s *source) VerifyHistory(_ context.Context, at storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.Revision > s.revision {

@@ -52,9 +52,9 @@ func (s *demandStats) update(i *integral, now time.Time) {
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
 
-// claim is what a level claims in the division of seats: at least lower, at most upper, and in
+// seatDemand is what a level claims in the division of seats: at least lower, at most upper, and in
 // proportion to target.
-type claim struct{ lower, upper, target float64 }
+type seatDemand struct{ lower, upper, target float64 }
 
 // minTarget replaces a target of zero, so that levels without demand get a share of surplus seats.
 const minTarget = 0.001
@@ -70,7 +70,7 @@ func (c *Controller) Adjust() {
 	// that are no longer used are removed.
 	available := 0
 	var limited []*level
-	var claims []claim
+	var claims []seatDemand
 	for name, l := range c.levels {
 		l.mu.Lock()
 		l.stats.update(&l.demand, now)
@@ -85,7 +85,7 @@ func (c *Controller) Adjust() {
 			l.metrics.recordAdjustment(l, float64(retained))
 		default:
 			limited = append(limited, l)
-			claims = append(claims, claim{float64(retained), float64(l.upper), max(float64(retained), l.stats.smoothed, minTarget)})
+			claims = append(claims, seatDemand{float64(retained), float64(l.upper), max(float64(retained), l.stats.smoothed, minTarget)})
 		}
 		l.mu.Unlock()
 		if removable {
@@ -110,7 +110,7 @@ func (c *Controller) Adjust() {
 // divideSeats returns the limit of each level, given its claim, and the fraction of its target that
 // each level gets. If the seats do not suffice for what the levels keep, each gets at least its lower
 // limit, and the fraction is 0.
-func divideSeats(available float64, levels []*level, claims []claim) (limits []float64, fraction float64) {
+func divideSeats(available float64, levels []*level, claims []seatDemand) (limits []float64, fraction float64) {
 	lowest, retained := 0.0, 0.0
 	for i, l := range levels {
 		lowest += float64(l.lower)
@@ -132,7 +132,7 @@ func divideSeats(available float64, levels []*level, claims []claim) (limits []f
 
 // shareSeats gives each claim its target times a common fraction, within its bounds. The fraction
 // is such that all seats are given, or as many as the bounds allow.
-func shareSeats(total float64, claims []claim) (shares []float64, fraction float64) {
+func shareSeats(total float64, claims []seatDemand) (shares []float64, fraction float64) {
 	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim
 	// reaches a bound.
 	var bends []float64
@@ -173,4 +173,6 @@ func shareSeats(total float64, claims []claim) (shares []float64, fraction float
 }
 
 // at returns the seats of the claim at a fraction of its target.
-func (c claim) at(fraction float64) float64 { return min(max(c.target*fraction, c.lower), c.upper) }
+func (c seatDemand) at(fraction float64) float64 {
+	return min(max(c.target*fraction, c.lower), c.upper)
+}

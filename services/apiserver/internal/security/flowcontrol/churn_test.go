@@ -38,7 +38,7 @@ func TestNoSeatIsLost(t *testing.T) {
 						if rnd.IntN(2) == 0 {
 							f.Suspend(request)
 						}
-						f.End(request)
+						f.Release(request)
 					}
 				})
 			}

@@ -38,11 +38,11 @@ func BenchmarkClassify(b *testing.B) {
 			user := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
 			b.ReportAllocs()
 			for b.Loop() {
-				q, _, err := f.Begin(context.Background(), user, list, oneSeat)
+				q, _, err := f.Acquire(context.Background(), user, list, oneSeat)
 				if err != nil {
 					b.Fatal(err)
 				}
-				f.End(q)
+				f.Release(q)
 			}
 		})
 	}

@@ -33,9 +33,9 @@ func TestLevelDefaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.End(request)
+			defer f.Release(request)
 		}
-		if _, _, err := f.Begin(brief, user("a", level), list, oneSeat); reason(err) != "concurrency-limit" {
+		if _, _, err := f.Acquire(brief, user("a", level), list, oneSeat); reason(err) != "concurrency-limit" {
 			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// References maintains the statuses of flow schemas, which report missing levels.
-type References interface {
+// SchemaStatusUpdater maintains the statuses of flow schemas, which report missing levels.
+type SchemaStatusUpdater interface {
 	SetLevel(name string, exists bool)
 	PutSchema(*flowcontrolv1.FlowSchema)
 	DropSchema(name string)
@@ -28,23 +28,23 @@ type Configurator struct {
 	Levels, Schemas *informer.Informer
 	// Control is the configured controller. It is nil if flow control is off. It is set before the informers run.
 	Control    *Controller
-	references References
+	references SchemaStatusUpdater
 
 	mu            sync.Mutex // before the locks of Control and references
 	levelObjects  configObjects[*flowcontrolv1.PriorityLevelConfiguration]
 	schemaObjects configObjects[*flowcontrolv1.FlowSchema]
 	compiler      *Compiler
 	loaded        bool // the compiler has all levels and schemas
-	onPut         func(name string)
+	onChange      func(name string)
 }
 
 // NewConfigurator returns a Configurator. Its configuration is empty before its informers run.
-func NewConfigurator(levels, schemas lister.CachedResource, references References) *Configurator {
-	c := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
+func NewConfigurator(levels, schemas lister.CachedResource, references SchemaStatusUpdater) *Configurator {
+	c := &Configurator{compiler: NewCompiler(), references: references, onChange: func(string) {}}
 	c.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
 		resource: levels, applied: map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
-			c.onPut(l.Name)
+			c.onChange(l.Name)
 			c.compiler.PutLevel(l)
 			c.references.SetLevel(l.Name, true)
 		},
@@ -65,7 +65,7 @@ func NewConfigurator(levels, schemas lister.CachedResource, references Reference
 	c.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
 		resource: schemas, applied: map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
-			c.onPut(s.Name)
+			c.onChange(s.Name)
 			c.compiler.PutSchema(s)
 			c.references.PutSchema(s)
 		},
@@ -94,11 +94,11 @@ func NewConfigurator(levels, schemas lister.CachedResource, references Reference
 	return c
 }
 
-// OnPut sets a function that is called with the name of each level or schema before it is compiled.
-func (c *Configurator) OnPut(put func(name string)) {
+// OnChange sets a function that is called with the name of each level or schema before it is compiled.
+func (c *Configurator) OnChange(put func(name string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.onPut = put
+	c.onChange = put
 }
 
 // update changes the compiler and applies its configuration.

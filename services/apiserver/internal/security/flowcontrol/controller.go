@@ -200,10 +200,10 @@ const (
 // Class is the classification of a request.
 type Class struct{ SchemaUID, LevelUID, Level string }
 
-// Begin classifies a request and waits until it may run. width returns the width of the request,
+// Acquire classifies a request and waits until it may run. width returns the width of the request,
 // given the maximum number of seats of one request in its level. The error wraps a *Rejection. If
 // it is nil, the caller must call End.
-func (c *Controller) Begin(ctx context.Context, user *request.User, info *requestinfo.Info, width func(maxWidth int) Width) (*Request, Class, error) {
+func (c *Controller) Acquire(ctx context.Context, user *request.User, info *requestinfo.Info, width func(maxWidth int) Width) (*Request, Class, error) {
 	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
@@ -337,8 +337,8 @@ func (c *Controller) recordAdmission(r *Request) {
 	c.recordRunning(r)
 }
 
-// End releases the seats of a request for good. It may be called more than once.
-func (c *Controller) End(r *Request) {
+// Release releases the seats of a request for good. It may be called more than once.
+func (c *Controller) Release(r *Request) {
 	if r.ended.Swap(true) {
 		return
 	}

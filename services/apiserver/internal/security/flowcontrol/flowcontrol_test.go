@@ -110,7 +110,7 @@ func user(name, level string) *request.User {
 func oneSeat(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
 func (f *fixture) begin(name, level string) (*flowcontrol.Request, error) {
-	req, _, err := f.Begin(context.Background(), user(name, level), list, oneSeat)
+	req, _, err := f.Acquire(context.Background(), user(name, level), list, oneSeat)
 	return req, err
 }
 
@@ -135,16 +135,16 @@ func TestRejectingLevel(t *testing.T) {
 	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
-	if _, _, err := f.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
+	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
 		t.Errorf("administrator: %v, want no error", err)
 	}
-	if q, _, err := f.Begin(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, oneSeat); err != nil {
+	if q, _, err := f.Acquire(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, oneSeat); err != nil {
 		t.Errorf("user of another level: %v, want no error", err)
 	} else {
-		f.End(q)
+		f.Release(q)
 	}
-	f.End(held[0])
-	f.End(held[0]) // counts once
+	f.Release(held[0])
+	f.Release(held[0]) // counts once
 	if _, err := f.begin("a", "l"); err != nil {
 		t.Errorf("after a request has ended: %v, want no error", err)
 	}
@@ -162,7 +162,7 @@ func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
 	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("second request: got %v, want concurrency-limit", err)
 	}
-	f.End(request)
+	f.Release(request)
 	if _, err := f.begin("a", "l"); err != nil {
 		t.Error(err)
 	}
@@ -205,9 +205,9 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
 		begin := func(ctx context.Context) {
-			request, _, err := f.Begin(ctx, user("a", "l"), list, oneSeat)
+			request, _, err := f.Acquire(ctx, user("a", "l"), list, oneSeat)
 			if err == nil {
-				f.End(request)
+				f.Release(request)
 			}
 			answers <- err
 		}
@@ -222,7 +222,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		if err := <-answers; reason(err) != "cancelled" {
 			t.Errorf("canceled request: got %v, want cancelled", err)
 		}
-		f.End(held)
+		f.Release(held)
 		if err := <-answers; err != nil {
 			t.Errorf("waiting request: %v, want no error", err)
 		}
@@ -232,10 +232,10 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := f.Begin(brief, user("a", "l"), list, oneSeat); reason(err) != "time-out" || brief.Err() != nil {
+		if _, _, err := f.Acquire(brief, user("a", "l"), list, oneSeat); reason(err) != "time-out" || brief.Err() != nil {
 			t.Errorf("request with a short deadline: got %v, want time-out; context error %v", err, brief.Err())
 		}
-		f.End(held)
+		f.Release(held)
 	})
 }
 
@@ -267,14 +267,14 @@ func TestNoFlowStarves(t *testing.T) {
 	f.awaitWaiting(flood + 1)
 	at := -1
 	f.clock.pass(10 * time.Millisecond)
-	f.End(held)
+	f.Release(held)
 	for i := range flood + 1 {
 		next := <-admitted
 		if next.name == "modest" {
 			at = i
 		}
 		f.clock.pass(10 * time.Millisecond)
-		f.End(next.q)
+		f.Release(next.q)
 	}
 	// The flood has eight queues. Two flows that share a queue alternate.
 	if at > 2*8+1 {
@@ -308,7 +308,7 @@ func TestSeatsAreConserved(t *testing.T) {
 				before := f.waiting()
 				came := make(chan bool, 1)
 				waiters.Go(func() {
-					request, _, err := f.Begin(ctx, user(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
+					request, _, err := f.Acquire(ctx, user(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
 						widths[request] = w
@@ -344,7 +344,7 @@ func TestSeatsAreConserved(t *testing.T) {
 				running = append(running[:i], running[i+1:]...)
 				delete(widths, request)
 				mu.Unlock()
-				f.End(request)
+				f.Release(request)
 			},
 			"time": func(rt *rapid.T) {
 				f.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
@@ -358,12 +358,12 @@ func TestSeatsAreConserved(t *testing.T) {
 		})
 		waiters.Wait()
 		for _, request := range running {
-			f.End(request)
+			f.Release(request)
 		}
 		if request, err := f.begin("a", "l"); err != nil {
 			rt.Fatalf("an empty level rejects: %v, want no error", err)
 		} else {
-			f.End(request)
+			f.Release(request)
 		}
 	})
 }
@@ -382,7 +382,7 @@ func TestSeatsAreLent(t *testing.T) {
 			var request *flowcontrol.Request
 			go func() {
 				var err error
-				request, _, err = f.Begin(ctx, user("a", level), list, oneSeat)
+				request, _, err = f.Acquire(ctx, user("a", level), list, oneSeat)
 				done <- err
 			}()
 			for f.waiting() == 0 && len(done) == 0 {
@@ -406,7 +406,7 @@ func TestSeatsAreLent(t *testing.T) {
 		t.Errorf("got %d borrowed seats, want 15", n)
 	}
 	for _, request := range held {
-		f.End(request)
+		f.Release(request)
 	}
 	held = nil
 	if n := fillLevel("quiet"); n != 33 {
@@ -433,7 +433,7 @@ func TestRemovedLevelServesItsRequests(t *testing.T) {
 	if want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"; !strings.Contains(b.String(), want) {
 		t.Errorf("want %q in:\n%s", want, b.String())
 	}
-	f.End(request)
+	f.Release(request)
 	f.Adjust()
 	b.Reset()
 	if err := f.DumpLevels(&b); err != nil {
@@ -482,10 +482,10 @@ func BenchmarkUnqueued(b *testing.B) {
 	u := user("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {
-		request, _, err := f.Begin(context.Background(), u, list, oneSeat)
+		request, _, err := f.Acquire(context.Background(), u, list, oneSeat)
 		if err != nil {
 			b.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 	}
 }

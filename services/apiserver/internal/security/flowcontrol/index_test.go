@@ -44,11 +44,11 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 			control.SetConfig(c.Config())
 			for range 8 {
 				user, info := drawUser(t), drawOperation(t)
-				request, class, err := control.Begin(t.Context(), user, info, nil)
+				request, class, err := control.Acquire(t.Context(), user, info, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				control.End(request)
+				control.Release(request)
 				if want := expected(live, levels, user, info); class.SchemaUID != want {
 					t.Fatalf("%+v of %+v: got schema %q, want %q", info, user, class.SchemaUID, want)
 				}

@@ -67,7 +67,7 @@ func TestDemandMetrics(t *testing.T) {
 	}
 	f.clock.pass(5 * time.Second)
 	for _, request := range held {
-		f.End(request)
+		f.Release(request)
 	}
 	f.clock.pass(5 * time.Second)
 	f.Adjust()
@@ -86,7 +86,7 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 	}
 	f.SetConfig(flowcontrol.Compile(nil, nil))
 	f.wantGauge("nominal_limit_seats", "catch-all", 5)
-	f.End(request)
+	f.Release(request)
 	f.Adjust()
 	for _, name := range []string{"nominal_limit_seats", "current_limit_seats", "target_seats"} {
 		if v, is := f.gauge(name, "l"); is {
@@ -104,13 +104,13 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 		f.SetConfig(flowcontrol.Compile(nil, nil))
 		if !f.hasLevel("l") {
 			t.Error("the level was removed before its final seats were released")
@@ -152,17 +152,17 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
 	f := newFixture(t, 1, damaged, open)
 	for range 3 {
-		_, class, err := f.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat)
+		_, class, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat)
 		if err != nil || class.LevelUID != "u" {
 			t.Errorf("administrator: got %v, %+v, want level UID u", err, class)
 		}
 	}
-	q, class, err := f.Begin(t.Context(), &request.User{Name: "x"}, list, oneSeat)
+	q, class, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat)
 	if err != nil || class.LevelUID != "v" {
 		t.Fatalf("other user: got %v, %+v, want level UID v", err, class)
 	}
-	defer f.End(q)
-	if _, _, err := f.Begin(t.Context(), &request.User{Name: "x"}, list, oneSeat); reason(err) != "concurrency-limit" {
+	defer f.Release(q)
+	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat); reason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 }
@@ -186,17 +186,17 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 		if look && !f.hasLevel("l") {
 			t.Error("the dump does not load the configuration")
 		}
-		_, class, err := f.Begin(t.Context(), user("a", "l"), list, oneSeat)
+		_, class, err := f.Acquire(t.Context(), user("a", "l"), list, oneSeat)
 		if err != nil || class.SchemaUID != "of-s" || loads.Load() != 1 {
 			t.Errorf("got %v, %+v after %d loads, want schema of-s after 1", err, class, loads.Load())
 		}
 		// An exempt request needs no seats and has the class of the exempt schema.
 		for range 200 {
-			if _, class, err := f.Begin(t.Context(), user("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
+			if _, class, err := f.Acquire(t.Context(), user("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
 				t.Fatalf("%v, %+v; want no error, \"\"", err, class)
 			}
 		}
-		if _, class, err := f.Begin(t.Context(), user("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
+		if _, class, err := f.Acquire(t.Context(), user("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
 			t.Errorf("%v, %+v; want no error, \"of-direct\"", err, class)
 		}
 		if !f.hasLevel("l") || loads.Load() != 1 {
@@ -208,7 +208,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	if !f.hasLevel("catch-all") {
 		t.Error("got no level catch-all, want the mandatory levels")
 	}
-	if _, _, err := f.Begin(t.Context(), user("a", "l"), list, oneSeat); err != nil {
+	if _, _, err := f.Acquire(t.Context(), user("a", "l"), list, oneSeat); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,7 +220,7 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	wide := func(n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, 1)
 		go func() {
-			request, _, err := f.Begin(context.Background(), user("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
+			request, _, err := f.Acquire(context.Background(), user("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
 			if err != nil {
 				t.Error(err)
 			}
@@ -233,22 +233,22 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	f.awaitWaiting(1)
 	third := wide(1)
 	f.awaitWaiting(2)
-	f.End(first)
-	f.End(<-second)
-	f.End(<-third)
+	f.Release(first)
+	f.Release(<-second)
+	f.Release(<-third)
 }
 
 // TestWideRequestRunsAlone: a request that is wider than the level does not run beside final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
-		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 		if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 			t.Errorf("beside final seats: got %v, want concurrency-limit", err)
 		}

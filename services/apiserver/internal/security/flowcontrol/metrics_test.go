@@ -19,21 +19,21 @@ func TestDumpsAndMetrics(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
 	create := *list
 	create.Verb = "create"
-	held, _, err := r.Begin(t.Context(), user("a", "l"), &create, oneSeat)
+	held, _, err := r.Acquire(t.Context(), user("a", "l"), &create, oneSeat)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, _, err := r.Begin(ctx, user("a", "l"), list, oneSeat)
+		_, _, err := r.Acquire(ctx, user("a", "l"), list, oneSeat)
 		done <- err
 	}()
 	r.awaitWaiting(1)
 	cancel()
 	<-done
 	r.clock.pass(time.Second)
-	r.End(held)
+	r.Release(held)
 	r.clock.pass(time.Second)
 	dump := func(of func(*strings.Builder) error) (cells []string) {
 		t.Helper()
@@ -86,17 +86,17 @@ func TestDumpsAndMetrics(t *testing.T) {
 func TestRecreatedLevelHasMetrics(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {
-		q, _, err := f.Begin(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
+		q, _, err := f.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return q
 	}
-	f.End(run())
+	f.Release(run())
 	f.SetConfig(flowcontrol.Compile(nil, nil))
 	setConfig(f, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
 	q := run()
-	defer f.End(q)
+	defer f.Release(q)
 	f.wantGauge("current_executing_requests", "l", 1)
 }
 
@@ -130,11 +130,11 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 	watch := *list
 	watch.Verb = "watch"
 	for _, info := range []*requestinfo.Info{list, &watch, list} {
-		request, _, err := f.Begin(t.Context(), user("a", "l"), info, oneSeat)
+		request, _, err := f.Acquire(t.Context(), user("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 	}
 	if w, n := f.metricValue("request_execution_seconds", "s-l", "l", "watch"), f.metricValue("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
 		t.Errorf("got %v watches and %v other requests, want 1 and 2", w, n)

@@ -15,16 +15,16 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	widthOf := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
 	}
-	runs, _, err := f.Begin(t.Context(), user("a", "l"), list, widthOf(10))
+	runs, _, err := f.Acquire(t.Context(), user("a", "l"), list, widthOf(10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
 	begin := func(name string, seats int) {
-		request, _, err := f.Begin(ctx, user(name, "l"), list, widthOf(seats))
+		request, _, err := f.Acquire(ctx, user(name, "l"), list, widthOf(seats))
 		if err == nil {
-			f.End(request)
+			f.Release(request)
 		}
 		over <- err
 	}
@@ -41,7 +41,7 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 		}
 	}
 	f.awaitWaiting(8)
-	f.End(runs)
+	f.Release(runs)
 	for range 8 {
 		if err := <-over; err != nil {
 			t.Error(err)

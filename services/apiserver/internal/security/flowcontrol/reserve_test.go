@@ -18,7 +18,7 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 	came := make(chan *flowcontrol.Request, n)
 	for range n {
 		go func() {
-			request, _, err := f.Begin(context.Background(), user(name, "l"), list, seatsOnly)
+			request, _, err := f.Acquire(context.Background(), user(name, "l"), list, seatsOnly)
 			if err != nil {
 				f.t.Errorf("%s: got %v, want no error", name, err)
 			}
@@ -66,15 +66,15 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		if n := f.waiting(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
-		defer f.End(request)
+		defer f.Release(request)
 	}
 	third := beginMany("third", 1) // the level is full
 	f.awaitWaiting(7)
-	f.End(running[0])
-	f.End(<-third) // is served before the flood
+	f.Release(running[0])
+	f.Release(<-third) // is served before the flood
 	f.awaitWaiting(6)
 	for _, request := range running[1:5] {
-		f.End(request)
+		f.Release(request)
 	}
 	running = running[5:]
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
@@ -84,7 +84,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		t.Errorf("got %d waiting requests, want 3", n)
 	}
 	for len(running) > 0 {
-		f.End(running[0])
+		f.Release(running[0])
 		running = running[1:]
 		if f.waiting() > 0 {
 			endOne()
@@ -109,7 +109,7 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 		running = append(running, request)
 	}
 	for left := 6; len(running) > 0; running = running[1:] {
-		f.End(running[0])
+		f.Release(running[0])
 		for ; left > 0 && f.waiting() < left; left-- {
 			running = append(running, <-rest)
 		}
@@ -126,7 +126,7 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	f.clock.pass(time.Second) // the flood arrived first
 	came := make(chan *flowcontrol.Request, 1)
 	go func() {
-		request, _, err := f.Begin(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
+		request, _, err := f.Acquire(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}
@@ -134,10 +134,10 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	}()
 	f.awaitWaiting(2)
 	for _, request := range running {
-		f.End(request)
+		f.Release(request)
 	}
-	f.End(<-rest)
-	f.End(<-came)
+	f.Release(<-rest)
+	f.Release(<-came)
 	f.idle()
 }
 
@@ -148,7 +148,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		came := make(chan *flowcontrol.Request)
 		go func() {
-			request, _, _ := f.Begin(ctx, user(fmt.Sprint(i), "l"), list, oneSeat)
+			request, _, _ := f.Acquire(ctx, user(fmt.Sprint(i), "l"), list, oneSeat)
 			came <- request
 		}()
 		look := time.NewTicker(time.Millisecond)
@@ -157,7 +157,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			case request := <-came:
 				begun = true
 				if request != nil {
-					defer f.End(request)
+					defer f.Release(request)
 				}
 			case <-look.C:
 				if f.waiting() > 0 {
@@ -200,7 +200,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f.awaitWaiting(4)
 	endOne := func() {
 		f.clock.pass(10 * time.Millisecond)
-		f.End(runs.q)
+		f.Release(runs.q)
 		runs = <-came
 		if runs.name == "often" {
 			often++
@@ -217,7 +217,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	for range 4 {
 		endOne()
 	}
-	f.End(runs.q)
+	f.Release(runs.q)
 }
 
 // TestNamesOfOnePrincipalShareSeats: many service accounts of one namespace leave the reserved
@@ -235,12 +235,12 @@ func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 		}()
 	}
 	for range 14 {
-		defer f.End(<-came)
+		defer f.Release(<-came)
 	}
 	f.awaitWaiting(6)
 	request, err := f.begin("system:serviceaccount:c:a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.End(request)
+	f.Release(request)
 }

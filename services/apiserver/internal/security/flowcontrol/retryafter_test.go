@@ -16,7 +16,7 @@ func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.End(held)
+	defer f.Release(held)
 	for i, step := range []struct {
 		pass          time.Duration
 		refused, want int

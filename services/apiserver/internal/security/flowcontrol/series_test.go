@@ -17,7 +17,7 @@ func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.End(request)
+	f.Release(request)
 	if n := f.series(t, "s-l"); n == 0 {
 		t.Fatal("a schema in use has no series")
 	}

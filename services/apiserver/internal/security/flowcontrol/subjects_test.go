@@ -17,11 +17,11 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
 		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
 		info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
-		request, class, err := c.Begin(t.Context(), user("a", "l"), info, oneSeat)
+		request, class, err := c.Acquire(t.Context(), user("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.End(request)
+		c.Release(request)
 		if is := class.SchemaUID == "of-s"; is != want {
 			t.Errorf("rule for %s matches pods/log: got %t, want %t", listed, is, want)
 		}
@@ -46,11 +46,11 @@ func TestServiceAccountSubjects(t *testing.T) {
 	} {
 		f := newFixture(t, 100)
 		setConfig(f, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
-		request, class, err := f.Begin(t.Context(), user(c.user, "l"), list, oneSeat)
+		request, class, err := f.Acquire(t.Context(), user(c.user, "l"), list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 		if is := class.SchemaUID == "of-s"; is != c.want {
 			t.Errorf("%+v matches %s: got %t, want %t", c.subject, c.user, is, c.want)
 		}

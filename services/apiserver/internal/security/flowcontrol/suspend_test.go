@@ -39,7 +39,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 			}
 			back := make(chan error)
 			go func() { back <- f.Resume(t.Context(), first) }()
-			f.End(second)
+			f.Release(second)
 			if err := <-back; err != nil {
 				t.Fatal(err)
 			}
@@ -48,8 +48,8 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 			}
 			f.Suspend(first)
 			second = begin()
-			f.End(first)
-			f.End(first)
+			f.Release(first)
+			f.Release(first)
 			f.Suspend(first)
 			if err := f.Resume(t.Context(), first); err != nil { // no effect after End
 				t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 			if n := f.running(); n != 1 {
 				t.Errorf("got %v running requests, want 1", n)
 			}
-			f.End(second)
+			f.Release(second)
 			f.Suspend(second) // no effect after End
 			f.idle()
 		})
@@ -88,12 +88,12 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	if _, err := f.begin("c", "l"); reason(err) != "queue-full" {
 		t.Errorf("new request: got %v, want queue-full", err)
 	}
-	f.End(second)
-	f.End(<-third)
+	f.Release(second)
+	f.Release(<-third)
 	if err := <-back; err != nil {
 		t.Error(err)
 	}
-	f.End(first)
+	f.Release(first)
 	f.idle()
 }
 
@@ -101,7 +101,7 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 // when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
-	request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+	request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 		return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 50 * time.Millisecond}
 	})
 	if err != nil {
@@ -114,12 +114,12 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	if err := f.Resume(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	f.End(request)
+	f.Release(request)
 	next, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatalf("final seats are held twice: %v, want no error", err)
 	}
-	f.End(next)
+	f.Release(next)
 	f.idle()
 }
 
@@ -132,19 +132,19 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 			all = append(all, request)
 		}
 		for _, request := range all {
-			f.End(request)
+			f.Release(request)
 		}
 		return len(all)
 	}
 	seats := fillLevel()
 	for range seats {
-		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 4, AdditionalLatency: 10 * time.Millisecond}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.End(request)
+		f.Release(request)
 	}
 	if n := fillLevel(); n < seats/2 {
 		t.Errorf("got %d of %d seats for others, want at least %d", n, seats, seats/2)

@@ -173,7 +173,7 @@ func (c *fuzz) begin(name, level string, w flowcontrol.Width) {
 	info.Name = fmt.Sprintf("r%d", c.count)
 	c.all[info.Name] = a
 	go func() {
-		a.began, _, _ = c.Begin(ctx, user(name, level), &info, func(int) flowcontrol.Width { return w })
+		a.began, _, _ = c.Acquire(ctx, user(name, level), &info, func(int) flowcontrol.Width { return w })
 		close(a.done)
 	}()
 }
@@ -228,7 +228,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				a.cancel()
 				<-a.done
 				if a.began != nil {
-					c.End(a.began)
+					c.Release(a.began)
 				}
 			}
 		}()
@@ -244,7 +244,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 			},
 			"end": func(rt *rapid.T) {
 				name, a := c.pick(rt, begun)
-				c.End(a.began)
+				c.Release(a.began)
 				delete(c.all, name)
 			},
 			"cancel": func(rt *rapid.T) {
@@ -266,7 +266,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 					if c.Resume(ctx, a.began) == nil {
 						b.began = a.began
 					} else {
-						c.End(a.began)
+						c.Release(a.began)
 					}
 					close(b.done)
 				}()
@@ -281,7 +281,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.settle(rt) {
 			for name, a := range c.all {
 				if begun(a) {
-					c.End(a.began)
+					c.Release(a.began)
 					delete(c.all, name)
 				}
 			}

@@ -143,7 +143,7 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 		})
 		op := &requestinfo.Info{Verb: "get", Path: "/version"}
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width {
+			r, _, err := flow.Acquire(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width {
 				return flowcontrol.Width{Seats: 1}
 			})
 			if err != nil {
@@ -159,12 +159,12 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 		synctest.Wait()
 		w.end()
 		w.end()
-		flow.End(other)
+		flow.Release(other)
 		if err := <-resumed; err != nil {
 			t.Error(err)
 		}
 		begin := time.Now()
-		flow.End(enter())
+		flow.Release(enter())
 		if waited := time.Since(begin); waited > 0 {
 			t.Errorf("the next request waited %v for seats, want 0", waited)
 		}

@@ -38,7 +38,7 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		waiting := f.telemetry.Metrics.Queued(op)
 		waiting.Inc()
 		queued, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
-		admitted, class, err := f.options.Flow.Begin(queued, u, op, func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) })
+		admitted, class, err := f.options.Flow.Acquire(queued, u, op, func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) })
 		span.End()
 		waiting.Dec()
 		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, begin)

@@ -156,7 +156,7 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
 		})
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width {
+			r, _, err := flow.Acquire(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width {
 				return flowcontrol.Width{Seats: 1}
 			})
 			if err != nil {
@@ -174,10 +174,10 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 			t.Error(err)
 		}
 		w.end()
-		flow.End(other)
+		flow.Release(other)
 		<-resumed
 		begin := time.Now()
-		flow.End(enter())
+		flow.Release(enter())
 		if time.Since(begin) > 0 {
 			t.Errorf("the next request waited %v for a seat, want 0", time.Since(begin))
 		}

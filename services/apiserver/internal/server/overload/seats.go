@@ -120,7 +120,7 @@ func (h *seatHolder) acquire() error {
 	close(done)
 	switch {
 	case h.ended:
-		h.flow.End(r)
+		h.flow.Release(r)
 	case err == nil:
 		h.released = false
 		if h.waits > 0 {
@@ -164,7 +164,7 @@ func (h *seatHolder) end() {
 	}
 	h.ended = true
 	if h.resuming == nil {
-		h.flow.End(h.request)
+		h.flow.Release(h.request)
 	}
 	h.request = nil // a watch keeps the seatHolder for longer
 }

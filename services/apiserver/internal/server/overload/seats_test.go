@@ -29,7 +29,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			t.Helper()
 			u := newClient("a")
 			op := &requestinfo.Info{Verb: "list", Path: "/x"}
-			q, _, err := flow.Begin(t.Context(), u.User, op, nil)
+			q, _, err := flow.Acquire(t.Context(), u.User, op, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +69,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			newClient(name).tryAcquire(stalled, 1)
 		}
 		is("pause with too many stalled requests", 4, !c.pause())
-		if _, _, err := flow.Begin(t.Context(), newClient("b").User, &requestinfo.Info{Verb: "list", Path: "/x"}, nil); err == nil {
+		if _, _, err := flow.Acquire(t.Context(), newClient("b").User, &requestinfo.Info{Verb: "list", Path: "/x"}, nil); err == nil {
 			t.Error("another request got the seat")
 		}
 		c.end()

@@ -54,16 +54,16 @@ type work struct {
 	// estimating is held while a goroutine waits for bytes or the permit. Lock order: before mu.
 	estimating sync.Mutex
 
-	mu        sync.Mutex // lock order: before those of the limits
-	seats     *seatHolder
-	seatless  bool
-	started   func() // called by Started; may be nil
-	bytes     limit.Claim[string]
-	hasBytes  bool
-	parked    bool // bytes is a claim of limits.suspended
-	hasPermit bool
-	suspended int  // number of waits for other parties
-	ended     bool // the response has ended; work that continues holds nothing
+	mu                sync.Mutex // lock order: before those of the limits
+	seats             *seatHolder
+	seatless          bool
+	started           func() // called by Started; may be nil
+	bytes             limit.Claim[string]
+	hasBytes          bool
+	inSuspendedBudget bool // bytes is a claim of limits.suspended
+	hasPermit         bool
+	suspended         int  // number of waits for other parties
+	ended             bool // the response has ended; work that continues holds nothing
 }
 
 // workFrom returns the work of a request. Without one it returns work that has no limit.
@@ -115,7 +115,7 @@ func (w *work) reserve(ctx context.Context, size int) bool {
 	ended := w.ended
 	w.bytes = c
 	w.hasBytes = !ended
-	w.parked = false
+	w.inSuspendedBudget = false
 	w.mu.Unlock()
 	if ended {
 		w.limits.bytes.Release(c)
@@ -211,15 +211,15 @@ func (w *work) waitsLong(ctx context.Context) {
 		w.Started()
 		return
 	}
-	w.park(ctx)
+	w.moveToSuspendedBudget(ctx)
 }
 
-// park exchanges the bytes of a suspended request for bytes of
+// moveToSuspendedBudget exchanges the bytes of a suspended request for bytes of
 // suspended requests, if some are free.
-func (w *work) park(ctx context.Context) {
+func (w *work) moveToSuspendedBudget(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.hasBytes || w.parked || w.suspended == 0 {
+	if !w.hasBytes || w.inSuspendedBudget || w.suspended == 0 {
 		return
 	}
 	c := clientFrom(ctx).claim(w.limits.suspended, w.bytes.Cost)
@@ -228,7 +228,7 @@ func (w *work) park(ctx context.Context) {
 	}
 	w.limits.bytes.Release(w.bytes)
 	w.bytes = c
-	w.parked = true
+	w.inSuspendedBudget = true
 }
 
 // Started implements request.Work.
@@ -268,13 +268,13 @@ func (w *work) release() {
 	defer w.mu.Unlock()
 	switch {
 	case !w.hasBytes:
-	case w.parked:
+	case w.inSuspendedBudget:
 		w.limits.suspended.Release(w.bytes)
 	default:
 		w.limits.bytes.Release(w.bytes)
 	}
 	w.hasBytes = false
-	w.parked = false
+	w.inSuspendedBudget = false
 }
 
 func (w *work) releasePermit() {
@@ -297,25 +297,25 @@ func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached con
 	return detached, w.end
 }
 
-// Permits is a limit of permits that responsewriters and audit use: by
+// PrincipalLimiter is a limit of permits that responsewriters and audit use: by
 // the principal of the request.
-type Permits struct{ *limit.Queue[string] }
+type PrincipalLimiter struct{ *limit.Queue[string] }
 
 // Acquire waits for a permit, which Release releases.
-func (p Permits) Acquire(ctx context.Context) error {
+func (p PrincipalLimiter) Acquire(ctx context.Context) error {
 	return p.Queue.Acquire(ctx, limit.Claim[string]{Key: request.Principal(ctx)})
 }
 
 // Release releases a permit.
-func (p Permits) Release() { p.Queue.Release(limit.Claim[string]{}) }
+func (p PrincipalLimiter) Release() { p.Queue.Release(limit.Claim[string]{}) }
 
-// SlowPermits is Permits for work on responses that are slow to encode.
-type SlowPermits struct{ Permits }
+// SlowPrincipalLimiter is Permits for work on responses that are slow to encode.
+type SlowPrincipalLimiter struct{ PrincipalLimiter }
 
 // Acquire implements responsewriters.SlowLimiter. A request that waits works without
 // seats from then on, as a large request does. It is rejected if too many requests have
 // released their seats, unless its response has begun.
-func (p SlowPermits) Acquire(r *http.Request, started bool) error {
+func (p SlowPrincipalLimiter) Acquire(r *http.Request, started bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
 		return nil
@@ -323,7 +323,7 @@ func (p SlowPermits) Acquire(r *http.Request, started bool) error {
 	if _, ok := request.WorkFrom(ctx).ReleaseSeats(started); !ok && !started {
 		return status.ManyWait()
 	}
-	return p.Permits.Acquire(ctx)
+	return p.PrincipalLimiter.Acquire(ctx)
 }
 
 // startingWriter ends the large work of a request when its response begins.

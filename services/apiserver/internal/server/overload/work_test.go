@@ -241,7 +241,7 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 					released = true
 					return nil, tc.rests
 				}}).With(t.Context())
-				err := SlowPermits{Permits{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
+				err := SlowPrincipalLimiter{PrincipalLimiter{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
 				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
 					t.Errorf("got error %v, seats released: %t, want rejected: %t, released: %t", err, released, tc.rejected, tc.taken)
 				}

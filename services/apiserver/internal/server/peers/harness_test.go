@@ -60,7 +60,7 @@ func (s *versionSource) Follow(ctx context.Context, from storage.Position, apply
 
 func (*versionSource) Progress(context.Context) error { return nil }
 
-func (*versionSource) Confirm(context.Context, storage.Position) (int64, error) { return 10, nil }
+func (*versionSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 10, nil }
 
 // version returns a storage version; served has the served versions by replica.
 func version(name string, served map[string][]string, owners ...string) storage.KeyValue {

@@ -111,9 +111,9 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	return s.watch(ctx, w), nil
 }
 
-// Confirm implements storage.Interface.
-func (s *Store) Confirm(ctx context.Context, at storage.Position) (int64, error) {
-	return s.inner.Confirm(ctx, at)
+// VerifyHistory implements storage.Interface.
+func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (int64, error) {
+	return s.inner.VerifyHistory(ctx, at)
 }
 
 // Revision implements storage.Interface.

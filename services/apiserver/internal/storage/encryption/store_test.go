@@ -59,7 +59,7 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	w.cache, err = watchcache.New(watchcache.Config{
 		Source:          encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
 		CurrentRevision: raw,
-		Older:           w.store,
+		HistoryReader:   w.store,
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",

@@ -19,9 +19,9 @@ import (
 // values only the revisions are compared.
 const comparedValue = 2 << 10
 
-// Confirm implements storage.Interface. Only linearizable reads prove that the store's revision went
+// VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's revision went
 // backwards: a lagging member is also behind its earlier revisions.
-func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err error) {
+func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
 	last := at.Last
 	if s.newest != nil || last.Revision == 0 {
@@ -46,7 +46,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	unchanged := last.Deleted // then the key must be absent
 	if len(resp.Kvs) > 0 {
 		kv := keyValue(resp.Kvs[0])
-		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.MarkOfValue(&kv).Equal(last))
+		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.ChangeIDOfValue(&kv).Equal(last))
 	}
 	if !unchanged {
 		return 0, at.HistoryReplaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))

@@ -49,9 +49,9 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	defer cancel()
 	for what, read := range map[string]func() (int64, error){
 		"revision":  func() (int64, error) { return store.Revision(ctx) },
-		"confirmed": func() (int64, error) { return store.Confirm(ctx, storage.Position{Revision: at}) },
+		"confirmed": func() (int64, error) { return store.VerifyHistory(ctx, storage.Position{Revision: at}) },
 		"a change confirmed": func() (int64, error) {
-			return store.Confirm(ctx, storage.Position{}.Advance(storage.Batch{Revision: at, Events: []storage.Event{
+			return store.VerifyHistory(ctx, storage.Position{}.Advance(storage.Batch{Revision: at, Events: []storage.Event{
 				{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
 			}}))
 		},

@@ -17,9 +17,9 @@ import (
 const marker = "/registry/binnacle-progress"
 
 // startOutdated returns a store on an etcd that reports the given version, and its log.
-func startOutdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *strings.Builder) {
+func startOutdated(t *testing.T, version string) (*etcdtest.OldVersionProxy, *etcd.Store, *strings.Builder) {
 	t.Helper()
-	old := etcdtest.NewOutdated(t, etcdtest.Listening(t).Endpoint(), version)
+	old := etcdtest.NewOldVersionProxy(t, etcdtest.Listening(t).Endpoint(), version)
 	log := &strings.Builder{} // written by one watch, read after it has ended
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{old.Endpoint()}})
 	if err != nil {
@@ -136,8 +136,8 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 		t.Fatal(err)
 	}
 	self, other := status.Header.MemberId, status.Header.MemberId+1
-	fresh := etcdtest.NewOutdated(t, target, "3.6.1").Endpoint()
-	old := etcdtest.NewOutdated(t, target, "3.5.3").Endpoint()
+	fresh := etcdtest.NewOldVersionProxy(t, target, "3.6.1").Endpoint()
+	old := etcdtest.NewOldVersionProxy(t, target, "3.5.3").Endpoint()
 	const unreachable = "http://127.0.0.1:1"
 	var checks sync.WaitGroup
 	for _, c := range []struct {
@@ -181,6 +181,6 @@ func TestConformanceOutdated(t *testing.T) {
 		t.Skip("repeats the suite of the embedded server")
 	}
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return etcdtest.Dial(t, etcdtest.NewOutdated(t, etcdtest.Listening(t).Endpoint(), "3.5.5").Endpoint())
+		return etcdtest.Dial(t, etcdtest.NewOldVersionProxy(t, etcdtest.Listening(t).Endpoint(), "3.5.5").Endpoint())
 	})
 }

@@ -99,7 +99,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 				for position.Revision < next {
 					position = position.Advance(await(t, "events", events.Batches()))
 				}
-				if _, err := far.Confirm(t.Context(), position); err != nil {
+				if _, err := far.VerifyHistory(t.Context(), position); err != nil {
 					t.Errorf("confirm: %v", err)
 				}
 				return
@@ -120,7 +120,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 // confirm retries Confirm until the outage is over.
 func confirm(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
-		rev, err = s.Confirm(ctx, at)
+		rev, err = s.VerifyHistory(ctx, at)
 		if !errors.Is(err, storage.ErrUnavailable) {
 			return rev, err
 		}
@@ -163,7 +163,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 		}
 	}
 	write("1")
-	if newest, err := store.Confirm(t.Context(), position); err != nil || newest != position.Revision {
+	if newest, err := store.VerifyHistory(t.Context(), position); err != nil || newest != position.Revision {
 		t.Errorf("Confirm = %d, %v, want %d", newest, err, position.Revision)
 	}
 	for len(calls) > 0 {

@@ -112,8 +112,8 @@ func (s *fakeStore) indexLocked(after int64) int {
 	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > after })
 }
 
-// Confirm compares the position with the history that is not compacted.
-func (s *fakeStore) Confirm(_ context.Context, at storage.Position) (int64, error) {
+// VerifyHistory compares the position with the history that is not compacted.
+func (s *fakeStore) VerifyHistory(_ context.Context, at storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -152,7 +152,7 @@ func (s *fakeStore) position() storage.Position {
 	defer s.mu.Unlock()
 	p := storage.Position{Revision: s.revision, ReadAt: s.revision}
 	if n := len(s.history); n > 0 {
-		p.Last = storage.MarkOf(&s.history[n-1])
+		p.Last = storage.ChangeIDOf(&s.history[n-1])
 	}
 	return p
 }

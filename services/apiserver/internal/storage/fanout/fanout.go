@@ -80,8 +80,8 @@ type Fanout struct {
 	connected     atomic.Pointer[transport] // transport, once it is usable
 	link          link
 	inbox         *inbox
-	parts         assembly // of received messages, used by the goroutine of receive
-	audience      audience
+	parts         partAssembler // of received messages, used by the goroutine of receive
+	audience      subscriberTracker
 	publisher     atomic.Pointer[publisher]
 	followerState followerState
 	// deliveries records spans of changes. It is nil without tracing.
@@ -303,7 +303,7 @@ func (f *Fanout) Progress(context.Context) error {
 		feed.requestProgress()
 		return nil
 	}
-	f.inbox.expect()
+	f.inbox.expectHeartbeat()
 	f.requestHeartbeat()
 	return nil
 }

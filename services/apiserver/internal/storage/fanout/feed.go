@@ -190,7 +190,7 @@ type historyRange struct {
 // catchUp delivers the changes up to about the newest revision. It returns the position that it
 // reached.
 func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Position, error) {
-	newest, err := f.store.Confirm(ctx, after)
+	newest, err := f.store.VerifyHistory(ctx, after)
 	if err != nil || newest <= after.Revision {
 		return after, err
 	}
@@ -255,7 +255,7 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 			return after, first.err
 		}
 		if first.after.Revision > start { // the slice was read without a position to compare
-			if _, err := f.store.Confirm(ctx, after); err != nil {
+			if _, err := f.store.VerifyHistory(ctx, after); err != nil {
 				return after, err
 			}
 		}

@@ -237,12 +237,12 @@ func (fo *follower) setPosition(to storage.Position) {
 
 // tick handles what no message triggers: silence, and the time to rejoin.
 func (fo *follower) tick(ctx context.Context) error {
-	if now := time.Now(); now.Sub(fo.announced) >= announceBeats*fo.f.heartbeat {
+	if now := time.Now(); now.Sub(fo.announced) >= announceHeartbeats*fo.f.heartbeat {
 		fo.announced = now
 		fo.f.requestHeartbeat()
 	}
 	if fo.feed == nil {
-		if r := fo.f.inbox.overdue(fo.f.maxSilence(), fo.f.heartbeat/2); r != noReason {
+		if r := fo.f.inbox.overdueSign(fo.f.maxSilence(), fo.f.heartbeat/2); r != noReason {
 			fo.switchToStore(ctx, r)
 		} else if fo.aheadOfStream() {
 			fo.switchToStore(ctx, reasonHistory)
@@ -268,7 +268,7 @@ func (fo *follower) aheadOfStream() bool {
 }
 
 // switchToStore switches the replica to reading from the store.
-func (fo *follower) switchToStore(ctx context.Context, cause reason) {
+func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
 	f := fo.f
 	now := time.Now()
 	fo.aheadSince = time.Time{}

@@ -18,24 +18,24 @@ const (
 	eventBytes = 128
 )
 
-// reason is why a replica reads from the store.
-type reason string
+// gapReason is why a replica reads from the store.
+type gapReason string
 
 const (
-	noReason         reason = ""
-	reasonStart      reason = "start"
-	reasonChain      reason = "chain"
-	reasonWithheld   reason = "withheld"
-	reasonSilence    reason = "silence"
-	reasonUnanswered reason = "unanswered"
-	reasonLink       reason = "disconnected"
-	reasonSlow       reason = "slow_consumer"
-	reasonDamaged    reason = "damaged"
-	reasonEnd        reason = "publisher_end"
+	noReason         gapReason = ""
+	reasonStart      gapReason = "start"
+	reasonChain      gapReason = "chain"
+	reasonWithheld   gapReason = "withheld"
+	reasonSilence    gapReason = "silence"
+	reasonUnanswered gapReason = "unanswered"
+	reasonLink       gapReason = "disconnected"
+	reasonSlow       gapReason = "slow_consumer"
+	reasonDamaged    gapReason = "damaged"
+	reasonEnd        gapReason = "publisher_end"
 	// reasonHistory: the message may belong to another history than the replica.
-	reasonHistory reason = "history"
+	reasonHistory gapReason = "history"
 	// reasonPublisher: there is another publisher.
-	reasonPublisher reason = "publisher"
+	reasonPublisher gapReason = "publisher"
 )
 
 // frame is a message on its way to the replica.
@@ -83,7 +83,7 @@ func (f *frame) conflictsWith(at storage.Position) bool {
 		return false
 	case last.Revision > f.previous: // the message must contain the change, if it is complete
 		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
-			return e.Revision == last.Revision && storage.MarkOf(&e).Equal(last)
+			return e.Revision == last.Revision && storage.ChangeIDOf(&e).Equal(last)
 		})
 	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
 		return false
@@ -124,7 +124,7 @@ type inbox struct {
 	lastMessage time.Time
 	// requested is when the oldest unanswered request was made.
 	requested time.Time
-	alarm     reason
+	alarm     gapReason
 }
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
@@ -261,7 +261,7 @@ func (in *inbox) dropLocked() {
 
 // next removes and returns the oldest message if it continues at a position or ends before it.
 // Otherwise the message stays and is returned with the gap.
-func (in *inbox) next(at storage.Position) (f frame, gap reason, ok bool) {
+func (in *inbox) next(at storage.Position) (f frame, gap gapReason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
@@ -329,7 +329,7 @@ func (in *inbox) finish() {
 
 // markLost records that messages from the network were lost or will be. The next message that arrives
 // revives the stream. A local publisher is not affected.
-func (in *inbox) markLost(r reason) {
+func (in *inbox) markLost(r gapReason) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.local {
@@ -340,8 +340,8 @@ func (in *inbox) markLost(r reason) {
 	in.wake()
 }
 
-// expect records that a heartbeat was requested.
-func (in *inbox) expect() {
+// expectHeartbeat records that a heartbeat was requested.
+func (in *inbox) expectHeartbeat() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.requested.IsZero() {
@@ -350,7 +350,7 @@ func (in *inbox) expect() {
 }
 
 // takeAlarm returns and clears the reason recorded by markLost.
-func (in *inbox) takeAlarm() reason {
+func (in *inbox) takeAlarm() gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r := in.alarm
@@ -358,8 +358,8 @@ func (in *inbox) takeAlarm() reason {
 	return r
 }
 
-// overdue returns which sign of life is missing, or noReason.
-func (in *inbox) overdue(silence, answer time.Duration) reason {
+// overdueSign returns which sign of life is missing, or noReason.
+func (in *inbox) overdueSign(silence, answer time.Duration) gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {

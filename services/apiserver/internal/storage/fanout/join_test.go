@@ -276,7 +276,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		}
 		defer tap.close()
 		var received []*message
-		var parts assembly
+		var parts partAssembler
 		cut := 0
 		if err := tap.subscribe(s.listener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)

@@ -76,8 +76,8 @@ func (p *publisher) requestProgress() {
 	}
 }
 
-// answer confirms to the requesters that the store still has the history of the chain.
-func (p *publisher) answer() {
+// replyToProbes confirms to the requesters that the store still has the history of the chain.
+func (p *publisher) replyToProbes() {
 	for some := range slices.Chunk(p.answering, maxAnswers) {
 		m := p.newMessage(p.progressed)
 		m.answers = some
@@ -86,23 +86,23 @@ func (p *publisher) answer() {
 	p.answering = nil
 }
 
-// Every announceBeats heartbeats a replica announces itself by requesting a heartbeat. A publisher
-// that has received no announcement for audienceBeats heartbeats stops encoding changes.
+// Every announceHeartbeats heartbeats a replica announces itself by requesting a heartbeat. A publisher
+// that has received no announcement for subscriberHeartbeats heartbeats stops encoding changes.
 const (
-	announceBeats = 10
-	audienceBeats = 3 * announceBeats
+	announceHeartbeats   = 10
+	subscriberHeartbeats = 3 * announceHeartbeats
 )
 
-// audience tracks whether other replicas listen.
-type audience struct {
+// subscriberTracker tracks whether other replicas listen.
+type subscriberTracker struct {
 	alone       bool      // no other process can reach the server
 	lastRequest timestamp // of another replica
 }
 
 // record records that another replica listens, or may listen.
-func (a *audience) record() { a.lastRequest.record() }
+func (a *subscriberTracker) record() { a.lastRequest.record() }
 
-// present reports whether another replica sent a request within a time.
-func (a *audience) present(within time.Duration) bool {
+// hasSubscribers reports whether another replica sent a request within a time.
+func (a *subscriberTracker) hasSubscribers(within time.Duration) bool {
 	return !a.alone && a.lastRequest.age() <= within
 }

@@ -100,7 +100,7 @@ func TestAssembly(t *testing.T) {
 		"empty": {want: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a assembly
+			var a partAssembler
 			var got []byte
 			done := false
 			for _, m := range c.parts {
@@ -148,7 +148,7 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		published := countChanges(t, s.bus)
 		s.start()
 		defer s.stop()
-		s.settle(2 * audienceBeats * DefaultHeartbeat)
+		s.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before := published()
 		for range 100 {
 			s.store.write(1, 100)
@@ -184,7 +184,7 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		}
 		other.stop()
 		s.replicas = s.replicas[:1]
-		s.settle(2 * audienceBeats * DefaultHeartbeat)
+		s.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before = published()
 		s.store.write(1, 100)
 		s.settle(time.Second)

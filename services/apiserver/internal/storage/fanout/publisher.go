@@ -178,7 +178,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 	for {
 		select {
 		case b := <-feed.batches:
-			p.answer()
+			p.replyToProbes()
 			p.batch(p.appendWaiting(feed, b))
 		case <-p.checks:
 		case err := <-feed.failed:
@@ -324,7 +324,7 @@ func (p *publisher) deliverLocally(m message) {
 // replicas that join later.
 func (p *publisher) send(m message) {
 	f := p.f
-	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.heartbeat) || f.audience.alone {
+	if len(m.events) > 0 && !f.audience.hasSubscribers(subscriberHeartbeats*f.heartbeat) || f.audience.alone {
 		if f.audience.alone {
 			p.lastSent = time.Now()
 		}

@@ -59,7 +59,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			want := storage.Position{Revision: newest}
 			if c.known {
 				events := s.since(last - 1)
-				want.Last = storage.MarkOf(&events[1])
+				want.Last = storage.ChangeIDOf(&events[1])
 				want.Unchanged = true
 			}
 			if got != want {

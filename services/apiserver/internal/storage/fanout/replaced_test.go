@@ -80,7 +80,7 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 			m.previous, m.events = m.previous-1, append([]storage.Event{known}, m.events...)
 		},
 		"the known change is missing": func(m *message, _ storage.Event) { m.previous-- },
-		"another change before":       func(m *message, known storage.Event) { known.Key += "-"; m.last = storage.MarkOf(&known) },
+		"another change before":       func(m *message, known storage.Event) { known.Key += "-"; m.last = storage.ChangeIDOf(&known) },
 		"no change before":            func(*message, storage.Event) {},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -331,23 +331,23 @@ func (r *reader) part() (*part, error) {
 	return &part{index: int(index), total: int(total), data: data}, nil
 }
 
-// assembly joins the parts of one message. Parts must arrive in order. Otherwise the message is
+// partAssembler joins the parts of one message. Parts must arrive in order. Otherwise the message is
 // dropped, which shows as a gap. One goroutine owns it.
-type assembly struct {
+type partAssembler struct {
 	of   message // head of the parts so far
 	next int     // index of the expected part; 0: the first part of any message
 	data []byte
 }
 
 // add adds a part, and returns the encoded message once it is complete.
-func (a *assembly) add(m *message) (complete []byte, ok bool) {
+func (a *partAssembler) add(m *message) (complete []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {
-		*a = assembly{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
+		*a = partAssembler{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
 	}
 	if p.index != a.next || a.of.epoch != m.epoch || a.of.chain != m.chain || a.of.previous != m.previous || a.of.revision != m.revision ||
 		len(a.data)+len(p.data) > maxMessageBytes {
-		*a = assembly{}
+		*a = partAssembler{}
 		return nil, false
 	}
 	a.data = append(a.data, p.data...)
@@ -356,7 +356,7 @@ func (a *assembly) add(m *message) (complete []byte, ok bool) {
 		return nil, false
 	}
 	complete = a.data
-	*a = assembly{}
+	*a = partAssembler{}
 	return complete, true
 }
 

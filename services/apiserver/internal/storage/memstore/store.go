@@ -153,9 +153,9 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return s.newestRevision().revision, ctx.Err()
 }
 
-// Confirm implements storage.Interface. Nothing replaces the store below its users, so
+// VerifyHistory implements storage.Interface. Nothing replaces the store below its users, so
 // only the revision is compared.
-func (s *Store) Confirm(ctx context.Context, at storage.Position) (int64, error) {
+func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (int64, error) {
 	newest, err := s.Revision(ctx)
 	if err == nil && newest < at.Revision {
 		return 0, replacedError(at, newest)

@@ -13,7 +13,7 @@ var positionTests = []test{
 		at := s.position()
 		for i := range 3 {
 			rev := s.create(key(i), "v")
-			if got, err := s.store.Confirm(s.ctx, at); err != nil || got != rev {
+			if got, err := s.store.VerifyHistory(s.ctx, at); err != nil || got != rev {
 				s.Fatalf("Confirm(%+v) = %d, %v, want %d", at, got, err, rev)
 			}
 		}
@@ -26,11 +26,11 @@ var positionTests = []test{
 		if err := s.store.Compact(s.ctx, newest); err != nil {
 			s.Fatal(err)
 		}
-		if got, err := s.store.Confirm(s.ctx, at); err != nil || got != newest {
+		if got, err := s.store.VerifyHistory(s.ctx, at); err != nil || got != newest {
 			s.Errorf("Confirm(%+v) = %d, %v, want %d", at, got, err, newest)
 		}
 		at.Revision = newest + 1
-		if _, err := s.store.Confirm(s.ctx, at); !replaced(err) {
+		if _, err := s.store.VerifyHistory(s.ctx, at); !replaced(err) {
 			s.Errorf("Confirm(%+v) beyond the newest revision = %v, want ReplacedError", at, err)
 		}
 	}},
@@ -127,17 +127,17 @@ var replacedTests = []test{
 		s.delete(key(0), a)
 		large := s.create(key(1), strings.Repeat("v", 1<<20))
 		for name, at := range s.foreignPositions(a, large) {
-			_, err := s.store.Confirm(s.ctx, at)
+			_, err := s.store.VerifyHistory(s.ctx, at)
 			if !replaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 		wrong := storage.Position{Revision: large, Last: storage.ChangeID{Key: key(1), Revision: a, Sum: 1}, Unchanged: true}
-		if _, err := s.store.Confirm(s.ctx, wrong); !replaced(err) {
+		if _, err := s.store.VerifyHistory(s.ctx, wrong); !replaced(err) {
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
 		for _, m := range s.marks(a - 1) {
-			if _, err := s.store.Confirm(s.ctx, storage.Position{Revision: m.Revision, Last: m, Unchanged: true}); err != nil {
+			if _, err := s.store.VerifyHistory(s.ctx, storage.Position{Revision: m.Revision, Last: m, Unchanged: true}); err != nil {
 				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
 			}
 		}
@@ -180,7 +180,7 @@ func (s *suite) marks(after int64) (out []storage.ChangeID) {
 	for newest := s.revision(); w.last < newest; {
 		b := w.next()
 		for i := range b.Events {
-			out = append(out, storage.MarkOf(&b.Events[i]))
+			out = append(out, storage.ChangeIDOf(&b.Events[i]))
 		}
 	}
 	return out
@@ -195,7 +195,7 @@ func (s *suite) position() storage.Position {
 	}
 	p := storage.Position{Revision: res.Revision, Store: res.Store}
 	for i := range res.Items {
-		p.Loaded(&res.Items[i])
+		p.ObserveLoaded(&res.Items[i])
 	}
 	return p
 }

@@ -23,16 +23,16 @@ import (
 
 // Proxy forwards known addresses to other ones, and records the requested addresses.
 type Proxy struct {
-	// Deaf makes tunnels accept any connection and then stop reading.
-	Deaf bool
+	// StopReading makes tunnels accept any connection and then stop reading.
+	StopReading bool
 
 	mu    sync.Mutex
 	known map[string]string
 	asked []string
 }
 
-// Leads forwards an address to another one. Both are host:port.
-func (p *Proxy) Leads(addr, to string) {
+// Forward forwards an address to another one. Both are host:port.
+func (p *Proxy) Forward(addr, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil {
@@ -41,8 +41,8 @@ func (p *Proxy) Leads(addr, to string) {
 	p.known[addr] = to
 }
 
-// Asked returns the requested addresses without duplicates, sorted.
-func (p *Proxy) Asked() []string {
+// RequestedAddresses returns the requested addresses without duplicates, sorted.
+func (p *Proxy) RequestedAddresses() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Compact(slices.Sorted(slices.Values(p.asked)))
@@ -119,8 +119,8 @@ func Socket(t testing.TB) (net.Listener, string) {
 	return l, path
 }
 
-// Files returns a self-signed key pair for client and server at 127.0.0.1.
-func Files(t testing.TB) (cert, key string) {
+// WriteCertificate returns a self-signed key pair for client and server at 127.0.0.1.
+func WriteCertificate(t testing.TB) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -148,8 +148,8 @@ func Files(t testing.TB) (cert, key string) {
 	return cert, key
 }
 
-// Secure listens with TLS at 127.0.0.1, for clients with a certificate from the same files.
-func Secure(t testing.TB, cert, key string) net.Listener {
+// ListenTLS listens with TLS at 127.0.0.1, for clients with a certificate from the same files.
+func ListenTLS(t testing.TB, cert, key string) net.Listener {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {

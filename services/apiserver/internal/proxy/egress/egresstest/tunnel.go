@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Tunnels serves konnectivity's gRPC until the test ends.
-func (p *Proxy) Tunnels(t testing.TB, l net.Listener) {
+// ServeGRPC serves konnectivity's gRPC until the test ends.
+func (p *Proxy) ServeGRPC(t testing.TB, l net.Listener) {
 	t.Helper()
 	s := grpc.NewServer()
 	client.RegisterProxyServiceServer(s, &tunnels{proxy: p})
@@ -62,7 +62,7 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		case client.PacketType_DIAL_REQ:
 			requested := p.GetDialRequest()
 			answer := &client.DialResponse{Random: requested.Random, ConnectID: id}
-			if s.proxy.Deaf {
+			if s.proxy.StopReading {
 				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil {
 					return err
 				}

@@ -59,7 +59,7 @@ func (p *service) bind(c *handlers.Call) error {
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.ForObject(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
 	}
-	_, err = p.Writer.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
+	_, err = p.Writer.UpdateUnvalidated(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ func (fixedStore) Follow(ctx context.Context, _ storage.Position, _ func(storage
 	return ctx.Err()
 }
 
-func (fixedStore) Progress(context.Context) error                           { return nil }
-func (fixedStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (fixedStore) Progress(context.Context) error                                 { return nil }
+func (fixedStore) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // broken selects a budget whose spec cannot be decoded.
 const broken = "broken"

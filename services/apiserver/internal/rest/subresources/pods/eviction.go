@@ -63,7 +63,7 @@ func (p *service) evict(c *handlers.Call) error {
 	req.DryRun = len(deletion.DryRun) > 0
 	deleteRequest := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
 	deleteRequest.Admitted = true
-	deleteRequest.Mark = p.setDisruptionTarget
+	deleteRequest.BeforeDelete = p.setDisruptionTarget
 	if err := p.evictPod(c, deleteRequest, deletion); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budge
 	write.User = request.ServerUser()
 	write.Manager = request.SelfManager
 	write.Options = &metav1.UpdateOptions{}
-	_, err := p.Writer.Modify(c.Context(), write, func(obj registry.Object) error {
+	_, err := p.Writer.UpdateStored(c.Context(), write, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return fmt.Errorf("%T is not a PodDisruptionBudget", obj)

@@ -76,8 +76,8 @@ type Cache struct {
 	successes, failures *expirable.LRU[key, *result]
 	index               index
 
-	mu      sync.Mutex // before the locks of successes and failures, which come before index.mu
-	flights map[key]*flight
+	mu       sync.Mutex // before the locks of successes and failures, which come before index.mu
+	inFlight map[key]*inFlightReview
 }
 
 // result is a cached review and the objects that it depends on.
@@ -87,8 +87,8 @@ type result struct {
 	objects []object
 }
 
-// flight is a running review, which all requests with the same token and audiences share.
-type flight struct {
+// inFlightReview is a running review, which all requests with the same token and audiences share.
+type inFlightReview struct {
 	objects  []object
 	outdated bool // an event has outdated the review; guarded by Cache.mu
 	waiting  int  // the number of requests that wait for the review; guarded by Cache.mu
@@ -108,7 +108,7 @@ func New(c Config) (*Cache, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cache := &Cache{cfg: c, flights: map[key]*flight{}}
+	cache := &Cache{cfg: c, inFlight: map[key]*inFlightReview{}}
 	var err error
 	if cache.keys, err = newKeyer(); err != nil {
 		return nil, err
@@ -162,53 +162,53 @@ type flightKey struct{}
 
 // joinFlight joins the flight of a token, or starts one. The caller must call
 // leaveFlight.
-func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *flight {
+func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *inFlightReview {
 	claims := hintOf(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flights[k]; f != nil {
+	if f := c.inFlight[k]; f != nil {
 		f.waiting++
 		return f
 	}
 	if entry := c.cached(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
 		return completedFlight(entry)
 	}
-	f := &flight{objects: claims.Objects, waiting: 1, done: make(chan struct{})}
+	f := &inFlightReview{objects: claims.Objects, waiting: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for
 	// the network of the first one.
 	principal := request.Principal(ctx)
 	ctx, state := request.Derive(request.Detach(ctx))
 	state.Principal = principal
 	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
-	c.flights[k] = f
+	c.inFlight[k] = f
 	c.index.add(k, f.objects)
 	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, claims)
 	return f
 }
 
 // leaveFlight records that a request no longer waits for a flight.
-func (c *Cache) leaveFlight(k key, f *flight) {
+func (c *Cache) leaveFlight(k key, f *inFlightReview) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.waiting--
 	if f.waiting == 0 && f.cancelAwaited != nil {
 		f.cancelAwaited()
-		if c.flights[k] == f && f.waitsForSlot.Load() { // the flight ends unfinished; a later request needs another one
+		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the flight ends unfinished; a later request needs another one
 			f.outdated = true
-			delete(c.flights, k)
+			delete(c.inFlight, k)
 		}
 	}
 }
 
 // completedFlight returns a completed flight.
-func completedFlight(entry *result) *flight {
-	f := &flight{done: make(chan struct{}), review: entry.review}
+func completedFlight(entry *result) *inFlightReview {
+	f := &inFlightReview{done: make(chan struct{}), review: entry.review}
 	close(f.done)
 	return f
 }
 
 // review reviews a token and caches the result.
-func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, claims satoken.UnverifiedClaims) {
+func (c *Cache) review(ctx context.Context, f *inFlightReview, k key, token string, audiences []string, claims satoken.UnverifiedClaims) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -289,14 +289,14 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, c
 }
 
 // complete completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) complete(f *flight, k key, entry *result, undecided bool) bool {
+func (c *Cache) complete(f *inFlightReview, k key, entry *result, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)
 	if f.outdated {
 		return false
 	}
-	delete(c.flights, k)
+	delete(c.inFlight, k)
 	if undecided || !c.following.Load() || !entry.until.After(c.cfg.Now()) {
 		return false
 	}
@@ -329,9 +329,9 @@ func (c *Cache) invalidate(o object) {
 
 // invalidateKey removes a result, and outdates the running review. The caller holds mu.
 func (c *Cache) invalidateKey(k key) {
-	if f := c.flights[k]; f != nil {
+	if f := c.inFlight[k]; f != nil {
 		f.outdated = true
-		delete(c.flights, k)
+		delete(c.inFlight, k)
 	}
 	c.successes.Remove(k)
 	c.failures.Remove(k)
@@ -341,7 +341,7 @@ func (c *Cache) invalidateKey(k key) {
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.flights {
+	for k := range c.inFlight {
 		c.invalidateKey(k)
 	}
 	c.successes.Purge()

@@ -70,7 +70,7 @@ func (s *source) Follow(ctx context.Context, _ storage.Position, apply func(stor
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (s *source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // objects are the existing objects by kind/namespace/name.
 type objects struct {

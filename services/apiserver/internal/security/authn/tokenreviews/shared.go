@@ -33,7 +33,7 @@ func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences 
 
 // acquire waits for a slot. It returns an error if no request waits for the review any more.
 func (s *shared) acquire(ctx context.Context, slot limit.Claim[string]) error {
-	if f, ok := ctx.Value(flightKey{}).(*flight); ok {
+	if f, ok := ctx.Value(flightKey{}).(*inFlightReview); ok {
 		wait, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(f.awaited, cancel)()

@@ -48,7 +48,7 @@ func (s source) Follow(ctx context.Context, _ storage.Position, apply func(stora
 
 func (source) Progress(context.Context) error { return nil }
 
-func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // following returns a policy that follows the roles of a store.
 func following(t *testing.T, s source) *authz.LocalPolicy {

@@ -68,7 +68,7 @@ func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
 			sel.Labels = s
 		}
 	}
-	n := info.Target.Store.Snapshot().VisitCount(sel, maximum)
+	n := info.Target.Store.Snapshot().InspectedCount(sel, maximum)
 	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && info.FieldSelector == "" && info.LabelSelector == "" {
 		n = min(n, limit)
 	}

@@ -38,7 +38,7 @@ func (source) Follow(ctx context.Context, _ storage.Position, _ func(storage.Bat
 
 func (source) Progress(context.Context) error { return nil }
 
-func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // store returns the cache of these objects. One in ten is on node m and has the label a=b, the
 // others are on node n.
@@ -77,7 +77,7 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; s.Snapshot().VisitCount(sel, 1000) == 250; i++ { // until there is an index
+	for i := 0; s.Snapshot().InspectedCount(sel, 1000) == 250; i++ { // until there is an index
 		s.Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 		if i > 100 {
 			t.Fatal("no index of labels was built")

@@ -20,10 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Outdated simulates an etcd of another version: a proxy that reports that version. While it holds
+// OldVersionProxy simulates an etcd of another version: a proxy that reports that version. While it holds
 // events, it behaves like etcd before 3.5.13 and 3.4.31: it answers requests for progress before it
 // delivers the corresponding events.
-type Outdated struct {
+type OldVersionProxy struct {
 	version string
 	conn    *grpc.ClientConn
 	server  *grpc.Server
@@ -34,8 +34,8 @@ type Outdated struct {
 	released chan struct{} // closed unless events are held
 }
 
-// NewOutdated listens in front of a server's endpoint until the test ends.
-func NewOutdated(t testing.TB, endpoint, version string) *Outdated {
+// NewOldVersionProxy listens in front of a server's endpoint until the test ends.
+func NewOldVersionProxy(t testing.TB, endpoint, version string) *OldVersionProxy {
 	t.Helper()
 	conn, err := grpc.NewClient(strings.TrimPrefix(endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -45,7 +45,7 @@ func NewOutdated(t testing.TB, endpoint, version string) *Outdated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &Outdated{version: version, conn: conn, addr: "http://" + l.Addr().String(), released: make(chan struct{})}
+	o := &OldVersionProxy{version: version, conn: conn, addr: "http://" + l.Addr().String(), released: make(chan struct{})}
 	close(o.released)
 	o.newest = func() (int64, error) {
 		resp, err := pb.NewKVClient(conn).Range(context.Background(), &pb.RangeRequest{Key: []byte("k")})
@@ -64,10 +64,10 @@ func NewOutdated(t testing.TB, endpoint, version string) *Outdated {
 }
 
 // Endpoint returns the URL for clients.
-func (o *Outdated) Endpoint() string { return o.addr }
+func (o *OldVersionProxy) Endpoint() string { return o.addr }
 
 // Hold delays events, but not progress notifications.
-func (o *Outdated) Hold() {
+func (o *OldVersionProxy) Hold() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -78,7 +78,7 @@ func (o *Outdated) Hold() {
 }
 
 // Release delivers the held events.
-func (o *Outdated) Release() {
+func (o *OldVersionProxy) Release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -89,7 +89,7 @@ func (o *Outdated) Release() {
 }
 
 // heldUntil reports whether events are held, and returns the channel that Release closes.
-func (o *Outdated) heldUntil() (until <-chan struct{}, held bool) {
+func (o *OldVersionProxy) heldUntil() (until <-chan struct{}, held bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -112,7 +112,7 @@ func (frames) Unmarshal(data []byte, v any) error {
 
 // call is one proxied call.
 type call struct {
-	proxy  *Outdated
+	proxy  *OldVersionProxy
 	method string
 	down   grpc.ServerStream
 
@@ -127,7 +127,7 @@ func (c *call) send(data []byte) error {
 }
 
 // pass forwards a call to etcd in both directions.
-func (o *Outdated) pass(_ any, down grpc.ServerStream) error {
+func (o *OldVersionProxy) pass(_ any, down grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(down)
 	if !ok {
 		return status.Error(codes.Internal, "no method")
@@ -225,7 +225,7 @@ func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 }
 
 // withVersion returns a status with the simulated version.
-func (o *Outdated) withVersion(data []byte) ([]byte, error) {
+func (o *OldVersionProxy) withVersion(data []byte) ([]byte, error) {
 	var s pb.StatusResponse
 	if err := s.Unmarshal(data); err != nil {
 		return nil, fmt.Errorf("status: %w", err)

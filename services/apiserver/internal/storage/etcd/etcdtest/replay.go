@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// Replay copies the changes of an etcd up to a revision to another etcd, at the same revisions.
+// ReplayHistory copies the changes of an etcd up to a revision to another etcd, at the same revisions.
 // changeLast returns the value of the last change in the copy.
-func Replay(t testing.TB, from, to *embedded.Server, until int64, changeLast func(value string) string) {
+func ReplayHistory(t testing.TB, from, to *embedded.Server, until int64, changeLast func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}
 	watch := from.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(2))
