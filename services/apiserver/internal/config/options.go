@@ -87,7 +87,7 @@ func NewOptions() *Options {
 		Features:       features.New(),
 		Upstream:       kubeletproxy.NewOptions(),
 		Audit:          newAuditOptions(),
-		Bounds:         newBounds(),
+		Bounds:         newLimits(),
 		Requests:       newRequestOptions(),
 		Services:       newServiceOptions(),
 	}

@@ -77,7 +77,7 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, c.examined, c.listed)
 		}
 		if got := r.pods.Snapshot().InspectedCount(c.sel, total); got != c.examined {
-			t.Errorf("%s: VisitCount = %d, want %d", name, got, c.examined)
+			t.Errorf("%s: InspectedCount = %d, want %d", name, got, c.examined)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func TestStalledWatcherExpires(t *testing.T) {
 			select {
 			case <-called:
 			case <-time.After(time.Minute):
-				t.Fatal("OnLost was not called")
+				t.Fatal("OnExpired was not called")
 			}
 			if n := r.pinnedBytes(atMost(1e5)); n > 1e5 { // the event that it returned
 				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
@@ -181,7 +181,7 @@ func TestStalledWatcherExpires(t *testing.T) {
 			w.Close()
 			r.churn(20, events)
 			if n := calls.Load(); n != 1 {
-				t.Errorf("OnLost was called %d times, want 1", n)
+				t.Errorf("OnExpired was called %d times, want 1", n)
 			}
 		})
 	}

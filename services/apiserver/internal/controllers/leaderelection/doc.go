@@ -7,7 +7,7 @@
 // tracks the candidates of each lease (worker.go). A change of a lease or candidate causes one
 // evaluation of that lease:
 //
-//	pool.go  the candidates, and when each last reported that it is alive
+//	candidate.go  the candidates, and when each last reported that it is alive
 //	step.go  whether an election is due, which candidates must first report, what to write, and
 //	         which candidates to delete
 //

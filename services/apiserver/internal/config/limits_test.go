@@ -47,7 +47,7 @@ func TestLimitReference(t *testing.T) {
 			limit = fmt.Sprintf("`--%s` (%s)", b.Flag, strings.ReplaceAll(limit, "%s", value))
 		}
 		if b.Subject == "" || b.Limit == "" || b.Effect == "" || b.Reason == "" {
-			t.Errorf("got bound %+v, want all fields set", b)
+			t.Errorf("limit = %+v, want all fields set", b)
 		}
 		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
 	}
@@ -65,6 +65,6 @@ func TestLimitReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(text) {
-		t.Errorf("%s differs from BoundTable; run go test ./services/apiserver/internal/config -run TestLimitReference -update", file)
+		t.Errorf("%s differs from LimitTable; run go test ./services/apiserver/internal/config -run TestLimitReference -update", file)
 	}
 }

@@ -13,18 +13,17 @@ import (
 // noticed the restore yet and messages may be late. Therefore:
 //
 //   - A chain has a name. A replica listens to one chain at a time.
-//   - A replica that has read from the store, as each does when it begins to follow, requests a
+//   - A replica that has read from the store, as each does when it starts to follow, requests a
 //     check of the store. The publisher reopens its store watch at the position of its chain,
 //     which fails if the store has another history (storage.Interface, Resume). It drops the
 //     pending batches of the earlier watch. The first batch of the new watch is the proof, and
-//     the publisher answers. The replica listens to the chain from that answer on, not before:
+//     the publisher replies. The replica listens to the chain from that reply on, not before:
 //     all later messages belong to the history that the replica has read, or to a later one.
 //   - A publisher whose watch finds the store replaced resigns. A publisher that finds its next
-//     changes compacted begins a chain with another name.
-//   - A message states the newest change up to its previous revision. A replica that knows a
-//     different one does not apply the message and reads from the store. The store proves which
-//     history is its own; if it is not that of the replica, the replica reloads
-//     (storage.Position).
+//     changes compacted starts a chain with another name.
+//   - A message states the newest change up to its previous revision. A replica that has seen a
+//     different one does not apply the message and reads from the store. If the store has another
+//     history than the replica, the replica reloads (storage.Position).
 //   - A chain of a later epoch than the current one makes the replica read from the store and
 //     request a check, once. Other chains are ignored.
 
@@ -47,7 +46,7 @@ func (p *publisher) hasPending() bool {
 	return len(p.pending) > 0
 }
 
-// openFeed opens the store watch at the position of the chain. Its first batch answers the requests
+// openFeed opens the store watch at the position of the chain. Its first batch completes the requests
 // received so far.
 func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 	p.mu.Lock()
@@ -60,12 +59,12 @@ func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 	at := p.chained
 	at.Revision = max(at.Revision, p.progressed)
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		f.run(ctx, at)
 	}()
-	return f, func() { cancel(); <-ended }
+	return f, func() { cancel(); <-done }
 }
 
 // requestProgress requests progress of the running feed, or of the next one.
@@ -78,18 +77,20 @@ func (p *publisher) requestProgress() {
 
 // replyToProbes confirms to the requesters that the store still has the history of the chain.
 func (p *publisher) replyToProbes() {
-	for some := range slices.Chunk(p.answering, maxAnswers) {
+	for requests := range slices.Chunk(p.answering, maxAnswers) {
 		m := p.newMessage(p.progressed)
-		m.answers = some
+		m.answers = requests
 		p.announce(m)
 	}
 	p.answering = nil
 }
 
-// Every announceHeartbeats heartbeats a replica announces itself by requesting a heartbeat. A publisher
-// that has received no announcement for subscriberHeartbeats heartbeats stops encoding changes.
 const (
-	announceHeartbeats   = 10
+	// announceHeartbeats is the interval, in heartbeats, at which a replica announces itself by
+	// requesting a heartbeat.
+	announceHeartbeats = 10
+	// subscriberHeartbeats is the number of heartbeats without an announcement after which a publisher
+	// stops encoding changes.
 	subscriberHeartbeats = 3 * announceHeartbeats
 )
 
@@ -100,9 +101,9 @@ type subscriberTracker struct {
 }
 
 // record records that another replica listens, or may listen.
-func (a *subscriberTracker) record() { a.lastRequest.record() }
+func (t *subscriberTracker) record() { t.lastRequest.record() }
 
 // hasSubscribers reports whether another replica sent a request within a time.
-func (a *subscriberTracker) hasSubscribers(within time.Duration) bool {
-	return !a.alone && a.lastRequest.age() <= within
+func (t *subscriberTracker) hasSubscribers(within time.Duration) bool {
+	return !t.alone && t.lastRequest.age() <= within
 }

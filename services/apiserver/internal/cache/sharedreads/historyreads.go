@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// maxCached is how many read values are remembered while a reader holds them.
+// maxCached is how many read values are cached while a reader holds them.
 const maxCached = 64
 
 // HistoryReads shares reads of values that history dropped. Watchers of the same objects often lag by
@@ -19,7 +19,7 @@ type HistoryReads struct {
 	read func(*objects.Entry) (value []byte, err error)
 	made atomic.Uint64
 
-	mu      sync.Mutex // no lock is taken under it
+	mu      sync.Mutex // leaf lock
 	running map[versionKey]*historyRead
 	cached  map[versionKey]weak.Pointer[objects.Entry]
 }
@@ -43,29 +43,29 @@ func NewHistoryReads(read func(*objects.Entry) ([]byte, error)) *HistoryReads {
 }
 
 // Count returns the number of reads.
-func (o *HistoryReads) Count() uint64 { return o.made.Load() }
+func (h *HistoryReads) Count() uint64 { return h.made.Load() }
 
 // Get returns an entry with its value, which it reads. Concurrent callers share the read.
-func (o *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+func (h *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	k := versionKey{e.Key(), e.Revision}
-	o.mu.Lock()
-	if p, ok := o.cached[k]; ok {
-		if known := p.Value(); known != nil {
-			o.mu.Unlock()
-			return known, nil
+	h.mu.Lock()
+	if p, ok := h.cached[k]; ok {
+		if entry := p.Value(); entry != nil {
+			h.mu.Unlock()
+			return entry, nil
 		}
 	}
-	read := o.running[k]
+	read := h.running[k]
 	if read == nil {
 		read = &historyRead{done: make(chan struct{})}
-		if o.running == nil {
-			o.running = map[versionKey]*historyRead{}
-			o.cached = map[versionKey]weak.Pointer[objects.Entry]{}
+		if h.running == nil {
+			h.running = map[versionKey]*historyRead{}
+			h.cached = map[versionKey]weak.Pointer[objects.Entry]{}
 		}
-		o.running[k] = read
-		go o.complete(k, e, read)
+		h.running[k] = read
+		go h.complete(k, e, read)
 	}
-	o.mu.Unlock()
+	h.mu.Unlock()
 	select {
 	case <-read.done:
 		return read.entry, read.err
@@ -75,42 +75,42 @@ func (o *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entr
 }
 
 // complete reads a version and completes the read.
-func (o *HistoryReads) complete(k versionKey, e *objects.Entry, read *historyRead) {
-	value, err := o.read(e)
+func (h *HistoryReads) complete(k versionKey, e *objects.Entry, read *historyRead) {
+	value, err := h.read(e)
 	if err == nil {
 		read.entry = e.WithValue(value)
 	}
 	read.err = err
-	o.made.Add(1)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.running[k] == read {
-		delete(o.running, k)
+	h.made.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running[k] == read {
+		delete(h.running, k)
 		if read.entry != nil {
-			o.remember(k, read.entry)
+			h.store(k, read.entry)
 		}
 	}
 	close(read.done)
 }
 
 // Forget discards completed and running reads of a discarded history.
-func (o *HistoryReads) Forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.running)
-	clear(o.cached)
+func (h *HistoryReads) Forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.running)
+	clear(h.cached)
 }
 
-// remember remembers an entry weakly, as long as another reference holds it.
-func (o *HistoryReads) remember(k versionKey, e *objects.Entry) {
-	if len(o.cached) >= maxCached {
-		for k, p := range o.cached {
+// store caches an entry weakly, as long as another reference holds it.
+func (h *HistoryReads) store(k versionKey, e *objects.Entry) {
+	if len(h.cached) >= maxCached {
+		for k, p := range h.cached {
 			if p.Value() == nil {
-				delete(o.cached, k)
+				delete(h.cached, k)
 			}
 		}
 	}
-	if len(o.cached) < maxCached {
-		o.cached[k] = weak.Make(e)
+	if len(h.cached) < maxCached {
+		h.cached[k] = weak.Make(e)
 	}
 }
