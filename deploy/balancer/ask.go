@@ -60,8 +60,8 @@ func (p *prober) readyz(ctx context.Context, instance string) (code int, body st
 		return 0, "", err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
-	return resp.StatusCode, string(text), err
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	return resp.StatusCode, string(data), err
 }
 
 // check checks once and prints the instances that are not ready, with the reasons.

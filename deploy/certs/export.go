@@ -50,12 +50,12 @@ func Secrets(o Options) ([]byte, error) {
 			}
 			secret.Data[filepath.Base(f)] = data
 		}
-		text, err := yaml.Marshal(&secret)
+		data, err := yaml.Marshal(&secret)
 		if err != nil {
 			return nil, err
 		}
 		out.WriteString("---\n")
-		out.Write(text)
+		out.Write(data)
 	}
 	return out.Bytes(), nil
 }

@@ -163,12 +163,12 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 	o := folder(t)
 	ensureFiles(t, o)
-	text, err := certs.Secrets(o)
+	data, err := certs.Secrets(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := map[string][]string{}
-	for doc := range strings.SplitSeq(string(text), "---\n") {
+	for doc := range strings.SplitSeq(string(data), "---\n") {
 		var s corev1.Secret
 		if err := yaml.Unmarshal([]byte(doc), &s); err != nil {
 			t.Fatal(err)

@@ -68,14 +68,14 @@ func TestArchivesAreReproducible(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(r)
+		data, err := io.ReadAll(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Uname != "" {
 			t.Errorf("%s: got time %v, owner %d %q, want %v, 0 without name", h.Name, h.ModTime, h.Uid, h.Uname, at)
 		}
-		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(text))
+		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(data))
 	}
 	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- licence"}
 	if !slices.Equal(got, want) {
@@ -136,9 +136,9 @@ func TestLicencesAreDetected(t *testing.T) {
 		"Redistributions in binary form must\nreproduce the above copyright notice, and no more": "BSD-2-Clause",
 		"Permission is hereby granted, free of charge, to any person":                            "MIT",
 		"Mozilla Public License Version 2.0":                                                     "MPL-2.0",
-		"all mine":                                                                               unknown,
+		"all mine":                                                                               noAssertion,
 	} {
-		n := noticesOf{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
+		n := moduleNotices{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
 		if got, err := n.declared("m"); err != nil || got != want {
 			t.Errorf("%q: got %s %v, want %s", text, got, err, want)
 		}
@@ -151,8 +151,8 @@ func TestBillOfMaterials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notices := noticesOf{"github.com/spf13/pflag": {{"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), bsd)}}}
-	data, err := newBill("binnacle-v1-linux-amd64", self, time.Unix(0, 0), notices)
+	notices := moduleNotices{"github.com/spf13/pflag": {{"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), bsd)}}}
+	data, err := newSBOM("binnacle-v1-linux-amd64", self, time.Unix(0, 0), notices)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestBillOfMaterials(t *testing.T) {
 }
 
 func TestPathsOfModules(t *testing.T) {
-	if got := escaped("github.com/Azure/go-ansiterm"); got != "github.com/!azure/go-ansiterm" {
+	if got := escapeModulePath("github.com/Azure/go-ansiterm"); got != "github.com/!azure/go-ansiterm" {
 		t.Error(got)
 	}
 }

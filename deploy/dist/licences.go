@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// standard is the module name of the standard library.
-const standard = "std"
+// standardLibrary is the module name of the standard library.
+const standardLibrary = "std"
 
 // module is a module of the program.
 type module struct {
@@ -55,7 +55,7 @@ func modules(ctx context.Context, arch string) ([]module, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := module{path: standard, dir: root}
+		m := module{path: standardLibrary, dir: root}
 		switch {
 		case p.Standard:
 		case p.Module == nil || p.Module.Main:
@@ -78,8 +78,8 @@ func modules(ctx context.Context, arch string) ([]module, error) {
 // notice is a licence text of a module.
 type notice struct{ name, path string }
 
-// noticesOf holds the notices of each module, by its path.
-type noticesOf map[string][]notice
+// moduleNotices holds the notices of each module, by its path.
+type moduleNotices map[string][]notice
 
 // licenceFile matches the names of licences and of files that licences require to be distributed.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
@@ -89,8 +89,8 @@ var code = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
 
 // licences collects the notices of modules: those in the folder of each included package, and in
 // the folders above it up to the module's. A module without a notice is an error.
-func licences(list []module) (noticesOf, error) {
-	out := noticesOf{}
+func licences(list []module) (moduleNotices, error) {
+	out := moduleNotices{}
 	var errs []error
 	for _, m := range list {
 		folders := map[string]bool{m.dir: true}
@@ -123,7 +123,7 @@ func licences(list []module) (noticesOf, error) {
 }
 
 // entries returns the notices as files of an archive.
-func (n noticesOf) entries() (out []entry) {
+func (n moduleNotices) entries() (out []entry) {
 	for module, list := range n {
 		for _, l := range list {
 			out = append(out, entry{name: "licenses/" + module + "/" + l.name, path: l.path})
@@ -146,24 +146,24 @@ func licencePhrases() []struct{ id, words string } {
 	}
 }
 
-const unknown = "NOASSERTION"
+const noAssertion = "NOASSERTION"
 
 // declared returns the SPDX name of a module's licence, according to its first licence text.
-func (n noticesOf) declared(module string) (string, error) {
+func (n moduleNotices) declared(module string) (string, error) {
 	for _, l := range n[module] {
 		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
 			continue
 		}
-		text, err := os.ReadFile(l.path)
+		data, err := os.ReadFile(l.path)
 		if err != nil {
 			return "", err
 		}
-		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(text)), " ")), "license, version", "license version")
+		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(data)), " ")), "license, version", "license version")
 		for _, p := range licencePhrases() {
 			if strings.Contains(words, p.words) {
 				return p.id, nil
 			}
 		}
 	}
-	return unknown, nil
+	return noAssertion, nil
 }

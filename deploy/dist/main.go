@@ -80,12 +80,12 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := c.statement(created, goVersion)
+	data, err := c.statement(created, goVersion)
 	if err != nil {
 		return fmt.Errorf("provenance: %w", err)
 	}
 	statement := fmt.Sprintf("%s-%s.provenance.json", program, c.Version)
-	if err := os.WriteFile(filepath.Join(c.Out, statement), text, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(c.Out, statement), data, 0o644); err != nil {
 		return err
 	}
 	return writeSums(c.Out, append(created, statement))
@@ -144,7 +144,7 @@ func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	bill, err := newBill(name, binary, c.Time, notices)
+	bill, err := newSBOM(name, binary, c.Time, notices)
 	if err != nil {
 		return nil, err
 	}

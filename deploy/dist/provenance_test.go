@@ -19,12 +19,12 @@ func provenanceOf(t *testing.T, c config) map[string]any {
 	sources := t.TempDir()
 	write(t, filepath.Join(sources, "go.sum"), "")
 	t.Chdir(sources)
-	text, err := c.statement([]string{"a.tar.gz"}, "go1.99")
+	data, err := c.statement([]string{"a.tar.gz"}, "go1.99")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil {
+	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
 	return got

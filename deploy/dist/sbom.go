@@ -70,8 +70,8 @@ const (
 	programID  = "SPDXRef-Program"
 )
 
-// newBill returns the modules of a binary, as recorded in it by the Go toolchain.
-func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, error) {
+// newSBOM returns the modules of a binary, as recorded in it by the Go toolchain.
+func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("read the build information of %s: %w", binary, err)
@@ -89,16 +89,16 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 			ID:        programID,
 			Name:      name,
 			Purpose:   "APPLICATION",
-			Download:  unknown,
-			Concluded: unknown,
+			Download:  noAssertion,
+			Concluded: noAssertion,
 			Declared:  "Apache-2.0",
-			Copyright: unknown,
+			Copyright: noAssertion,
 			Checksums: []checksum{{"SHA256", sum}},
 			Comment:   "The checksum is that of the binary.",
 		}},
 		Relationships: []relationship{{documentID, "DESCRIBES", programID}},
 	}
-	deps := append([]*debug.Module{{Path: standard, Version: info.GoVersion}}, info.Deps...)
+	deps := append([]*debug.Module{{Path: standardLibrary, Version: info.GoVersion}}, info.Deps...)
 	for i, d := range deps {
 		if d.Replace != nil {
 			d = d.Replace
@@ -118,7 +118,7 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 // packageOf returns the description of a module.
-func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
+func packageOf(i int, d *debug.Module, notices moduleNotices) (spdxPackage, error) {
 	licence, err := notices.declared(d.Path)
 	if err != nil {
 		return spdxPackage{}, err
@@ -128,13 +128,13 @@ func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 		Name:       d.Path,
 		Version:    d.Version,
 		Purpose:    "LIBRARY",
-		Download:   "https://proxy.golang.org/" + escaped(d.Path) + "/@v/" + escaped(d.Version) + ".zip",
-		Concluded:  unknown,
+		Download:   "https://proxy.golang.org/" + escapeModulePath(d.Path) + "/@v/" + escapeModulePath(d.Version) + ".zip",
+		Concluded:  noAssertion,
 		Declared:   licence,
-		Copyright:  unknown,
+		Copyright:  noAssertion,
 		References: []external{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
 	}
-	if d.Path == standard {
+	if d.Path == standardLibrary {
 		p.Download = "https://go.dev/dl/"
 	}
 	if d.Sum != "" {
@@ -143,8 +143,8 @@ func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 	return p, nil
 }
 
-// escaped returns a path in the form of module proxies.
-func escaped(path string) string {
+// escapeModulePath returns a path in the form of module proxies.
+func escapeModulePath(path string) string {
 	var out strings.Builder
 	for _, r := range path {
 		if r >= 'A' && r <= 'Z' {

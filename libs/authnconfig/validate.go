@@ -20,9 +20,9 @@ const (
 	// maxJWT is the largest number of issuers.
 	maxJWT = 64
 
-	bothSet     = "claim and expression can't both be set"
-	neitherSet  = "claim or expression is required"
-	emailUnsure = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
+	bothSet               = "claim and expression can't both be set"
+	neitherSet            = "claim or expression is required"
+	emailVerifiedRequired = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
 )
 
 // compiled is a valid configuration that is ready to use.
@@ -63,25 +63,25 @@ func compile(config *Configuration, disallowed []string) (*compiled, field.Error
 	urls, discoveries := map[string]bool{}, map[string]bool{}
 	for i := range config.JWT {
 		j, path := &config.JWT[i], root.Index(i)
-		c.unique(path.Child("issuer", "url"), j.Issuer.URL, urls)
-		c.unique(path.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
-		out.issuers = append(out.issuers, c.jwt(path, j))
+		c.checkUnique(path.Child("issuer", "url"), j.Issuer.URL, urls)
+		c.checkUnique(path.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
+		out.issuers = append(out.issuers, c.compileJWT(path, j))
 	}
 	if config.Anonymous != nil {
-		c.anonymous(field.NewPath("anonymous"), config.Anonymous)
+		c.validateAnonymous(field.NewPath("anonymous"), config.Anonymous)
 	}
 	return out, c.errs, nil
 }
 
-func (c *compiler) unique(path *field.Path, value string, seen map[string]bool) {
+func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]bool) {
 	if value != "" && seen[value] {
 		c.add(field.Duplicate(path, value))
 	}
 	seen[value] = true
 }
 
-// anonymous validates the conditions of anonymous requests.
-func (c *compiler) anonymous(path *field.Path, a *Anonymous) {
+// validateAnonymous validates the conditions of anonymous requests.
+func (c *compiler) validateAnonymous(path *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
 		c.add(field.Invalid(path.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
 	}
@@ -94,13 +94,13 @@ func (c *compiler) anonymous(path *field.Path, a *Anonymous) {
 	}
 }
 
-// jwt validates an entry of the configuration and compiles its expressions.
-func (c *compiler) jwt(path *field.Path, j *JWT) compiledIssuer {
-	c.issuer(path.Child("issuer"), &j.Issuer)
+// compileJWT validates an entry of the configuration and compiles its expressions.
+func (c *compiler) compileJWT(path *field.Path, j *JWT) compiledIssuer {
+	c.validateIssuer(path.Child("issuer"), &j.Issuer)
 	r := &rules{source: j.ClaimMappings}
-	c.claimRules(path.Child("claimValidationRules"), j.ClaimValidationRules, r)
-	c.mappings(path.Child("claimMappings"), &j.ClaimMappings, r)
-	c.userRules(path.Child("userValidationRules"), j.UserValidationRules, r)
+	c.compileClaimRules(path.Child("claimValidationRules"), j.ClaimValidationRules, r)
+	c.compileMappings(path.Child("claimMappings"), &j.ClaimMappings, r)
+	c.compileUserRules(path.Child("userValidationRules"), j.UserValidationRules, r)
 	return compiledIssuer{
 		provider: oidctoken.ProviderConfig{
 			IssuerURL:    j.Issuer.URL,
@@ -113,23 +113,23 @@ func (c *compiler) jwt(path *field.Path, j *JWT) compiledIssuer {
 	}
 }
 
-// issuer validates the issuer of an entry.
-func (c *compiler) issuer(path *field.Path, i *Issuer) {
+// validateIssuer validates the issuer of an entry.
+func (c *compiler) validateIssuer(path *field.Path, i *Issuer) {
 	if i.URL == "" {
 		c.add(field.Required(path.Child("url"), "URL is required"))
 	} else {
 		if slices.Contains(c.disallowed, i.URL) {
 			c.add(field.Invalid(path.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
 		}
-		c.url(path.Child("url"), i.URL)
+		c.validateURL(path.Child("url"), i.URL)
 	}
 	if i.DiscoveryURL != "" {
 		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(i.DiscoveryURL, "/") {
 			c.add(field.Invalid(path.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
 		}
-		c.url(path.Child("discoveryURL"), i.DiscoveryURL)
+		c.validateURL(path.Child("discoveryURL"), i.DiscoveryURL)
 	}
-	c.audiences(path, i)
+	c.validateAudiences(path, i)
 	if i.CertificateAuthority != "" {
 		if _, err := tlsfiles.ParseCertificates([]byte(i.CertificateAuthority)); err != nil {
 			c.add(field.Invalid(path.Child("certificateAuthority"), "<omitted>", err.Error()))
@@ -137,8 +137,8 @@ func (c *compiler) issuer(path *field.Path, i *Issuer) {
 	}
 }
 
-// url validates a URL of an issuer.
-func (c *compiler) url(path *field.Path, raw string) {
+// validateURL validates a URL of an issuer.
+func (c *compiler) validateURL(path *field.Path, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		c.add(field.Invalid(path, raw, err.Error()))
@@ -162,8 +162,8 @@ func (c *compiler) url(path *field.Path, raw string) {
 	}
 }
 
-// audiences validates the audiences of an issuer.
-func (c *compiler) audiences(path *field.Path, i *Issuer) {
+// validateAudiences validates the audiences of an issuer.
+func (c *compiler) validateAudiences(path *field.Path, i *Issuer) {
 	list := path.Child("audiences")
 	policy := path.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
@@ -175,7 +175,7 @@ func (c *compiler) audiences(path *field.Path, i *Issuer) {
 		if a == "" {
 			c.add(field.Required(list.Index(n), "audience can't be empty"))
 		}
-		c.unique(list.Index(n), a, seen)
+		c.checkUnique(list.Index(n), a, seen)
 	}
 	switch {
 	case i.AudienceMatchPolicy == matchAny:
@@ -186,8 +186,8 @@ func (c *compiler) audiences(path *field.Path, i *Issuer) {
 	}
 }
 
-// claimRules validates the claim validation rules and adds them to r.
-func (c *compiler) claimRules(path *field.Path, list []ClaimValidationRule, r *rules) {
+// compileClaimRules validates the claim validation rules and adds them to r.
+func (c *compiler) compileClaimRules(path *field.Path, list []ClaimValidationRule, r *rules) {
 	claims, expressions := map[string]bool{}, map[string]bool{}
 	for i, rule := range list {
 		path := path.Index(i)
@@ -198,14 +198,14 @@ func (c *compiler) claimRules(path *field.Path, list []ClaimValidationRule, r *r
 			if rule.Message != "" {
 				c.add(field.Invalid(path.Child("message"), rule.Message, "message can't be set when claim is set"))
 			}
-			c.unique(path.Child("claim"), rule.Claim, claims)
+			c.checkUnique(path.Child("claim"), rule.Claim, claims)
 			r.required = append(r.required, rule)
 		case rule.Expression != "":
 			if rule.RequiredValue != "" {
 				c.add(field.Invalid(path.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
 			}
-			c.unique(path.Child("expression"), rule.Expression, expressions)
-			if p := c.program(path.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
+			c.checkUnique(path.Child("expression"), rule.Expression, expressions)
+			if p := c.compileExpression(path.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
 				r.claimChecks = append(r.claimChecks, check{program: p, message: rule.Message})
 			}
 		default:
@@ -214,38 +214,38 @@ func (c *compiler) claimRules(path *field.Path, list []ClaimValidationRule, r *r
 	}
 }
 
-// mappings validates the claim mappings and adds their expressions to r.
-func (c *compiler) mappings(path *field.Path, m *ClaimMappings, r *rules) {
+// compileMappings validates the claim mappings and adds their expressions to r.
+func (c *compiler) compileMappings(path *field.Path, m *ClaimMappings, r *rules) {
 	stringTypes := []*cel.Type{cel.StringType, cel.DynType}
 	listTypes := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, stringTypes...)
 
 	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
 		c.add(field.Required(path.Child("username"), neitherSet))
 	}
-	r.username = c.prefixed(path.Child("username"), &m.Username, stringTypes)
-	r.groups = c.prefixed(path.Child("groups"), &m.Groups, listTypes)
-	r.uid = c.claimOrExpression(path.Child("uid"), m.UID.Claim, m.UID.Expression, stringTypes)
+	r.username = c.compilePrefixed(path.Child("username"), &m.Username, stringTypes)
+	r.groups = c.compilePrefixed(path.Child("groups"), &m.Groups, listTypes)
+	r.uid = c.compileClaimOrExpression(path.Child("uid"), m.UID.Claim, m.UID.Expression, stringTypes)
 	seen := map[string]bool{}
 	for i, e := range m.Extra {
 		path := path.Child("extra").Index(i)
-		c.extraKey(path.Child("key"), e.Key)
-		c.unique(path.Child("key"), e.Key, seen)
+		c.validateExtraKey(path.Child("key"), e.Key)
+		c.checkUnique(path.Child("key"), e.Key, seen)
 		if e.ValueExpression == "" {
 			c.add(field.Required(path.Child("valueExpression"), "valueExpression is required"))
 			continue
 		}
-		if p := c.program(path.Child("valueExpression"), c.envs.claims, e.ValueExpression, listTypes...); p != nil {
+		if p := c.compileExpression(path.Child("valueExpression"), c.envs.claims, e.ValueExpression, listTypes...); p != nil {
 			r.extra = append(r.extra, extra{key: e.Key, program: p})
 		}
 	}
 	if r.username != nil && r.username.ReadsField("claims", "email") && !r.checksEmail() {
-		c.add(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailUnsure))
+		c.add(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailVerifiedRequired))
 	}
 }
 
-// prefixed validates a claim with a prefix, or an expression. It returns the program of the
+// compilePrefixed validates a claim with a prefix, or an expression. It returns the program of the
 // expression.
-func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
+func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
 	switch {
 	case m.Claim != "" && m.Expression != "":
 	case m.Expression != "" && m.Prefix != nil:
@@ -255,22 +255,22 @@ func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, expe
 	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
 		c.add(field.Required(path, neitherSet))
 	}
-	return c.claimOrExpression(path, m.Claim, m.Expression, expected)
+	return c.compileClaimOrExpression(path, m.Claim, m.Expression, expected)
 }
 
-// claimOrExpression validates a claim or an expression. It returns the program of the expression.
-func (c *compiler) claimOrExpression(path *field.Path, claim, expression string, expected []*cel.Type) *celenv.Program {
+// compileClaimOrExpression validates a claim or an expression. It returns the program of the expression.
+func (c *compiler) compileClaimOrExpression(path *field.Path, claim, expression string, expected []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
 		c.add(field.Invalid(path, "", bothSet))
 	case expression != "":
-		return c.program(path.Child("expression"), c.envs.claims, expression, expected...)
+		return c.compileExpression(path.Child("expression"), c.envs.claims, expression, expected...)
 	}
 	return nil
 }
 
-// extraKey validates a key of the extra fields.
-func (c *compiler) extraKey(path *field.Path, key string) {
+// validateExtraKey validates a key of the extra fields.
+func (c *compiler) validateExtraKey(path *field.Path, key string) {
 	c.errs = append(c.errs, validation.IsDomainPrefixedPath(path, key)...)
 	if key != strings.ToLower(key) {
 		c.add(field.Invalid(path, key, "must be lowercase"))
@@ -283,8 +283,8 @@ func (c *compiler) extraKey(path *field.Path, key string) {
 	}
 }
 
-// userRules validates the user validation rules and adds them to r.
-func (c *compiler) userRules(path *field.Path, list []UserValidationRule, r *rules) {
+// compileUserRules validates the user validation rules and adds them to r.
+func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule, r *rules) {
 	seen := map[string]bool{}
 	for i, rule := range list {
 		path := path.Index(i).Child("expression")
@@ -292,14 +292,14 @@ func (c *compiler) userRules(path *field.Path, list []UserValidationRule, r *rul
 			c.add(field.Required(path, "expression is required"))
 			continue
 		}
-		c.unique(path, rule.Expression, seen)
-		if p := c.program(path, c.envs.user, rule.Expression, cel.BoolType); p != nil {
+		c.checkUnique(path, rule.Expression, seen)
+		if p := c.compileExpression(path, c.envs.user, rule.Expression, cel.BoolType); p != nil {
 			r.userChecks = append(r.userChecks, check{program: p, message: rule.Message})
 		}
 	}
 }
 
-func (c *compiler) program(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
+func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
 	p, err := env.Compile(expression, expected...)
 	if err != nil {
 		c.add(field.Invalid(path, expression, err.Error()))

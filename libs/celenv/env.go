@@ -46,8 +46,8 @@ type Env struct {
 	budget        *CheckBudget // may be nil
 }
 
-// Base has the functions and no variables. NewBase takes milliseconds; Extend takes much less.
-type Base struct {
+// BaseEnv has the functions and no variables. NewBaseEnv takes milliseconds; Extend takes much less.
+type BaseEnv struct {
 	env           *cel.Env
 	functions     interpreter.Dispatcher
 	standardCosts bool
@@ -56,14 +56,14 @@ type Base struct {
 // WithStandardCosts returns a base that counts 1 at run time for each call of a function of this
 // package. Kubernetes counts this way without the gates StrictCostEnforcementForVAP and
 // StrictCostEnforcementForWebhooks.
-func (b *Base) WithStandardCosts() *Base {
+func (b *BaseEnv) WithStandardCosts() *BaseEnv {
 	lenient := *b
 	lenient.standardCosts = true
 	return &lenient
 }
 
-// NewBase returns a Base with all functions.
-func NewBase() (*Base, error) {
+// NewBaseEnv returns a Base with all functions.
+func NewBaseEnv() (*BaseEnv, error) {
 	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
 		cel.EagerlyValidateDeclarations(true),
@@ -88,7 +88,7 @@ func NewBase() (*Base, error) {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
 	functions, err := dispatcherOf(env)
-	return &Base{env: env, functions: functions}, err
+	return &BaseEnv{env: env, functions: functions}, err
 }
 
 // dispatcherOf returns the functions of an environment, for use by all Runners.
@@ -121,7 +121,7 @@ type TypeFinder interface {
 
 // Extend returns an Env with variables and with the object types that their types mention, directly
 // or through fields. find may be nil.
-func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, error) {
+func (b *BaseEnv) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, error) {
 	var options []cel.EnvOption
 	if find != nil {
 		// The provider wraps that of the libraries, in which they register their types.
@@ -140,7 +140,7 @@ func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, er
 // New returns an Env with all functions. structs lists all object types that the types of the
 // variables mention, directly or through fields.
 func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
-	base, err := NewBase()
+	base, err := NewBaseEnv()
 	if err != nil {
 		return nil, err
 	}

@@ -66,11 +66,11 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 // TestStandardCosts checks that library functions cost 1 with standard costs, and that CEL's own
 // functions have their usual costs.
 func TestStandardCosts(t *testing.T) {
-	base, err := celenv.NewBase()
+	base, err := celenv.NewBaseEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cost := func(b *celenv.Base, expression string) uint64 {
+	cost := func(b *celenv.BaseEnv, expression string) uint64 {
 		env, err := b.Extend(map[string]*cel.Type{"text": cel.StringType}, nil)
 		if err != nil {
 			t.Fatal(err)

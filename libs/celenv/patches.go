@@ -22,7 +22,7 @@ var (
 )
 
 // Patches returns a Base with these types and jsonpatch.escapeKey.
-func (b *Base) Patches() (*Base, error) {
+func (b *BaseEnv) Patches() (*BaseEnv, error) {
 	env, err := b.env.Extend(cel.CustomTypeProvider(patchTypes{b.env.CELTypeProvider()}), cel.Function(escapeKey,
 		cel.Overload("string_jsonpatch_escapeKey_string", []*cel.Type{cel.StringType}, cel.StringType,
 			onText(func(key string) ref.Val { return types.String(keyEscaper.Replace(key)) }))))
@@ -30,7 +30,7 @@ func (b *Base) Patches() (*Base, error) {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
 	functions, err := dispatcherOf(env)
-	return &Base{env: env, functions: functions, standardCosts: b.standardCosts}, err
+	return &BaseEnv{env: env, functions: functions, standardCosts: b.standardCosts}, err
 }
 
 const escapeKey = "jsonpatch.escapeKey"

@@ -12,7 +12,7 @@ import (
 
 func patchEnv(t *testing.T) *celenv.Env {
 	t.Helper()
-	base, err := celenv.NewBase()
+	base, err := celenv.NewBaseEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +75,9 @@ func checkResult(t *testing.T, got any, err error, want, wrong string) {
 		}
 		return
 	}
-	text, _ := json.Marshal(got)
-	if err != nil || string(text) != want {
-		t.Errorf("got %s, %v, want %s", text, err, want)
+	data, _ := json.Marshal(got)
+	if err != nil || string(data) != want {
+		t.Errorf("got %s, %v, want %s", data, err, want)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestPatchTypes(t *testing.T) {
 	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(), "unexpected type list for JSONPatchType 'op' field") {
 		t.Errorf("list as an operation: %v, want the error: unexpected type list for JSONPatchType 'op' field", err)
 	}
-	plain, err := celenv.NewBase()
+	plain, err := celenv.NewBaseEnv()
 	if err != nil {
 		t.Fatal(err)
 	}

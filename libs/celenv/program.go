@@ -157,7 +157,7 @@ func (r *Runner) plan() (*plan, error) {
 	var err error
 	p.steps, err = r.interp.NewInterpretable(r.ast,
 		orElse,
-		p.meter.weigh,
+		p.meter.registerWeighedCall,
 		interpreter.InterruptableEval(),
 		interpreter.Optimize(),
 		interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization),

@@ -149,13 +149,13 @@ func minus(a, b *resource.Quantity) ref.Val {
 var versionType = cel.ObjectType("kubernetes.Semver")
 
 // Devices returns a Base with semantic versions and cel.bind, for expressions that select devices.
-func (b *Base) Devices() (*Base, error) {
+func (b *BaseEnv) Devices() (*BaseEnv, error) {
 	env, err := b.env.Extend(cel.Lib(versionLibrary{}), ext.Bindings(ext.BindingsVersion(0)))
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
 	functions, err := dispatcherOf(env)
-	return &Base{env: env, functions: functions}, err
+	return &BaseEnv{env: env, functions: functions}, err
 }
 
 // semanticVersion is a version as defined by semver.org.

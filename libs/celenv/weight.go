@@ -30,11 +30,11 @@ const (
 	weightPerCost = 4
 	// smallWeight is the weight that may be read any number of times at no cost.
 	smallWeight = 64
-	// textPerWeight is the number of bytes of text that weigh as much as one value.
-	textPerWeight = 32
-	// madePerWeight is the number of bytes of text created by a call that weigh as much as one value.
-	// It is lower than textPerWeight, because created text occupies memory.
-	madePerWeight = 2
+	// bytesPerWeight is the number of bytes of text that weigh as much as one value.
+	bytesPerWeight = 32
+	// createdBytesPerWeight is the number of bytes of text created by a call that weigh as much as one value.
+	// It is lower than bytesPerWeight, because created text occupies memory.
+	createdBytesPerWeight = 2
 	// smallText is the size in bytes up to which a concatenation of dynamically typed texts costs
 	// no more than any other call.
 	smallText = 4096
@@ -68,8 +68,8 @@ type weighedCall struct {
 	repeatsText bool
 }
 
-// weigh registers calls whose arguments are weighed. The planner calls it for each step.
-func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+// registerWeighedCall registers calls whose arguments are weighed. The planner calls it for each step.
+func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
@@ -102,9 +102,9 @@ func (m *meter) chargeArguments(w weighedCall) {
 	switch {
 	case w.repeatsText && len(w.args) >= 3:
 		// Upper bound: each character and the position before it is replaced.
-		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / madePerWeight
+		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / createdBytesPerWeight
 	case w.repeatsText && len(w.args) == 2:
-		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / madePerWeight
+		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / createdBytesPerWeight
 	}
 	m.charge(sum)
 }
@@ -133,9 +133,9 @@ func textLen(v ref.Val) int {
 func weightOf(v ref.Val, limit uint64) uint64 {
 	switch v := v.(type) {
 	case types.String:
-		return 1 + uint64(len(v))/textPerWeight
+		return 1 + uint64(len(v))/bytesPerWeight
 	case types.Bytes:
-		return 1 + uint64(len(v))/textPerWeight
+		return 1 + uint64(len(v))/bytesPerWeight
 	case *types.Optional:
 		if v.HasValue() {
 			return 1 + weightOf(v.GetValue(), limit)
@@ -328,13 +328,13 @@ func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
 }
 
 // each calls do for each element of a list or each key of a map.
-func each(v ref.Val, do func(ref.Val) error) error {
+func each(v ref.Val, visit func(ref.Val) error) error {
 	i, ok := v.(traits.Iterable)
 	if !ok {
 		return fmt.Errorf("%w: %s has no elements", ErrPatch, v.Type().TypeName())
 	}
 	for it := i.Iterator(); it.HasNext() == types.True; {
-		if err := do(it.Next()); err != nil {
+		if err := visit(it.Next()); err != nil {
 			return err
 		}
 	}

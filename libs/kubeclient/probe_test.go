@@ -49,14 +49,14 @@ func newResponse(code int, body io.Reader) *http.Response {
 // again.
 func TestProbeBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		started := time.Now()
 		var asked []time.Duration
 		ups := []bool{9: true, 10: true, 11: false, 12: false, 13: true}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		log := &messages{Handler: slog.DiscardHandler}
 		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(*http.Request) (*http.Response, error) {
-			asked = append(asked, time.Since(begun).Round(time.Millisecond))
+			asked = append(asked, time.Since(started).Round(time.Millisecond))
 			n := len(asked) - 1
 			if n == len(ups)-1 {
 				cancel()

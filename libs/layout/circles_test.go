@@ -29,11 +29,11 @@ func TestFilesHaveNoCircles(t *testing.T) {
 				if strings.HasSuffix(f, "_test.go") {
 					continue
 				}
-				text, err := os.ReadFile(f)
+				data, err := os.ReadFile(f)
 				if err != nil {
 					t.Fatal(err)
 				}
-				sources[filepath.Base(f)] = string(text)
+				sources[filepath.Base(f)] = string(data)
 			}
 			if len(sources) < 5 {
 				t.Fatalf("only %d files were seen", len(sources))

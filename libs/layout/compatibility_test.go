@@ -53,13 +53,13 @@ func TestCompatibilityTable(t *testing.T) {
 	found := evidenceIn(t, root)
 	want := string(page)
 	for _, s := range sections {
-		begin, end := "<!-- begin: "+s.Section+" -->\n", "<!-- end -->\n"
-		head, remaining, ok := strings.Cut(want, begin)
+		start, end := "<!-- begin: "+s.Section+" -->\n", "<!-- end -->\n"
+		head, remaining, ok := strings.Cut(want, start)
 		_, tail, ended := strings.Cut(remaining, end)
 		if !ok || !ended {
 			t.Fatalf("%s has no place for the table %q", file, s.Section)
 		}
-		want = head + begin + compatibilityTable(t, s, found) + end + tail
+		want = head + start + compatibilityTable(t, s, found) + end + tail
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

@@ -20,8 +20,8 @@ func files(t *testing.T, folder, suffix string) map[string]string {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, suffix) || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		out[filepath.ToSlash(path)] = string(text)
+		data, err := os.ReadFile(path)
+		out[filepath.ToSlash(path)] = string(data)
 		return err
 	})
 	if err != nil {

@@ -162,11 +162,11 @@ func TestLanguageOfDocuments(t *testing.T) {
 				return nil
 			}
 			files++
-			text, err := os.ReadFile(path)
+			data, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}
-			for n, line := range strings.Split(string(text), "\n") {
+			for n, line := range strings.Split(string(data), "\n") {
 				if !document && !strings.HasPrefix(strings.TrimSpace(line), "#") {
 					continue
 				}

@@ -333,9 +333,9 @@ func TestErrorsAreBounded(t *testing.T) {
 			return err
 		}
 		files++
-		text, err := os.ReadFile(path)
+		data, err := os.ReadFile(path)
 		for _, unbounded := range []string{"apierrors.NewInvalid(", ".ToAggregate().Error()"} {
-			if strings.Contains(string(text), unbounded) {
+			if strings.Contains(string(data), unbounded) {
 				t.Errorf("%s calls %s", path, unbounded)
 			}
 		}

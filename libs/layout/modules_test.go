@@ -78,11 +78,11 @@ func namedModules(t *testing.T, path string) (out []string) {
 	const kubernetes = "k8s.io/kubernetes"
 	switch {
 	case filepath.Base(path) == "go.mod":
-		text, err := os.ReadFile(path)
+		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, word := range strings.Fields(string(text)) {
+		for _, word := range strings.Fields(string(data)) {
 			if word == kubernetes {
 				out = append(out, word)
 			}
@@ -104,12 +104,12 @@ func namedModules(t *testing.T, path string) (out []string) {
 // requirements returns the versions of the modules that a go.mod requires.
 func requirements(t *testing.T, file string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(moduleRoot(t), file))
+	data, err := os.ReadFile(filepath.Join(moduleRoot(t), file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(data)) {
 		words := strings.Fields(strings.TrimPrefix(line, "require"))
 		if len(words) >= 2 && strings.HasPrefix(words[1], "v") {
 			out[words[0]] = words[1]

@@ -120,11 +120,11 @@ func TestDocumentationLinksResolve(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "MAINTAINERS.md", "docs/README.md"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", name))
+		data, err := os.ReadFile(filepath.Join("..", "..", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages["../../"+name] = string(text)
+		pages["../../"+name] = string(data)
 	}
 	for page, text := range pages {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {

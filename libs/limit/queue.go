@@ -225,17 +225,17 @@ func (q *Queue[K]) blocked(c Claim[K]) bool {
 // admit admits the waiting claims that fit, one line after the other. A claim that was bypassed too
 // often becomes overdue, unless it waits for units of its own keys. The caller holds mu.
 func (q *Queue[K]) admit() {
-	for refused := 0; refused < len(q.order); { // until the first claim of no line fits
+	for rejected := 0; rejected < len(q.order); { // until the first claim of no line fits
 		next := q.order[0]
 		copy(q.order, q.order[1:])
 		q.order[len(q.order)-1] = next
 		first := q.waiting[next][0]
 		if first != q.overdue && q.blocked(first.claim) {
-			refused++
+			rejected++
 			continue
 		}
 		if !q.fits(first.claim) {
-			refused++
+			rejected++
 			first.bypassed++
 			holdsNone := q.held[first.claim.Key]+q.heldAlso(first.claim) == 0
 			if q.overdue == nil && first.bypassed > maxBypass && holdsNone {
@@ -246,7 +246,7 @@ func (q *Queue[K]) admit() {
 		if first == q.overdue {
 			q.overdue = nil
 		}
-		refused = 0
+		rejected = 0
 		q.use(first.claim)
 		close(first.admitted)
 		q.setQueue(next, q.waiting[next][1:])

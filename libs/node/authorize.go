@@ -94,15 +94,15 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 			if !verbIn(a, "update", "patch") {
 				return false, "can only get/update/patch this type"
 			}
-			return z.hasReference(node, Claim, a)
+			return z.hasReference(node, PersistentVolumeClaim, a)
 		}
-		return z.get(node, Claim, a)
+		return z.get(node, PersistentVolumeClaim, a)
 	case groupResource{"", "persistentvolumes"}:
-		return z.get(node, Volume, a)
+		return z.get(node, PersistentVolume, a)
 	case groupResource{"resource.k8s.io", "resourceclaims"}:
 		return z.get(node, ResourceClaim, a)
 	case groupResource{"storage.k8s.io", "volumeattachments"}:
-		return z.get(node, Attachment, a)
+		return z.get(node, VolumeAttachment, a)
 	case groupResource{"", "serviceaccounts"}:
 		return z.serviceAccount(node, a)
 	case groupResource{"coordination.k8s.io", "leases"}:
@@ -261,7 +261,7 @@ func (z *Authorizer) authorizeSlice(node string, a *authorizer.Attributes) (bool
 	case "create":
 		return true, "" // admission checks the node of the slice
 	case "get", "update", "patch", "delete":
-		return z.hasReference(node, Slice, a)
+		return z.hasReference(node, ResourceSlice, a)
 	case "watch", "list", "deletecollection":
 		if z.readAllNodesAndPods || selects(a, "spec.nodeName", node) {
 			return true, "" // admission checks each slice that a deletecollection deletes

@@ -19,12 +19,12 @@ const (
 	Pod Kind = iota + 1
 	Secret
 	ConfigMap
-	Claim
-	Volume
+	PersistentVolumeClaim
+	PersistentVolume
 	ResourceClaim
 	ServiceAccount
-	Attachment
-	Slice
+	VolumeAttachment
+	ResourceSlice
 )
 
 // object identifies an object.
@@ -38,9 +38,9 @@ type Graph struct {
 	mu sync.RWMutex // leaf lock
 	// pods holds the bound pods and the objects that they reference.
 	pods map[object]podEntry
-	// podsByNode counts, for each object, the referencing pods of each node.
-	podsByNode map[object]map[string]int
-	volumes    map[string]volumeEntry
+	// referencesByNode counts, for each object, the referencing pods of each node.
+	referencesByNode map[object]map[string]int
+	volumes          map[string]volumeEntry
 	// volumesBySecret holds the volumes that need each secret.
 	volumesBySecret map[object][]string
 	// nodes holds the node of each volume attachment and resource slice.
@@ -62,7 +62,7 @@ type volumeEntry struct {
 // NewGraph returns an empty graph.
 func NewGraph() *Graph {
 	return &Graph{
-		pods: map[object]podEntry{}, podsByNode: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
+		pods: map[object]podEntry{}, referencesByNode: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
 		volumesBySecret: map[object][]string{}, nodes: map[object]string{},
 	}
 }
@@ -78,13 +78,13 @@ func (g *Graph) Set(obj metav1.Object) {
 	case *corev1.PersistentVolume:
 		g.setVolume(o)
 	case *storagev1.VolumeAttachment:
-		g.setNode(object{kind: Attachment, name: o.Name}, o.Spec.NodeName)
+		g.setNode(object{kind: VolumeAttachment, name: o.Name}, o.Spec.NodeName)
 	default:
 		node, ok := NodeOfSlice(obj)
 		if !ok {
 			panic(fmt.Sprintf("node: %T is no part of the graph", obj))
 		}
-		g.setNode(object{kind: Slice, name: obj.GetName()}, node)
+		g.setNode(object{kind: ResourceSlice, name: obj.GetName()}, node)
 	}
 }
 
@@ -125,7 +125,7 @@ func (g *Graph) Retain(kind Kind, keep func(namespace, name string) bool) {
 		collect(o)
 	}
 	for name := range g.volumes {
-		collect(object{kind: Volume, name: name})
+		collect(object{kind: PersistentVolume, name: name})
 	}
 	for o := range g.nodes {
 		collect(o)
@@ -139,7 +139,7 @@ func (g *Graph) delete(kind Kind, namespace, name string) {
 	switch o := (object{kind, namespace, name}); kind {
 	case Pod:
 		g.removePod(o)
-	case Volume:
+	case PersistentVolume:
 		g.removeVolume(name)
 	default:
 		delete(g.nodes, o)
@@ -172,10 +172,10 @@ func (g *Graph) setPod(p *corev1.Pod) {
 	}
 	g.pods[key] = entry
 	for _, ref := range entry.refs {
-		nodes := g.podsByNode[ref]
+		nodes := g.referencesByNode[ref]
 		if nodes == nil {
 			nodes = map[string]int{}
-			g.podsByNode[ref] = nodes
+			g.referencesByNode[ref] = nodes
 		}
 		nodes[entry.node]++
 	}
@@ -186,13 +186,13 @@ func (g *Graph) removePod(key object) {
 	old := g.pods[key]
 	delete(g.pods, key)
 	for _, ref := range old.refs {
-		nodes := g.podsByNode[ref]
+		nodes := g.referencesByNode[ref]
 		nodes[old.node]--
 		if nodes[old.node] <= 0 {
 			delete(nodes, old.node)
 		}
 		if len(nodes) == 0 {
-			delete(g.podsByNode, ref)
+			delete(g.referencesByNode, ref)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	if c == nil {
 		return
 	}
-	entry := volumeEntry{claim: object{Claim, c.Namespace, c.Name}, secrets: volumeSecrets(v)}
+	entry := volumeEntry{claim: object{PersistentVolumeClaim, c.Namespace, c.Name}, secrets: volumeSecrets(v)}
 	g.volumes[v.Name] = entry
 	for _, s := range entry.secrets {
 		g.volumesBySecret[s] = append(g.volumesBySecret[s], v.Name)
@@ -234,21 +234,21 @@ func (g *Graph) HasReference(node string, kind Kind, namespace, name string) boo
 	case Pod:
 		p, ok := g.pods[o]
 		return ok && p.node == node
-	case Volume:
+	case PersistentVolume:
 		return g.mountedBy(name, node)
-	case Attachment, Slice:
+	case VolumeAttachment, ResourceSlice:
 		owner, ok := g.nodes[object{kind: kind, name: name}]
 		return ok && owner == node
 	case Secret:
-		if g.podsByNode[o][node] > 0 {
+		if g.referencesByNode[o][node] > 0 {
 			return true
 		}
 		return slices.ContainsFunc(g.volumesBySecret[o], func(v string) bool { return g.mountedBy(v, node) })
 	}
-	return g.podsByNode[o][node] > 0
+	return g.referencesByNode[o][node] > 0
 }
 
 func (g *Graph) mountedBy(volume, node string) bool {
 	v, ok := g.volumes[volume]
-	return ok && g.podsByNode[v.claim][node] > 0
+	return ok && g.referencesByNode[v.claim][node] > 0
 }

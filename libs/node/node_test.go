@@ -112,14 +112,14 @@ func TestGraphBelongs(t *testing.T) {
 	want := map[node.Kind]string{
 		node.Secret: "a/pull a/from a/env a/from-init a/env-init a/from-debug a/env-debug a/volume a/projected a/azure a/ceph a/cinder a/flex a/rbd " +
 			"a/scaleio a/iscsi a/storageos a/csi csi/publish csi/stage csi/expand a/pvazure",
-		node.ConfigMap:      "a/mapfrom a/mapenv a/mapfrom-init a/mapenv-init a/mapfrom-debug a/mapenv-debug a/mapvolume a/mapprojected",
-		node.Claim:          "a/claim a/p-scratch",
-		node.ResourceClaim:  "a/named a/made",
-		node.ServiceAccount: "a/sa",
-		node.Volume:         "/pv /azure",
-		node.Pod:            "a/p",
-		node.Attachment:     "/va",
-		node.Slice:          "/slice /newer",
+		node.ConfigMap:             "a/mapfrom a/mapenv a/mapfrom-init a/mapenv-init a/mapfrom-debug a/mapenv-debug a/mapvolume a/mapprojected",
+		node.PersistentVolumeClaim: "a/claim a/p-scratch",
+		node.ResourceClaim:         "a/named a/made",
+		node.ServiceAccount:        "a/sa",
+		node.PersistentVolume:      "/pv /azure",
+		node.Pod:                   "a/p",
+		node.VolumeAttachment:      "/va",
+		node.ResourceSlice:         "/slice /newer",
 	}
 	all := func(onNode string, belongs bool) {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestGraphBelongs(t *testing.T) {
 	all("n1", true)
 	all("n2", false)
 	all("", false)
-	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") || g.HasReference("n1", node.Volume, "", "free") || g.HasReference("", node.Slice, "", "shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
+	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") || g.HasReference("n1", node.PersistentVolume, "", "free") || g.HasReference("", node.ResourceSlice, "", "shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
 		t.Error("wrong result for a mirror pod, a controller's secret, or an unbound volume")
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
@@ -143,28 +143,28 @@ func TestGraphBelongs(t *testing.T) {
 			t.Errorf("kind %d %q belongs to a node", kind, name)
 		}
 	}
-	if g.HasReference("", node.Pod, "a", "absent") || g.HasReference("", node.Attachment, "", "absent") {
+	if g.HasReference("", node.Pod, "a", "absent") || g.HasReference("", node.VolumeAttachment, "", "absent") {
 		t.Error("a missing object belongs to a node without a name")
 	}
 	// Keep for one kind does not affect other kinds.
-	g.Retain(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
+	g.Retain(node.ResourceSlice, func(_, name string) bool { return name == "slice" || name == "newer" })
 	g.Set(pod("pv", "n1", nil))
-	g.Retain(node.Volume, func(namespace, name string) bool { return namespace == "" && name != "free" })
+	g.Retain(node.PersistentVolume, func(namespace, name string) bool { return namespace == "" && name != "free" })
 	all("n1", true)
 	g.Delete(node.Pod, "a", "pv")
 	// A secret that two volumes need remains while one of them exists.
 	g.Set(volume("second", "claim", csi()))
-	g.Delete(node.Volume, "", "second")
+	g.Delete(node.PersistentVolume, "", "second")
 	all("n1", true)
 	// Entries are removed with the last object that references them.
 	g.Set(pod("p", "n1", addAllReferences)) // an update without changes
 	g.Delete(node.Pod, "a", "p")
-	g.Delete(node.Attachment, "", "va")
-	g.Retain(node.Slice, func(string, string) bool { return false })
+	g.Delete(node.VolumeAttachment, "", "va")
+	g.Retain(node.ResourceSlice, func(string, string) bool { return false })
 	all("n1", false)
 	g.Delete(node.Pod, "a", "mirror")
 	for _, v := range []string{"pv", "free", "azure"} {
-		g.Delete(node.Volume, "", v)
+		g.Delete(node.PersistentVolume, "", v)
 	}
 	if n := node.Size(g); n != 0 {
 		t.Errorf("%d entries remain, want 0", n)
@@ -195,7 +195,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 				g.Delete(node.Pod, "a", name)
 				delete(pods, name)
 			case 1:
-				g.Delete(node.Volume, "", name)
+				g.Delete(node.PersistentVolume, "", name)
 				delete(volumes, name)
 			case 2:
 				volumes[name] = volume(name, rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "claim"), csi())
@@ -220,7 +220,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 			fresh.Set(v)
 		}
 		for _, n := range []string{"", "n1", "n2"} {
-			for kind := node.Pod; kind <= node.Slice; kind++ {
+			for kind := node.Pod; kind <= node.ResourceSlice; kind++ {
 				for _, ns := range []string{"", "a", "csi"} {
 					for _, name := range append(names, "publish", "stage") {
 						if got, want := g.HasReference(n, kind, ns, name), fresh.HasReference(n, kind, ns, name); got != want {

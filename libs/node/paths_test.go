@@ -56,19 +56,19 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		},
 	} {
 		complete := pod("p", "n1", change)
-		text, err := json.Marshal(complete)
+		data, err := json.Marshal(complete)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var doc any
-		if err := json.Unmarshal(text, &doc); err != nil {
+		if err := json.Unmarshal(data, &doc); err != nil {
 			t.Fatal(err)
 		}
-		if text, err = json.Marshal(keep(doc, paths)); err != nil {
+		if data, err = json.Marshal(keep(doc, paths)); err != nil {
 			t.Fatal(err)
 		}
 		part := &corev1.Pod{}
-		if err := json.Unmarshal(text, part); err != nil {
+		if err := json.Unmarshal(data, part); err != nil {
 			t.Fatal(err)
 		}
 		n, same := node.RefCount(complete, part)

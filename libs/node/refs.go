@@ -46,7 +46,7 @@ func ForbiddenMirrorPodReference(p *corev1.Pod) string {
 			return "secrets"
 		case ConfigMap:
 			return "configmaps"
-		case Claim:
+		case PersistentVolumeClaim:
 			return "persistentvolumeclaims"
 		}
 	}
@@ -105,9 +105,9 @@ func referencedObjects(p *corev1.Pod) []object {
 			add(ConfigMap, v.ConfigMap.Name)
 		}
 		if v.PersistentVolumeClaim != nil {
-			add(Claim, v.PersistentVolumeClaim.ClaimName)
+			add(PersistentVolumeClaim, v.PersistentVolumeClaim.ClaimName)
 		} else if v.Ephemeral != nil {
-			add(Claim, p.Name+"-"+v.Name)
+			add(PersistentVolumeClaim, p.Name+"-"+v.Name)
 		}
 		if v.Projected == nil {
 			continue

@@ -28,16 +28,16 @@ const (
 
 // Parse is resource.ParseQuantity for text from outside. It calls Check first.
 func Parse(text string) (resource.Quantity, error) {
-	if err := Check(text); err != nil {
+	if err := CheckCost(text); err != nil {
 		return resource.Quantity{}, err
 	}
 	return resource.ParseQuantity(text)
 }
 
-// Check returns an error if text is a quantity that is too expensive to parse. It accepts text that
+// CheckCost returns an error if text is a quantity that is too expensive to parse. It accepts text that
 // is not a quantity, which the parser rejects. It ignores surrounding space, because the decoder of
 // quantities removes it.
-func Check(text string) error {
+func CheckCost(text string) error {
 	text = strings.TrimSpace(text)
 	if len(text) > MaxLength {
 		return fmt.Errorf("quantity of %d bytes is longer than %d bytes", len(text), MaxLength)
@@ -65,7 +65,7 @@ func Check(text string) error {
 // CheckJSON applies Check to every string and number of a document, for JSON that is read outside
 // of the decoders of requests. It returns nil for text that is not JSON.
 func CheckJSON(doc []byte) error {
-	if !MayBeRejected(doc) {
+	if !MayBeExpensive(doc) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(doc))
@@ -77,9 +77,9 @@ func CheckJSON(doc []byte) error {
 		}
 		switch v := token.(type) {
 		case string:
-			err = Check(v)
+			err = CheckCost(v)
 		case json.Number:
-			err = Check(v.String())
+			err = CheckCost(v.String())
 		}
 		if err != nil {
 			return err
@@ -87,9 +87,9 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// MayBeRejected reports whether b may contain a quantity that Check rejects. It reads b once. It has no
+// MayBeExpensive reports whether b may contain a quantity that Check rejects. It reads b once. It has no
 // false negatives for quantities in b without escapes.
-func MayBeRejected(b []byte) bool {
+func MayBeExpensive(b []byte) bool {
 	run := 0
 	for i, c := range b {
 		switch {

@@ -17,10 +17,10 @@ func TestCheckRejectsExpensiveQuantities(t *testing.T) {
 		"1e-2147483647 ": false, "\t1e2147483647\u00a0": false, " 1e3 ": true,
 		strings.Repeat("9", 256): true, strings.Repeat("9", 257): false, "0." + strings.Repeat("0", 255) + "1": false,
 	} {
-		if err := quantity.Check(text); (err == nil) != ok {
+		if err := quantity.CheckCost(text); (err == nil) != ok {
 			t.Errorf("Check(%.40q): %v, want success: %v", text, err, ok)
 		}
-		if !ok && !strings.HasPrefix(text, "e") && !quantity.MayBeRejected([]byte(`{"cpu":"`+text+`"}`)) {
+		if !ok && !strings.HasPrefix(text, "e") && !quantity.MayBeExpensive([]byte(`{"cpu":"`+text+`"}`)) {
 			t.Errorf("Suspect(%.40q) = false, want true: it does not parse", text)
 		}
 	}
@@ -37,13 +37,13 @@ func TestCheckJSONReadsNestedValues(t *testing.T) {
 	}
 }
 
-// FuzzMayBeRejected checks that no text passes MayBeRejected which Check rejects and the parser reads.
+// FuzzMayBeRejected checks that no text passes MayBeExpensive which Check rejects and the parser reads.
 func FuzzMayBeRejected(f *testing.F) {
 	for _, text := range []string{"1e1000", "100m", strings.Repeat("1", 300), "1e+12", "-0.5E-77777"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if quantity.Check(text) == nil || quantity.MayBeRejected([]byte(text)) {
+		if quantity.CheckCost(text) == nil || quantity.MayBeExpensive([]byte(text)) {
 			return
 		}
 		if _, err := resource.ParseQuantity(text); err == nil {

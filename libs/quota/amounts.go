@@ -14,8 +14,8 @@ type (
 	Names = []corev1.ResourceName
 )
 
-// One returns the quantity 1.
-func One() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
+// OneQuantity returns the quantity 1.
+func OneQuantity() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
 
 // Plus returns a + b.
 func Plus(a, b Amounts) Amounts {
@@ -47,8 +47,8 @@ func Minus(a, b Amounts) Amounts {
 	return difference
 }
 
-// Mask returns the amounts of a whose names are in keep.
-func Mask(a Amounts, keep Amounts) Amounts {
+// FilterNames returns the amounts of a whose names are in keep.
+func FilterNames(a Amounts, keep Amounts) Amounts {
 	selected := Amounts{}
 	for name, q := range a {
 		if _, ok := keep[name]; ok {
@@ -58,8 +58,8 @@ func Mask(a Amounts, keep Amounts) Amounts {
 	return selected
 }
 
-// Pick returns the sorted names of a for which f returns true.
-func Pick(a Amounts, f func(corev1.ResourceName) bool) Names {
+// SelectNames returns the sorted names of a for which f returns true.
+func SelectNames(a Amounts, f func(corev1.ResourceName) bool) Names {
 	var picked Names
 	for name := range a {
 		if f(name) {

@@ -30,14 +30,14 @@ func claimEvaluator(g Gates) *Evaluator {
 			if err != nil {
 				return nil, err
 			}
-			used := Amounts{count: One()}
+			used := Amounts{count: OneQuantity()}
 			charge := func(name corev1.ResourceName, q resource.Quantity) {
 				used[name] = q
 				if class := storageClass(c); class != "" {
 					used[corev1.ResourceName(class+storageClassSeparator)+name] = q.DeepCopy()
 				}
 			}
-			charge(corev1.ResourcePersistentVolumeClaims, One())
+			charge(corev1.ResourcePersistentVolumeClaims, OneQuantity())
 			if q, ok := requestedStorage(c); ok {
 				charge(corev1.ResourceRequestsStorage, q)
 			}

@@ -47,7 +47,7 @@ func deviceEvaluator() *Evaluator {
 			if err != nil {
 				return nil, err
 			}
-			used := Amounts{count: One()}
+			used := Amounts{count: OneQuantity()}
 			for _, alternatives := range requests {
 				maxByClass := map[string]int64{}
 				for _, d := range alternatives {

@@ -73,9 +73,9 @@ func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
 			return name == count || alias != "" && name == alias
 		},
 		Usage: func(runtime.Object) (Amounts, error) {
-			used := Amounts{count: One()}
+			used := Amounts{count: OneQuantity()}
 			if alias != "" {
-				used[alias] = One()
+				used[alias] = OneQuantity()
 			}
 			return used, nil
 		},

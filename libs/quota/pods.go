@@ -27,7 +27,7 @@ func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 			if err != nil {
 				return nil, err
 			}
-			used := Amounts{podCount(): One()}
+			used := Amounts{podCount(): OneQuantity()}
 			if hasEnded(pod, now()) {
 				return used, nil
 			}
@@ -70,7 +70,7 @@ func extended(name corev1.ResourceName) bool {
 
 // Compute converts requests and limits to the names of quotas.
 func Compute(requested, limits Amounts) Amounts {
-	used := Amounts{corev1.ResourcePods: One()}
+	used := Amounts{corev1.ResourcePods: OneQuantity()}
 	for name, q := range requested {
 		switch {
 		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,

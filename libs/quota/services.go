@@ -25,9 +25,9 @@ func serviceEvaluator() *Evaluator {
 			if !ok {
 				return nil, fmt.Errorf("got %T, want a Service", obj)
 			}
-			used := Amounts{count: One(), corev1.ResourceServices: One()}
+			used := Amounts{count: OneQuantity(), corev1.ResourceServices: OneQuantity()}
 			if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-				used[corev1.ResourceServicesLoadBalancers] = One()
+				used[corev1.ResourceServicesLoadBalancers] = OneQuantity()
 			}
 			used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(nodePorts(s), resource.DecimalSI)
 			return used, nil

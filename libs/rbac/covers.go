@@ -46,9 +46,9 @@ func (e *EscalationError) Error() string {
 	return msg
 }
 
-// Escalation returns *EscalationError if a user, by granting rules in a namespace (none: at cluster
+// CheckEscalation returns *EscalationError if a user, by granting rules in a namespace (none: at cluster
 // scope), would grant more than it holds.
-func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
+func (s *Snapshot) CheckEscalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
 	c := compare(held, rules, maxMissing, maxCompared, maxHeldValues)
 	if len(c.missing) == 0 && !c.truncated {

@@ -56,7 +56,7 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 }
 
 func TestMissingNamesAreReported(t *testing.T) {
-	err := engine().Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
+	err := engine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
 	want := []string{
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get" "list"]}`,
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`,

@@ -152,10 +152,10 @@ func TestEscalationMessage(t *testing.T) {
 		clusterBinding("none", ref("ClusterRole", "none"), user("alice")),
 	)
 	u := &authorizer.User{Name: "alice", Groups: []string{"dev", "system:authenticated"}}
-	if err := e.Snapshot().Escalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
+	if err := e.Snapshot().CheckEscalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
 		t.Fatal(err)
 	}
-	err := e.Snapshot().Escalation(u, "a", []rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
+	err := e.Snapshot().CheckEscalation(u, "a", []rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
 	const want = `user "alice" (groups=["dev" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:
 {APIGroups:[""], Resources:["pods"], Verbs:["delete" "list"]}
 {APIGroups:["apps"], Resources:["deployments"], ResourceNames:["one"], Verbs:["get"]}

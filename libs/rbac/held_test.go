@@ -108,13 +108,13 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
-			err := e.Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
+			err := e.Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
 			if (err != nil) != c.refused {
 				t.Fatalf("got error %v, want one: %t", err, c.refused)
 			}
-			var refused *rbac.EscalationError
-			if errors.As(err, &refused) && (!refused.Truncated || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
-				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(refused.Missing), refused.Truncated, c.missing)
+			var rejected *rbac.EscalationError
+			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
+				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(rejected.Missing), rejected.Truncated, c.missing)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := s.Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
+		err := s.CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
 		runtime.ReadMemStats(&after)
 		if elapsed := after.TotalAlloc - before.TotalAlloc; (err == nil) != c.held || elapsed > 32<<20 {
 			t.Errorf("%s: got %d bytes allocated, error %v, want at most %d, held: %t", name, elapsed, err, 32<<20, c.held)

@@ -23,7 +23,7 @@ func BenchmarkResponses(b *testing.B) {
 				})
 			})
 			b.SetBytes(int64(size))
-			begin := cpu(b)
+			start := cpu(b)
 			for b.Loop() {
 				resp, err := r.client.Get(r.url + "/x")
 				if err != nil {
@@ -34,7 +34,7 @@ func BenchmarkResponses(b *testing.B) {
 				}
 				resp.Body.Close()
 			}
-			b.ReportMetric(float64(cpu(b)-begin)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(cpu(b)-start)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

@@ -177,7 +177,7 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.request(1, "PUT", true)
-			if got := c.ended(1); got != "end" {
+			if got := c.readUntilEnd(1); got != "end" {
 				t.Fatal(got)
 			}
 			for range answer / 300 {

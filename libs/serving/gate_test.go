@@ -115,9 +115,9 @@ func TestServerOptions(t *testing.T) {
 	})
 	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
 		go func() { _, _ = io.WriteString(c, all+"Content-Length: 100\r\n\r\n") }()
-		begin := time.Now()
-		if _, err := io.ReadAll(r); time.Since(begin) > 2*time.Minute {
-			t.Errorf("a client that sends no body is kept for %v: %v, want at most %v", time.Since(begin), err, 2*time.Minute)
+		start := time.Now()
+		if _, err := io.ReadAll(r); time.Since(start) > 2*time.Minute {
+			t.Errorf("a client that sends no body is kept for %v: %v, want at most %v", time.Since(start), err, 2*time.Minute)
 		}
 	})
 }

@@ -177,13 +177,13 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 		t.Run(implementation, func(t *testing.T) {
 			o := testOptions(t)
 			o.HTTP2Implementation = implementation
-			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
+			r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
 				_, err := io.WriteString(w, "hello")
 				return err
 			})
 			c := dialHTTP2(t, r, 0)
 			c.request(1, "GET", true)
-			if err := <-heard; err != nil {
+			if err := <-handlerErr; err != nil {
 				t.Fatal(err)
 			}
 			r.stop()
@@ -196,7 +196,7 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 			if err := c.WriteWindowUpdate(1, 100); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.ended(1); got != "end" {
+			if got := c.readUntilEnd(1); got != "end" {
 				t.Errorf("stream ended with %s, want end", got)
 			}
 		})

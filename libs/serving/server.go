@@ -288,14 +288,14 @@ func (s *Server) checkShutdown(*http.Request) error {
 
 // shutDown performs the steps of a shutdown in the order of the timeline.
 func (s *Server) shutDown(server *http.Server, g *gate) {
-	begin := time.Now()
+	start := time.Now()
 	t := s.timeline
-	t.ShutdownInitiated.Signal(begin)
+	t.ShutdownInitiated.Signal(start)
 	if s.o.ShutdownDelay > 0 {
 		timer := time.NewTimer(s.o.ShutdownDelay)
 		<-timer.C
 	}
-	t.AfterShutdownDelayDuration.Signal(begin)
+	t.AfterShutdownDelayDuration.Signal(start)
 
 	g.requests.Close()
 	closeConnections, cancel := context.WithCancel(context.Background())
@@ -305,7 +305,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if !s.o.ShutdownRetryAfter {
 		go stopListening()
 	}
-	t.NotAcceptingNewRequest.Signal(begin)
+	t.NotAcceptingNewRequest.Signal(start)
 	close(s.stopLong)
 
 	if n := g.requests.Wait(drain.Short, s.o.RequestTimeout); n > 0 {
@@ -315,8 +315,8 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if n := g.requests.Wait(drain.Long, grace); n > 0 {
 		s.log.Warn("aborting long-running requests after the timeout", "count", n, "timeout", grace)
 	}
-	s.waitForDelivery(g, time.Until(begin.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
-	t.InFlightRequestsDrained.Signal(begin)
+	s.waitForDelivery(g, time.Until(start.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
+	t.InFlightRequestsDrained.Signal(start)
 	if s.o.ShutdownRetryAfter {
 		go stopListening()
 	}
@@ -328,7 +328,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 			s.log.Warn("failed to close connections", "error", err)
 		}
 	}
-	t.HTTPServerStoppedListening.Signal(begin)
+	t.HTTPServerStoppedListening.Signal(start)
 }
 
 // waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,

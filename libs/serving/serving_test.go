@@ -223,7 +223,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			}()
 			<-inShort
 
-			tl, begin := r.Timeline(), time.Now()
+			tl, start := r.Timeline(), time.Now()
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
 			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
@@ -239,7 +239,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			if tl.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
-			if after := time.Since(begin); after < o.ShutdownDelay {
+			if after := time.Since(start); after < o.ShutdownDelay {
 				t.Errorf("requests were refused after %v, want at least the delay", after)
 			}
 			if remaining, err := io.ReadAll(lines); err != nil || string(remaining) != "end\n" {

@@ -34,7 +34,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			paused := make(chan struct{}, 1)
 			o := testOptions(t)
 			o.StallTimeout = time.Second // a reset waits for the current write
-			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+			r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
 				exchange.OnSlowWrite(w, func() bool {
 					pauses.Add(1)
 					select {
@@ -54,7 +54,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			if c.pause {
 				read()
 			}
-			err := <-heard
+			err := <-handlerErr
 			switch {
 			case !c.pause && err == nil:
 				t.Error("the write succeeded, want an error")
@@ -96,14 +96,14 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 // TestSmallResponseDoesNotSuspend checks that a response that fits into buffers does not suspend
 // the handler.
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
-	r, heard := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
+	r, handlerErr := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
 		exchange.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
 		exchange.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
 		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
 		return err
 	})
 	r.get(t, "/x")
-	if err := <-heard; err != nil {
+	if err := <-handlerErr; err != nil {
 		t.Error(err)
 	}
 }

@@ -24,17 +24,17 @@ import (
 // startStalling starts a server and returns the errors of its handler.
 func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
-	heard := make(chan error, 1)
+	handlerErr := make(chan error, 1)
 	r := start(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			heard <- handler(w, r)
+			handlerErr <- handler(w, r)
 		})
 	})
-	return r, heard
+	return r, handlerErr
 }
 
-// withSteady calls LimitStall before the handler.
-func withSteady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
+// withStallLimit calls LimitStall before the handler.
+func withStallLimit(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		exchange.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
 		exchange.LimitStall(w)
@@ -99,8 +99,8 @@ func (c *rawHTTP2) request(id uint32, method string, end bool) {
 	}
 }
 
-// ended reads until the server resets or ends a stream.
-func (c *rawHTTP2) ended(id uint32) string {
+// readUntilEnd reads until the server resets or ends a stream.
+func (c *rawHTTP2) readUntilEnd(id uint32) string {
 	c.t.Helper()
 	for {
 		f, err := c.ReadFrame()
@@ -126,10 +126,10 @@ func readAll(w http.ResponseWriter, r *http.Request) error {
 // TestMissingBodyTimesOut checks that a read of a body that never arrives fails.
 func TestMissingBodyTimesOut(t *testing.T) {
 	t.Run("HTTP/1", func(t *testing.T) {
-		r, heard := startStalling(t, shortStallOptions(t), false, readAll)
+		r, handlerErr := startStalling(t, shortStallOptions(t), false, readAll)
 		conn := dial(t, r, "http/1.1")
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
-		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("reading the body = %v, want a deadline error", err)
 		}
 		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400") {
@@ -137,13 +137,13 @@ func TestMissingBodyTimesOut(t *testing.T) {
 		}
 	})
 	t.Run("HTTP/2", func(t *testing.T) {
-		r, heard := startStalling(t, shortStallOptions(t), false, readAll)
+		r, handlerErr := startStalling(t, shortStallOptions(t), false, readAll)
 		c := dialHTTP2(t, r, 1<<16)
 		c.request(1, "POST", false)
-		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("reading the body = %v, want a deadline error", err)
 		}
-		c.ended(1)
+		c.readUntilEnd(1)
 	})
 }
 
@@ -152,7 +152,7 @@ func TestMissingBodyTimesOut(t *testing.T) {
 func TestTricklingBodyTimesOut(t *testing.T) {
 	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 10*time.Second, 100*time.Millisecond
-	r, heard := startStalling(t, o, false, readAll)
+	r, handlerErr := startStalling(t, o, false, readAll)
 	body, in := io.Pipe()
 	go func() {
 		defer in.Close()
@@ -168,7 +168,7 @@ func TestTricklingBodyTimesOut(t *testing.T) {
 		resp.Body.Close()
 	}
 	body.Close()
-	if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("reading the body = %v, want a deadline error", err)
 	}
 }
@@ -177,20 +177,20 @@ func TestTricklingBodyTimesOut(t *testing.T) {
 // body that the handler ignores. net/http reads the rest of the body before it responds.
 func TestUnreadBodyDoesNotBlockResponse(t *testing.T) {
 	for _, size := range []int{1, 1 << 20} {
-		r, heard := startStalling(t, shortStallOptions(t), false, func(w http.ResponseWriter, _ *http.Request) error {
+		r, handlerErr := startStalling(t, shortStallOptions(t), false, func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, size))
 			return err
 		})
 		conn := dial(t, r, "http/1.1")
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
-		<-heard
+		<-handlerErr
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || err != nil && size == 1 {
 			t.Errorf("response of %d bytes: %v, want the end of the connection", size, err)
 		}
 	}
 }
 
-func writeMuch(w http.ResponseWriter, _ *http.Request) error {
+func writeUntilError(w http.ResponseWriter, _ *http.Request) error {
 	for range 1024 {
 		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
 			return err
@@ -199,7 +199,7 @@ func writeMuch(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func flushMuch(w http.ResponseWriter, r *http.Request) error {
+func flushUntilError(w http.ResponseWriter, r *http.Request) error {
 	for range 1 << 20 {
 		if _, err := w.Write(make([]byte, 1000)); err != nil {
 			return err
@@ -214,15 +214,15 @@ func flushMuch(w http.ResponseWriter, r *http.Request) error {
 // TestUnreadResponseIsAborted checks that writes fail if the client does not read the response.
 func TestUnreadResponseIsAborted(t *testing.T) {
 	for name, long := range map[string]bool{"short": false, "watch": true} {
-		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"writes": writeMuch, "flushed": flushMuch} {
+		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"writes": writeUntilError, "flushed": flushUntilError} {
 			if long {
-				write = withSteady(write)
+				write = withStallLimit(write)
 			}
 			t.Run(name+" HTTP/1 "+what, func(t *testing.T) {
-				r, heard := startStalling(t, shortStallOptions(t), long, write)
+				r, handlerErr := startStalling(t, shortStallOptions(t), long, write)
 				conn := dial(t, r, "http/1.1")
 				fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
-				if err := <-heard; err == nil {
+				if err := <-handlerErr; err == nil {
 					t.Error("the write succeeded, want an error")
 				}
 			})
@@ -230,13 +230,13 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 				t.Run(name+" HTTP/2 "+what+" "+implementation, func(t *testing.T) {
 					o := shortStallOptions(t)
 					o.HTTP2Implementation = implementation
-					r, heard := startStalling(t, o, long, write)
+					r, handlerErr := startStalling(t, o, long, write)
 					c := dialHTTP2(t, r, 0)
 					c.request(1, "GET", true)
-					if got := c.ended(1); got != "reset" {
+					if got := c.readUntilEnd(1); got != "reset" {
 						t.Errorf("stream ended with %s, want reset", got)
 					}
-					if err := <-heard; err == nil {
+					if err := <-handlerErr; err == nil {
 						t.Error("the write succeeded, want an error")
 					}
 				})
@@ -253,7 +253,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, heard := startStalling(t, shortStallOptions(t), true, withSteady(func(w http.ResponseWriter, _ *http.Request) error {
+			r, handlerErr := startStalling(t, shortStallOptions(t), true, withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
 				conn, rw, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					return err
@@ -268,7 +268,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 			}))
 			conn := dial(t, r, "http/1.1")
 			fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
-			if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+			if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("writing = %v, want a deadline error", err)
 			}
 		})
@@ -288,7 +288,7 @@ func TestUnreadSmallResponseIsReset(t *testing.T) {
 			})
 			c := dialHTTP2(t, r, 0)
 			c.request(1, "GET", true)
-			if got := c.ended(1); got != "reset" {
+			if got := c.readUntilEnd(1); got != "reset" {
 				t.Errorf("stream ended with %s, want reset", got)
 			}
 		})
@@ -303,7 +303,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 	for _, http1 := range []bool{false, true} {
 		o := *o
 		o.DisableHTTP2 = http1
-		r, heard := startStalling(t, &o, true, withSteady(func(w http.ResponseWriter, r *http.Request) error {
+		r, handlerErr := startStalling(t, &o, true, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
 			for range 5 {
 				if _, err := io.WriteString(w, "line\n"); err != nil {
 					return err
@@ -327,7 +327,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 		for s := bufio.NewScanner(resp.Body); s.Scan(); lines++ {
 		}
 		resp.Body.Close()
-		if err := <-heard; err != nil || lines != 5 {
+		if err := <-handlerErr; err != nil || lines != 5 {
 			t.Errorf("%s: got %d lines, %v, want 5", resp.Proto, lines, err)
 		}
 	}
@@ -338,7 +338,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 func TestHTTP1ConnectionIsReused(t *testing.T) {
 	o := shortStallOptions(t)
 	o.DisableHTTP2 = true
-	r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+	r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			_, err = w.Write(body)
@@ -363,7 +363,7 @@ func TestHTTP1ConnectionIsReused(t *testing.T) {
 		if err != nil || n != int64(size) {
 			t.Errorf("got %d bytes, %v, want %d", n, err, size)
 		}
-		if err := <-heard; err != nil {
+		if err := <-handlerErr; err != nil {
 			t.Error(err)
 		}
 		<-time.After(3 * o.StallTimeout) // no deadline may remain

@@ -12,10 +12,10 @@ import (
 func TestRestIsProportionalToWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for elapsed, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
-			begun := time.Now()
+			started := time.Now()
 			time.Sleep(elapsed)
 			at := time.Now()
-			task.Throttle(t.Context(), begun)
+			task.Throttle(t.Context(), started)
 			if got := time.Since(at); got != want {
 				t.Errorf("rest after %v = %v, want %v", elapsed, got, want)
 			}

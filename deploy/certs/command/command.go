@@ -165,11 +165,11 @@ func describe(path string) string {
 }
 
 func writeSecrets(o certs.Options, path string) error {
-	text, err := certs.Secrets(o)
+	data, err := certs.Secrets(o)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, text, 0o600)
+	return os.WriteFile(path, data, 0o600)
 }
 
 // check prints a table of all certificates. It returns an error if one needs attention.

@@ -358,15 +358,15 @@ func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
 		c := f.connect()
 		c.send(getLine + headerLines(11_000, 1))
 		c.expect(http.StatusRequestHeaderFieldsTooLarge, "431")
-		begin := time.Now()
+		start := time.Now()
 		for n := 0; ; n++ {
 			_, err := io.WriteString(c, headerLines(1, 100))
 			if err == nil {
 				time.Sleep(rejectLinger / 10)
 				continue
 			}
-			if n == 0 || time.Since(begin) > 2*rejectLinger {
-				t.Errorf("got the connection ended after %d more lines and %v (%v), want at least one line, and at most %v", n, time.Since(begin), err, 2*rejectLinger)
+			if n == 0 || time.Since(start) > 2*rejectLinger {
+				t.Errorf("got the connection ended after %d more lines and %v (%v), want at least one line, and at most %v", n, time.Since(start), err, 2*rejectLinger)
 			}
 			break
 		}

@@ -125,9 +125,9 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		heard(3)
 		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(other.request(long)) // waits for headerPermitTimeout
-		begin := time.Now()
-		if got := <-asked; got != len(long) || time.Since(begin).Truncate(time.Millisecond) != headerPermitTimeout {
-			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(begin), len(long), headerPermitTimeout)
+		start := time.Now()
+		if got := <-asked; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
+			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start), len(long), headerPermitTimeout)
 		}
 		must(one.request(long))
 		heard()

@@ -35,11 +35,11 @@ func (e *Event) IsSet() bool {
 	}
 }
 
-// Signal reports that the event has happened. begin is the start of the shutdown.
-func (e *Event) Signal(begin time.Time) {
+// Signal reports that the event has happened. start is the start of the shutdown.
+func (e *Event) Signal(start time.Time) {
 	e.once.Do(func() {
 		close(e.ch)
-		e.log.Debug("shutdown event", "name", e.name, "after", time.Since(begin).Round(time.Millisecond))
+		e.log.Debug("shutdown event", "name", e.name, "after", time.Since(start).Round(time.Millisecond))
 	})
 }
 

@@ -196,13 +196,13 @@ func (c *conn) handleData(h frameHeader) error {
 		}
 		_, _ = c.r.Discard(1)
 	}
-	s, refused := c.accountData(h, n)
+	s, rejected := c.accountData(h, n)
 	if n < smallData || s == nil {
 		c.control++
 	}
 	var violation *connError
-	if errors.As(refused, &violation) {
-		return refused
+	if errors.As(rejected, &violation) {
+		return rejected
 	}
 	unwanted, err := c.readBody(s, n)
 	if err != nil {
@@ -222,10 +222,10 @@ func (c *conn) handleData(h frameHeader) error {
 	switch {
 	case err != nil:
 		return err
-	case errors.Is(refused, errIgnored):
+	case errors.Is(rejected, errIgnored):
 		return nil
-	case refused != nil:
-		return refused
+	case rejected != nil:
+		return rejected
 	case h.has(http2.FlagDataEndStream):
 		return c.endRequest(s)
 	}

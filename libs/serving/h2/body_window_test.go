@@ -89,12 +89,12 @@ func TestReadAfterBodyClose(t *testing.T) {
 		"all of it":  {first: 4, want: io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun, received, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			started, received, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if n, err := r.Body.Read(nil); n != 0 || err != nil { // before any data arrives
 					t.Errorf("Read(nil) = %d, %v, want 0", n, err)
 				}
-				close(begun)
+				close(started)
 				<-received
 				_, _ = io.ReadFull(r.Body, make([]byte, c.first))
 				_ = r.Body.Close()
@@ -102,7 +102,7 @@ func TestReadAfterBodyClose(t *testing.T) {
 				got <- err
 			})
 			client.sendHeaders(1, 0, getFields())
-			<-begun
+			<-started
 			client.writeFrame(http2.FrameData, http2.FlagDataEndStream, 1, "text")
 			client.ping()
 			close(received)

@@ -93,7 +93,7 @@ func TestHandlerDeadlines(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, server := net.Pipe()
 				over, got := make(chan struct{}), make(chan error, 1)
-				begin := time.Now()
+				start := time.Now()
 				go func() {
 					defer close(over)
 					h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func TestHandlerDeadlines(t *testing.T) {
 					_ = f.WriteData(1, true, []byte("x")) // fails if the connection has ended
 				}()
 				err = <-got
-				if elapsed := time.Since(begin); elapsed != c.after || (err != nil) != c.fails {
+				if elapsed := time.Since(start); elapsed != c.after || (err != nil) != c.fails {
 					t.Errorf("ended after %v with %v, want %v", elapsed, err, c.after)
 				}
 				if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -213,10 +213,10 @@ func TestFlowControlViolation(t *testing.T) {
 			c.writeFrame(http2.FrameData, 0, 1, part[:len(part)-1])
 		}, want: pingAck},
 	})
-	begun := make(chan struct{}, 17)
+	started := make(chan struct{}, 17)
 	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadFull(r.Body, make([]byte, 1)) // opens the window
-		begun <- struct{}{}
+		started <- struct{}{}
 		<-r.Context().Done()
 	})
 	heard := make(chan string, 1)
@@ -237,7 +237,7 @@ func TestFlowControlViolation(t *testing.T) {
 		c.sendHeaders(c.id+1, 0, getFields())
 		c.id += 2
 		c.writeFrame(http2.FrameData, 0, c.id-1, "x")
-		<-begun
+		<-started
 		for n := 1; n < 1<<20; n += len(part) {
 			c.writeFrame(http2.FrameData, 0, c.id-1, part[:min(len(part), 1<<20-n)])
 		}

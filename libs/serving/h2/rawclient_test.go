@@ -264,17 +264,17 @@ func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
 // TestStreamsShareConnection checks that two large responses on a connection progress together.
 func TestStreamsShareConnection(t *testing.T) {
 	const size = 32 << 20 // much more than the connection buffers
-	begun := make(chan struct{}, 2)
+	started := make(chan struct{}, 2)
 	answer := make([]byte, size)
 	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
-		begun <- struct{}{}
+		started <- struct{}{}
 		_, _ = w.Write(answer)
 	})
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
 	one, other := c.post("/", true), c.post("/", true)
-	<-begun
-	<-begun
+	<-started
+	<-started
 	c.must(c.WriteWindowUpdate(0, 2*size)) // until now neither has received much
 	received := map[uint32]int{}
 	for received[one] < size && received[other] < size {
@@ -293,9 +293,9 @@ func TestStreamsShareConnection(t *testing.T) {
 // acknowledgments are sent once the client reads.
 func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 	const requests, pings = 8, 6000
-	begin, done := make(chan struct{}), make(chan struct{}, requests)
+	start, done := make(chan struct{}), make(chan struct{}, requests)
 	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
-		<-begin
+		<-start
 		w.WriteHeader(http.StatusNoContent)
 		w.(http.Flusher).Flush()
 		done <- struct{}{}
@@ -311,7 +311,7 @@ func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 		}
 		sent <- err
 	}()
-	close(begin)
+	close(start)
 	go func() {
 		for {
 			if _, err := c.ReadFrame(); err != nil {

@@ -145,17 +145,17 @@ func TestShutdownCompletesSlowResponse(t *testing.T) {
 
 func testShutdownCompletesSlowResponse(t *testing.T) {
 	const size = 600 << 10
-	begun, end := make(chan struct{}), make(chan struct{})
+	started, end := make(chan struct{}), make(chan struct{})
 	s := h2.NewServer(config())
 	c := dialServer(t, s, func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
-		close(begun)
+		close(started)
 		<-end
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 		_, _ = w.Write(make([]byte, size)) // or the client misses it
 	})
 	c.openAllWindows()
 	c.post("/", true)
-	<-begun
+	<-started
 	s.Shutdown()
 	close(end)
 	for got, slow := 0, true; ; {
@@ -204,14 +204,14 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 		c.post("/", true)
 	}
 	buffer := make([]byte, 8<<10)
-	begin := time.Now()
+	start := time.Now()
 	for total := 0; total < 5*rate; {
 		n, err := c.Conn.Read(buffer)
 		if err != nil {
 			t.Fatalf("%d bytes, then %v", total, err)
 		}
 		total += n
-		time.Sleep(time.Duration(total)*time.Second/rate - time.Since(begin))
+		time.Sleep(time.Duration(total)*time.Second/rate - time.Since(start))
 	}
 }
 

@@ -133,11 +133,11 @@ func TestLiveClientIsPinged(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		begin := time.Since(c.begin).Truncate(time.Second)
+		start := time.Since(c.begin).Truncate(time.Second)
 		c.writeFrame(99, 0, 0, "")
-		c.expect(event{begin + time.Minute, "ping"})
+		c.expect(event{start + time.Minute, "ping"})
 		close(end)
-		c.expect(event{begin + time.Minute, "answer"})
+		c.expect(event{start + time.Minute, "answer"})
 	})
 }
 
@@ -208,9 +208,9 @@ func TestMissingPrefaceTimesOut(t *testing.T) {
 				client, server := net.Pipe()
 				go func() { _, _ = io.WriteString(client, text) }()
 				go func() { _, _ = io.Copy(io.Discard, client) }()
-				begin := time.Now()
+				start := time.Now()
 				h2.NewServer(config()).ServeConn(t.Context(), newFakeWire(server), http.NotFoundHandler())
-				if elapsed := time.Since(begin); elapsed != 10*time.Second {
+				if elapsed := time.Since(start); elapsed != 10*time.Second {
 					t.Errorf("the connection ended after %v, want 10s", elapsed)
 				}
 				_ = client.Close()

@@ -105,13 +105,13 @@ func TestStalledClientIsClosed(t *testing.T) {
 				failed <- err
 			}))
 		}()
-		begin := time.Now()
+		start := time.Now()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
 		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		<-over
-		if elapsed := time.Since(begin); <-failed == nil || elapsed < bound/2 || elapsed > bound {
+		if elapsed := time.Since(start); <-failed == nil || elapsed < bound/2 || elapsed > bound {
 			t.Errorf("the connection ended after %v, want %v", elapsed, bound)
 		}
 		_ = client.Close()

@@ -31,7 +31,7 @@ func IsTerminal(f *os.File) bool {
 }
 
 // line writes one line of a source; colour is an ANSI colour code.
-func (c *console) line(name string, colour int, text []byte) {
+func (c *console) line(name string, colour int, data []byte) {
 	prefix := fmt.Sprintf("%-*s | ", nameWidth, name)
 	if c.colour {
 		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, prefix)
@@ -39,7 +39,7 @@ func (c *console) line(name string, colour int, text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// If the console cannot be written, the error cannot be reported.
-	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, text)
+	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, data)
 }
 
 // printf writes a line of the supervisor, with the time since its start.
@@ -82,12 +82,12 @@ func (l *lines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (l *lines) emit(text []byte) {
+func (l *lines) emit(data []byte) {
 	if len(l.last) == keptLines {
 		l.last = append(l.last[:0], l.last[1:]...)
 	}
-	l.last = append(l.last, string(text))
-	l.console.line(l.name, l.colour, text)
+	l.last = append(l.last, string(data))
+	l.console.line(l.name, l.colour, data)
 }
 
 // end forwards an unterminated line, and returns the last lines.

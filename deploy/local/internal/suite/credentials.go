@@ -48,11 +48,11 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
-	text, err := clientcmd.Write(*certs.Kubeconfig(server, user, ca, client))
+	data, err := clientcmd.Write(*certs.Kubeconfig(server, user, ca, client))
 	if err != nil {
 		return err
 	}
-	return writeFile(path, text)
+	return writeFile(path, data)
 }
 
 // viewer is the user of the console's link.

@@ -75,25 +75,25 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
 	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
-		begin := len(u.out.String())
+		start := len(u.out.String())
 		if err := syscall.Kill(pid(t, u.out.String(), name), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		u.out.awaitAfter(begin, name+" is ready after")
-		said := u.out.String()[begin:]
+		u.out.awaitAfter(start, name+" is ready after")
+		said := u.out.String()[start:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:", "restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
 				t.Errorf("got no %q in\n%s", want, said)
 			}
 		}
 	}
-	begin := len(u.out.String())
+	start := len(u.out.String())
 	if err := syscall.Kill(pid(t, u.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	u.out.awaitAfter(begin, "restarting apiserver-0 in 2s (attempt 2)")
+	u.out.awaitAfter(start, "restarting apiserver-0 in 2s (attempt 2)")
 	restart <- struct{}{} // during the delay
-	u.out.awaitAfter(begin, "rolling restart: done")
+	u.out.awaitAfter(start, "rolling restart: done")
 	u.stop()
 	if err := <-u.done; err != nil {
 		t.Errorf("got Up() = %v", err)

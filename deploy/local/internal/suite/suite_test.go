@@ -88,11 +88,11 @@ func (o *output) await(text string) {
 }
 
 // awaitAfter is await for the output after the first bytes.
-func (o *output) awaitAfter(begin int, text string) {
+func (o *output) awaitAfter(start int, text string) {
 	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !strings.Contains(o.text.String()[begin:], text) {
+	for !strings.Contains(o.text.String()[start:], text) {
 		if o.ended {
 			o.t.Fatalf("the suite ended without %q:\n%s", text, o.text.String())
 		}

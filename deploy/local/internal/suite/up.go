@@ -323,11 +323,11 @@ func (r *run) stopProcess(killNow context.Context, p *process) {
 		return
 	default:
 	}
-	begin := time.Now()
+	start := time.Now()
 	if p.stop(killNow) {
 		r.out.printf("%s did not stop and was killed", p.name)
 	} else {
-		r.out.printf("%s stopped in %.1fs", p.name, time.Since(begin).Seconds())
+		r.out.printf("%s stopped in %.1fs", p.name, time.Since(start).Seconds())
 	}
 	p.output.end()
 }

@@ -22,15 +22,15 @@ type Validator interface {
 	Validate(ctx context.Context, r *Request) error
 }
 
-// Claimer reserves something for a write, such as a part of a quota. An error rejects the request.
+// Reserver reserves something for a write, such as a part of a quota. An error rejects the request.
 // A nil Claim means that nothing was reserved.
-type Claimer interface {
-	Claim(ctx context.Context, r *Request) (Claim, error)
+type Reserver interface {
+	Reserve(ctx context.Context, r *Request) (Reservation, error)
 }
 
-// Claim is a reservation for a write. Exactly one of its methods is called, once. Neither is called
+// Reservation is a reservation for a write. Exactly one of its methods is called, once. Neither is called
 // if the outcome of the write is unknown.
-type Claim interface {
+type Reservation interface {
 	Commit(ctx context.Context)   // the object was written
 	Rollback(ctx context.Context) // the object was not and will not be written
 }
@@ -53,7 +53,7 @@ type Plugin struct {
 type Chain struct {
 	mutators        []member[Mutator]
 	validators      []member[Validator]
-	claimers        []member[Claimer]
+	claimers        []member[Reserver]
 	externalCallers []ExternalCaller
 	metrics         *Metrics
 }
@@ -74,8 +74,8 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 		if plugin, ok := p.Plugin.(Validator); ok {
 			c.validators = append(c.validators, member[Validator]{p.Name, plugin})
 		}
-		if plugin, ok := p.Plugin.(Claimer); ok {
-			c.claimers = append(c.claimers, member[Claimer]{p.Name, plugin})
+		if plugin, ok := p.Plugin.(Reserver); ok {
+			c.claimers = append(c.claimers, member[Reserver]{p.Name, plugin})
 		}
 		if plugin, ok := p.Plugin.(ExternalCaller); ok {
 			c.externalCallers = append(c.externalCallers, plugin)
@@ -127,30 +127,30 @@ func callEach[T any](ctx context.Context, c *Chain, r *Request, step string, mem
 		}
 		return nil
 	}
-	begin := time.Now()
-	last := begin
+	start := time.Now()
+	last := start
 	for _, m := range members {
 		err := call(m.plugin, ctx, r)
 		now := time.Now()
 		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(last))
 		last = now
 		if err != nil {
-			c.metrics.step(r.Operation, step, true, now.Sub(begin))
+			c.metrics.step(r.Operation, step, true, now.Sub(start))
 			return err
 		}
 	}
-	c.metrics.step(r.Operation, step, false, last.Sub(begin))
+	c.metrics.step(r.Operation, step, false, last.Sub(start))
 	return nil
 }
 
-// Claim runs the last phase. If a plugin rejects the request, it drops all claims.
-func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
-	var all Claims
+// Reserve runs the last phase. If a plugin rejects the request, it drops all claims.
+func (c *Chain) Reserve(ctx context.Context, r *Request) (Reservation, error) {
+	var all Reservations
 	for _, m := range c.claimers {
-		begin := time.Now()
-		claim, err := m.plugin.Claim(ctx, r)
+		start := time.Now()
+		claim, err := m.plugin.Reserve(ctx, r)
 		if c.metrics != nil { // Kubernetes charges in the validating phase
-			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(begin))
+			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(start))
 		}
 		if err != nil {
 			all.Rollback(ctx)
@@ -163,18 +163,18 @@ func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
 	return all, nil
 }
 
-// Claims is a list of claims that are settled together, the last one first.
-type Claims []Claim
+// Reservations is a list of claims that are settled together, the last one first.
+type Reservations []Reservation
 
 // Commit implements Claim.
-func (c Claims) Commit(ctx context.Context) {
+func (c Reservations) Commit(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
 		c[i].Commit(ctx)
 	}
 }
 
 // Rollback implements Claim.
-func (c Claims) Rollback(ctx context.Context) {
+func (c Reservations) Rollback(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
 		c[i].Rollback(ctx)
 	}

@@ -38,7 +38,7 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 
 func (p *plugin) Validate(context.Context, *admission.Request) error { return p.record("validate") }
 
-func (p *plugin) Claim(context.Context, *admission.Request) (admission.Claim, error) {
+func (p *plugin) Reserve(context.Context, *admission.Request) (admission.Reservation, error) {
 	if err := p.record("claim"); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) er
 	if err := c.Validate(ctx, r); err != nil {
 		return err
 	}
-	claim, err := c.Claim(ctx, r)
+	claim, err := c.Reserve(ctx, r)
 	if err == nil {
 		claim.Commit(ctx)
 	}

@@ -65,9 +65,9 @@ type Request struct {
 	reinvoked bool
 }
 
-// Is reports whether the request is for a resource of a group, in any version and for any
+// IsResource reports whether the request is for a resource of a group, in any version and for any
 // subresource.
-func (r *Request) Is(group, resource string) bool {
+func (r *Request) IsResource(group, resource string) bool {
 	return r.Resource.Group == group && r.Resource.Resource == resource
 }
 
@@ -141,9 +141,9 @@ func (r *Request) SetState(key, value any) {
 	r.state[key] = value
 }
 
-// Housekeeping reports whether an update changes only owner references, finalizers and managed
+// IsMetadataOnlyUpdate reports whether an update changes only owner references, finalizers and managed
 // fields, as garbage collection and storage migrations do.
-func (r *Request) Housekeeping() bool {
+func (r *Request) IsMetadataOnlyUpdate() bool {
 	o, ok := r.Object.(registry.Object)
 	if !ok {
 		return false
@@ -191,7 +191,7 @@ func (r *Request) Forbiddenf(format string, args ...any) error {
 
 // IsObject reports whether the request is for an object itself and not for a subresource.
 func (r *Request) IsObject(group, resource string) bool {
-	return r.Subresource == "" && r.Is(group, resource)
+	return r.Subresource == "" && r.IsResource(group, resource)
 }
 
 // Reinvocation is the state that a plugin of the mutating phase keeps between its two calls for one

@@ -39,7 +39,7 @@ func TestRequestMatchesResource(t *testing.T) {
 		{group: "x", resource: "configmaps", want: false},
 		{group: "", resource: "pods", want: false},
 	} {
-		if got := r.Is(c.group, c.resource); got != c.want {
+		if got := r.IsResource(c.group, c.resource); got != c.want {
 			t.Errorf("Is(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
 		}
 		if got := r.IsObject(c.group, c.resource); got != c.want {
@@ -47,7 +47,7 @@ func TestRequestMatchesResource(t *testing.T) {
 		}
 	}
 	r.Subresource = "status"
-	if !r.Is("", "configmaps") {
+	if !r.IsResource("", "configmaps") {
 		t.Error("Is of a subresource: got false, want true")
 	}
 	if r.IsObject("", "configmaps") {
@@ -98,7 +98,7 @@ func TestHousekeepingUpdates(t *testing.T) {
 		"no metadata": {now: &metav1.Status{}, was: &metav1.Status{}, want: false},
 	} {
 		r := &admission.Request{Object: c.now, OldObject: c.was}
-		if got := r.Housekeeping(); got != c.want {
+		if got := r.IsMetadataOnlyUpdate(); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
@@ -294,7 +294,7 @@ func TestMetricsOfPluginsAndPhases(t *testing.T) {
 	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
 		t.Error("no plugin rejected the request")
 	}
-	if _, err := chain.Claim(t.Context(), r); err == nil {
+	if _, err := chain.Reserve(t.Context(), r); err == nil {
 		t.Error("no plugin rejected the claim")
 	}
 	families, err := registered.Gather()

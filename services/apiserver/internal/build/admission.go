@@ -300,7 +300,7 @@ func (a *admissionBuilder) nodeRestriction() *noderestriction.Plugin {
 	}
 }
 
-// optionalPlugins returns the factories of plugins.OffByDefault.
+// optionalPlugins returns the factories of plugins.DisabledByDefault.
 func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 	return map[string]pluginFactory{
 		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),

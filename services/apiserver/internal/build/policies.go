@@ -251,7 +251,7 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 // change, because the types of the objects may have changed.
 func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Syncer, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
-	served := typecheck.NewServed(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
+	served := typecheck.NewServedSchemas(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{
 		Policies:        k.Store,
 		Decode:          lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),

@@ -300,7 +300,7 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 	}
 	if nodes {
 		pods := source(core("pods"))
-		partly, err := caches.core("pods").Coder.Partly(node.PodPaths()...)
+		partly, err := caches.core("pods").Coder.FieldsDecoder(node.PodPaths()...)
 		if err != nil {
 			return c, err
 		}
@@ -310,10 +310,10 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
 		}
 		c.Nodes = map[node.Kind]authz.Source{
-			node.Pod:        pods,
-			node.Volume:     source(core("persistentvolumes")),
-			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
-			node.Slice:      source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
+			node.Pod:              pods,
+			node.PersistentVolume: source(core("persistentvolumes")),
+			node.VolumeAttachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
+			node.ResourceSlice:    source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
 		}
 	}
 	return c, nil

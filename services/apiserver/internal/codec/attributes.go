@@ -194,7 +194,7 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 // Attributes reads labels and selectable fields of a stored value. It does not decode a protobuf
 // value unless a field needs a function. Labels and fields may share memory with the value and are
 // valid as long as it does not change. The error is an *UndecodableError.
-func (c *Coder) Attributes(stored []byte) (Attributes, error) {
+func (c *KindCodec) Attributes(stored []byte) (Attributes, error) {
 	a, err := c.attributes(stored)
 	if err != nil {
 		return a, &UndecodableError{c.whyUndecodable(stored, err)}
@@ -203,8 +203,8 @@ func (c *Coder) Attributes(stored []byte) (Attributes, error) {
 }
 
 // attributes reads the attributes from a stored value.
-func (c *Coder) attributes(stored []byte) (Attributes, error) {
-	if c.Decl.Document != nil {
+func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
+	if c.Kind.Document != nil {
 		return c.attributesOfDocument(stored)
 	}
 	if !wire.IsEnvelope(stored) {
@@ -214,7 +214,7 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	if err != nil {
 		return Attributes{}, err
 	}
-	if kind != c.Decl.StoredGVK().Kind {
+	if kind != c.Kind.StoredGVK().Kind {
 		return Attributes{}, errOtherKind
 	}
 	meta, err := wire.Find(raw, wire.ObjectMetadata)
@@ -281,15 +281,15 @@ func attributesOfMetadata(meta []byte) (a Attributes, err error) {
 }
 
 // attributesOfJSON reads the attributes of a value that is stored as JSON.
-func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
+func (c *KindCodec) attributesOfJSON(stored []byte) (Attributes, error) {
 	a, kind, err := readHead(stored)
 	if err != nil {
 		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
 	}
-	if kind != c.Decl.StoredGVK().Kind {
+	if kind != c.Kind.StoredGVK().Kind {
 		return Attributes{}, errOtherKind
 	}
-	if c.Decl.Stored.JSON && len(c.fields) == 0 {
+	if c.Kind.Stored.JSON && len(c.fields) == 0 {
 		return a, nil
 	}
 	obj, err := c.decodeAsStored(stored)
@@ -344,7 +344,7 @@ func readHead(stored []byte) (a Attributes, kind string, err error) {
 		a.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if !d.Shadowed(key) {
+				if !d.IsDuplicateKey(key) {
 					name := strings.Clone(d.String(key))
 					a.Labels = append(a.Labels, Pair{name, text(l, name)})
 				}

@@ -29,28 +29,28 @@ type Codec struct {
 	// Checks rejects documents before they are decoded.
 	Checks *doccheck.Checker
 
-	scheme *runtime.Scheme
-	coders map[*registry.Kind]*Coder
+	scheme     *runtime.Scheme
+	kindCodecs map[*registry.Kind]*KindCodec
 
 	json, jsonStrict, jsonPretty *kjson.Serializer
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
-	// partial is the program for metadata alone; partialHead is the JSON that precedes it.
-	partial     func() *transcode.Program
-	partialHead []byte
+	// metadataProgram is the program for metadata alone; metadataFrameHead is the JSON that precedes it.
+	metadataProgram   func() *transcode.Program
+	metadataFrameHead []byte
 }
 
-// Coder encodes and decodes one kind in one served version.
-type Coder struct {
-	Decl  *registry.Kind
+// KindCodec encodes and decodes one kind in one served version.
+type KindCodec struct {
+	Kind  *registry.Kind
 	codec *Codec
 
-	apiVersion string // of the served form
-	fields     []fieldProgram
-	fieldTree  fieldTree
-	inDocument *documentFields // replaces fields and fieldTree for documents
-	// sameForm is true if objects are served in the Go type in which they are stored.
-	sameForm bool
+	apiVersion     string // of the served form
+	fields         []fieldProgram
+	fieldTree      fieldTree
+	documentFields *documentFields // replaces fields and fieldTree for documents
+	// servedAsStored is true if objects are served in the Go type in which they are stored.
+	servedAsStored bool
 	// listItems is the protobuf field number of a list's items.
 	listItems int
 
@@ -60,16 +60,16 @@ type Coder struct {
 	program func() *transcode.Program
 	// stored describes the stored form.
 	stored func() *doccheck.StoredMessage
-	// forTable decodes the fields that table columns read; nil if columns need the whole object.
-	forTable *rowObjects
+	// tableRows decodes the fields that table columns read; nil if columns need the whole object.
+	tableRows *rowObjects
 }
 
 // New returns the codec of a catalog. The scheme must know every type that is served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	c := &Codec{
-		scheme: scheme,
-		Checks: doccheck.New(scheme),
-		coders: map[*registry.Kind]*Coder{},
+		scheme:     scheme,
+		Checks:     doccheck.New(scheme),
+		kindCodecs: map[*registry.Kind]*KindCodec{},
 	}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{
@@ -84,21 +84,21 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	c.yaml = opts(true, false, false)
 	c.yamlStrict = opts(true, false, true)
 	c.proto = protobuf.NewSerializer(scheme, scheme)
-	c.partial = sync.OnceValue(partialProgram)
-	c.partialHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
+	c.metadataProgram = sync.OnceValue(partialProgram)
+	c.metadataFrameHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
 	for _, k := range catalog.Kinds() {
-		kc, err := c.coder(k)
+		kc, err := c.newKindCodec(k)
 		if err != nil {
 			return nil, err
 		}
-		c.coders[k] = kc
+		c.kindCodecs[k] = kc
 	}
 	return c, nil
 }
 
-// coder returns the Coder of a kind.
-func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
-	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.ToStored == nil}
+// newKindCodec returns the Coder of a kind.
+func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
+	kc := &KindCodec{Kind: k, codec: c, apiVersion: k.GroupVersion().String(), servedAsStored: k.Stored.ToStored == nil}
 	if k.Virtual && k.NewList == nil {
 		return kc, nil
 	}
@@ -106,7 +106,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
 	}
 	if k.Document != nil {
-		kc.inDocument = newDocumentFields(k.Presentation.Selectable)
+		kc.documentFields = newDocumentFields(k.Presentation.Selectable)
 		return kc, nil
 	}
 	var err error
@@ -115,22 +115,22 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		return nil, err
 	}
 	kc.fieldTree = treeOf(kc.fields)
-	kc.program = programOf(k, kc.sameForm, stored)
+	kc.program = programOf(k, kc.servedAsStored, stored)
 	kc.stored = sync.OnceValue(func() *doccheck.StoredMessage { return c.Checks.StoredType(stored) })
 	if len(k.Presentation.ColumnFields) > 0 {
-		read, err := kc.masked(k.Presentation.ColumnFields)
+		read, err := kc.newFieldMask(k.Presentation.ColumnFields)
 		if err != nil {
 			return nil, err
 		}
-		kc.forTable = &rowObjects{mask: read}
+		kc.tableRows = &rowObjects{mask: read}
 	}
-	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
+	if kc.listItems, err = itemsFieldNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
 	}
 	return kc, nil
 }
 
-func itemsNumber(list reflect.Type) (int, error) {
+func itemsFieldNumber(list reflect.Type) (int, error) {
 	f, ok := list.FieldByName("Items")
 	if !ok {
 		return 0, fmt.Errorf("%s has no items", list)
@@ -142,25 +142,25 @@ func itemsNumber(list reflect.Type) (int, error) {
 	return n, nil
 }
 
-// Custom returns a new codec for a kind without Go types, which is in no catalog.
-func (c *Codec) Custom(k *registry.Kind) (*Coder, error) { return c.coder(k) }
+// NewKindCodec returns a new codec for a kind without Go types, which is in no catalog.
+func (c *Codec) NewKindCodec(k *registry.Kind) (*KindCodec, error) { return c.newKindCodec(k) }
 
 // ForKind returns the codec of a kind of the catalog.
-func (c *Codec) ForKind(k *registry.Kind) *Coder { return c.coders[k] }
+func (c *Codec) ForKind(k *registry.Kind) *KindCodec { return c.kindCodecs[k] }
 
 // Scheme returns the set of known Go types.
 func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }
 
-func (k *Coder) newStored() runtime.Object {
-	if k.Decl.Stored.New != nil {
-		return k.Decl.Stored.New()
+func (k *KindCodec) newStored() runtime.Object {
+	if k.Kind.Stored.New != nil {
+		return k.Kind.Stored.New()
 	}
-	return k.Decl.New()
+	return k.Kind.New()
 }
 
 // decodeAsStored decodes a stored value to the stored Go type. It returns an *UndecodableError if
 // the value is not such an object.
-func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
+func (k *KindCodec) decodeAsStored(stored []byte) (registry.Object, error) {
 	obj, err := k.decodeType(stored)
 	if err != nil {
 		return nil, &UndecodableError{k.whyUndecodable(stored, err)}
@@ -169,33 +169,33 @@ func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 }
 
 // decodeType decodes a stored value into the Go type of the stored version.
-func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
+func (k *KindCodec) decodeType(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
 	if wire.IsEnvelope(stored) {
 		raw, _, kind, err := wire.OpenEnvelope(stored)
 		if err != nil {
 			return nil, err
 		}
-		if kind != k.Decl.StoredGVK().Kind {
+		if kind != k.Kind.StoredGVK().Kind {
 			return nil, errOtherKind
 		}
 		m, ok := obj.(interface{ Unmarshal([]byte) error })
 		if !ok {
 			return nil, fmt.Errorf("%T has no protobuf form", obj)
 		}
-		if quantity.MayBeRejected(raw) {
-			if err := k.codec.Checks.Message(raw, obj); err != nil {
+		if quantity.MayBeExpensive(raw) {
+			if err := k.codec.Checks.CheckMessage(raw, obj); err != nil {
 				return nil, err
 			}
 		}
 		if err := m.Unmarshal(raw); err != nil {
-			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 		}
-	} else if err := k.codec.Checks.Into(stored, obj); err != nil {
+	} else if err := k.codec.Checks.CheckInto(stored, obj); err != nil {
 		return nil, err
 	} else if err := json.Unmarshal(stored, obj); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
-	} else if obj.GetObjectKind().GroupVersionKind().Kind != k.Decl.StoredGVK().Kind {
+		return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
+	} else if obj.GetObjectKind().GroupVersionKind().Kind != k.Kind.StoredGVK().Kind {
 		return nil, errOtherKind
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -208,20 +208,20 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 
 // DecodeStored decodes a stored value to the served Go type. The result has defaults and the
 // resourceVersion, but neither kind nor apiVersion.
-func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
+func (k *KindCodec) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
 	return k.DecodeItem(context.Background(), Item{Stored: stored, Revision: revision})
 }
 
 // DecodeItem is DecodeStored with the context of a request.
-func (k *Coder) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
-	obj, _, err := k.DecodeWithText(ctx, it)
+func (k *KindCodec) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
+	obj, _, err := k.DecodeWithJSON(ctx, it)
 	return obj, err
 }
 
-// DecodeWithText is DecodeItem that also returns the served document of an object without a Go
+// DecodeWithJSON is DecodeItem that also returns the served document of an object without a Go
 // type.
-func (k *Coder) DecodeWithText(ctx context.Context, it Item) (registry.Object, []byte, error) {
-	if k.Decl.Document != nil {
+func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Object, []byte, error) {
+	if k.Kind.Document != nil {
 		return k.decodeDocument(ctx, it)
 	}
 	obj, err := k.decodeTyped(it)
@@ -229,21 +229,21 @@ func (k *Coder) DecodeWithText(ctx context.Context, it Item) (registry.Object, [
 }
 
 // decodeTyped decodes a stored value into the Go type of the served version.
-func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
+func (k *KindCodec) decodeTyped(it Item) (registry.Object, error) {
 	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {
 		return nil, err
 	}
-	if !k.sameForm {
-		if obj, err = k.Decl.Stored.FromStored(obj); err != nil {
-			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	if !k.servedAsStored {
+		if obj, err = k.Kind.Stored.FromStored(obj); err != nil {
+			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 		}
 	}
-	if k.Decl.Default != nil {
-		k.Decl.Default(obj)
+	if k.Kind.Default != nil {
+		k.Kind.Default(obj)
 	}
-	if k.Decl.AfterDecode != nil {
-		k.Decl.AfterDecode(obj)
+	if k.Kind.AfterDecode != nil {
+		k.Kind.AfterDecode(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return obj, nil
@@ -255,9 +255,9 @@ type Decoded struct {
 	GVK    schema.GroupVersionKind
 	// Unknown holds an error for each unknown or duplicate field, in order of appearance.
 	Unknown []error
-	// AnyType means that the object may be of another type than its Coder's. Its validation rejects
+	// TypeUnchecked means that the object may be of another type than its Coder's. Its validation rejects
 	// it.
-	AnyType bool
+	TypeUnchecked bool
 }
 
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
@@ -287,17 +287,17 @@ func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKi
 }
 
 // DecodeBody decodes a body of the Coder's kind; see Codec.Decode.
-func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
-	if k.Decl.Document != nil {
+func (k *KindCodec) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
+	if k.Kind.Document != nil {
 		return k.decodeDocumentBody(media, body, strict)
 	}
-	gvk := k.Decl.GVK()
-	if a := k.Decl.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.Checks.JSON(body, gvk) == nil {
-		obj, ok := a.Decode(body, func(text []byte) (registry.Object, error) {
-			d, err := k.codec.Decode(media, text, gvk, nil, true)
-			obj, is := d.Object.(registry.Object)
-			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !is {
-				return nil, errUnusual
+	gvk := k.Kind.GVK()
+	if a := k.Kind.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.Checks.CheckJSON(body, gvk) == nil {
+		obj, ok := a.Decode(body, func(data []byte) (registry.Object, error) {
+			d, err := k.codec.Decode(media, data, gvk, nil, true)
+			obj, ok := d.Object.(registry.Object)
+			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !ok {
+				return nil, errFallback
 			}
 			return obj, nil
 		})
@@ -313,28 +313,28 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 }
 
 // CheckConvertible returns the error of Kind.Convertible.
-func (k *Coder) CheckConvertible(obj runtime.Object) error {
-	if o, ok := obj.(registry.Object); ok && k.Decl.Convertible != nil {
-		return k.Decl.Convertible(o)
+func (k *KindCodec) CheckConvertible(obj runtime.Object) error {
+	if o, ok := obj.(registry.Object); ok && k.Kind.Convertible != nil {
+		return k.Kind.Convertible(o)
 	}
 	return nil
 }
 
-var errUnusual = errors.New("the body is read in the general way")
+var errFallback = errors.New("the body is read in the general way")
 
 // DecodePatched decodes the JSON of an object that a patch has changed. It is DecodeBody that also
 // rejects an object with a Go type if the patch has changed its type. The validation of other
 // objects checks their type.
-func (k *Coder) DecodePatched(doc []byte, strict bool) (Decoded, error) {
+func (k *KindCodec) DecodePatched(doc []byte, strict bool) (Decoded, error) {
 	d, err := k.DecodeBody(api.MediaJSON, doc, strict)
 	switch {
 	case err != nil:
-	case d.AnyType:
+	case d.TypeUnchecked:
 		if d.GVK.Version == "" {
 			err = runtime.NewMissingVersionErr(string(doc))
 		}
-	case d.GVK != k.Decl.GVK():
-		err = UnknownConversion(d.GVK, k.Decl.GVK())
+	case d.GVK != k.Kind.GVK():
+		err = UnknownConversion(d.GVK, k.Kind.GVK())
 	}
 	return d, err
 }
@@ -358,12 +358,12 @@ func groupName(group string) string {
 func (c *Codec) decoder(media string, body []byte, expected schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
 	switch media {
 	case api.MediaProtobuf:
-		return c.proto, body, c.Checks.Protobuf(body, expected)
+		return c.proto, body, c.Checks.CheckProtobuf(body, expected)
 	case api.MediaYAML:
 		if strict {
-			return c.yamlStrict, body, c.Checks.YAML(body, expected)
+			return c.yamlStrict, body, c.Checks.CheckYAML(body, expected)
 		}
-		return c.yaml, body, c.Checks.YAML(body, expected)
+		return c.yaml, body, c.Checks.CheckYAML(body, expected)
 	case api.MediaCBOR:
 		var err error
 		if body, err = formats.CBORToJSON(body); err != nil {
@@ -371,9 +371,9 @@ func (c *Codec) decoder(media string, body []byte, expected schema.GroupVersionK
 		}
 	}
 	if strict {
-		return c.jsonStrict, body, c.Checks.JSON(body, expected)
+		return c.jsonStrict, body, c.Checks.CheckJSON(body, expected)
 	}
-	return c.json, body, c.Checks.JSON(body, expected)
+	return c.json, body, c.Checks.CheckJSON(body, expected)
 }
 
 // Encode encodes any known object in a media type, with its kind and apiVersion.
@@ -402,16 +402,16 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 
 // FieldLabel returns the label under which the cache knows a field. It returns false if selectors
 // of this kind may not use the field.
-func (k *Coder) FieldLabel(label string) (string, bool) {
+func (k *KindCodec) FieldLabel(label string) (string, bool) {
 	switch label {
 	case "metadata.name":
 		return label, true
 	case "metadata.namespace":
 		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind has no
 		// fields of its own.
-		return label, k.Decl.Namespaced || !k.Decl.HasFieldLabels()
+		return label, k.Kind.Namespaced || !k.Kind.HasFieldLabels()
 	}
-	for _, s := range k.Decl.Presentation.Selectable {
+	for _, s := range k.Kind.Presentation.Selectable {
 		if s.Label == label && !s.Reserved {
 			return label, true
 		}

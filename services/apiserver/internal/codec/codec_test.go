@@ -105,7 +105,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				equal(t, "JSON", want, decode(t, c, api.MediaJSON, frame.Object(et), k.GVK()))
 				checkEvent(t, frame, et.String(), k)
 				for _, to := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
-					checkEvent(t, frame.Retyped(nil, et, to), to.String(), k)
+					checkEvent(t, frame.AppendWithEventType(nil, et, to), to.String(), k)
 				}
 				item := kc.AppendItem(nil, frame, et)
 				var m map[string]any
@@ -156,21 +156,21 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 	}
 }
 
-func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
+func checkRow(t *testing.T, kc *codec.KindCodec, it codec.Item) {
 	t.Helper()
 	row, err := kc.TableCells(it)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := kc.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
-	if b, err = row.Append(b, codec.NewAges(time.Unix(1700000000+90, 0))); err != nil {
+	if b, err = row.Append(b, codec.NewAgeFormatter(time.Unix(1700000000+90, 0))); err != nil {
 		t.Fatal(err)
 	}
 	var table metav1.Table
 	if err := json.Unmarshal(append(b, "}"+codec.ListTail...), &table); err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
-	cells := max(len(table.ColumnDefinitions), len(kc.Decl.Presentation.Columns))
+	cells := max(len(table.ColumnDefinitions), len(kc.Kind.Presentation.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
 		t.Fatalf("table = %+v, want one row of %d cells", table, cells)
 	}
@@ -434,7 +434,7 @@ func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 	}
 }
 
-func checkPositions(t *testing.T, kc *codec.Coder, value []byte) {
+func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
 	t.Helper()
 	var positions atomic.Uint64
 	for _, revision := range []int64{0, 7, 1 << 60} {
@@ -479,10 +479,10 @@ func FuzzStoredValue(f *testing.F) {
 		checkPositions(t, kc, b)
 		_, _ = kc.PartialMessage(it)
 		if row, err := kc.TableCells(it); err == nil {
-			if _, err := row.Append(nil, codec.NewAges(time.Unix(1, 0))); err != nil {
+			if _, err := row.Append(nil, codec.NewAgeFormatter(time.Unix(1, 0))); err != nil {
 				t.Errorf("row cannot be encoded: %v", err)
 			}
 		}
-		_, _ = codec.Row(b).Append(nil, codec.NewAges(time.Unix(1, 0)))
+		_, _ = codec.Row(b).Append(nil, codec.NewAgeFormatter(time.Unix(1, 0)))
 	})
 }

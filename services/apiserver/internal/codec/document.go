@@ -19,92 +19,92 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// served returns the document of an item in the served version. Its apiVersion may still be the
+// convertToServed returns the document of an item in the served version. Its apiVersion may still be the
 // stored one.
-func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
+func (k *KindCodec) convertToServed(ctx context.Context, it Item) ([]byte, error) {
 	if it.Served {
 		return it.Stored, nil
 	}
 	documents := [1][]byte{it.Stored}
-	out, err := k.Decl.Document.ToServed(ctx, documents[:])
+	out, err := k.Kind.Document.ToServed(ctx, documents[:])
 	if err != nil {
 		return nil, err
 	}
 	return out[0], nil
 }
 
-// open parses the document that served returns.
-func (k *Coder) open(ctx context.Context, it Item) (*tape.Doc, error) {
+// parseServed parses the document that served returns.
+func (k *KindCodec) parseServed(ctx context.Context, it Item) (*tape.Doc, error) {
 	if it.Served {
 		return tape.Parse(it.Stored)
 	}
-	return k.Decl.Document.ParseServed(ctx, it.Stored)
+	return k.Kind.Document.ParseServed(ctx, it.Stored)
 }
 
-// toDocument decodes a document.
-func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
+// parseUnstructured decodes a document.
+func (k *KindCodec) parseUnstructured(doc []byte) (*unstructured.Unstructured, error) {
 	d, err := tape.Parse(doc)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Release()
-	return k.unstructuredOf(d)
+	return k.toUnstructured(d)
 }
 
-// unstructuredOf decodes a parsed document.
-func (k *Coder) unstructuredOf(d *tape.Doc) (*unstructured.Unstructured, error) {
+// toUnstructured decodes a parsed document.
+func (k *KindCodec) toUnstructured(d *tape.Doc) (*unstructured.Unstructured, error) {
 	m, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%s is not a JSON object", k.Decl.Kind)
+		return nil, fmt.Errorf("%s is not a JSON object", k.Kind.Kind)
 	}
 	u := &unstructured.Unstructured{Object: m}
-	u.SetGroupVersionKind(k.Decl.GVK())
+	u.SetGroupVersionKind(k.Kind.GVK())
 	return u, nil
 }
 
 // decodeDocument is DecodeStored for documents. It also returns the served document.
-func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
-	d, err := k.open(ctx, it)
+func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
+	d, err := k.parseServed(ctx, it)
 	if err != nil {
-		return nil, nil, k.explainError(it, err)
+		return nil, nil, k.wrapStoredError(it, err)
 	}
 	defer d.Release()
-	u, err := k.unstructuredOf(d)
+	u, err := k.toUnstructured(d)
 	if err != nil {
-		return nil, nil, k.notServed(d.Raw(), err)
+		return nil, nil, k.undecodableServed(d.Raw(), err)
 	}
 	u.SetResourceVersion(FormatRevision(it.Revision))
 	return u, d.Raw(), nil
 }
 
-// explainError returns the error for an item that cannot be served. It is an *UndecodableError if
+// wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError if
 // the stored value is not a document at all.
-func (k *Coder) explainError(it Item, err error) error {
-	if _, broken := k.toDocument(it.Stored); broken != nil { // the error of this check is not the one to report
+func (k *KindCodec) wrapStoredError(it Item, err error) error {
+	if _, broken := k.parseUnstructured(it.Stored); broken != nil { // the error of this check is not the one to report
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
 	}
 	return err
 }
 
-// notServed returns the error for a served document that cannot be decoded.
-func (k *Coder) notServed(doc []byte, err error) error {
-	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
+// undecodableServed returns the error for a served document that cannot be decoded.
+func (k *KindCodec) undecodableServed(doc []byte, err error) error {
+	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Kind.Kind, err))}
 }
 
-// serveOrExplain is served, but its error is an *UndecodableError if the value is not a document.
-func (k *Coder) serveOrExplain(ctx context.Context, it Item) ([]byte, error) {
-	doc, err := k.served(ctx, it)
+// convertToServedChecked is served, but its error is an *UndecodableError if the value is not a document.
+func (k *KindCodec) convertToServedChecked(ctx context.Context, it Item) ([]byte, error) {
+	doc, err := k.convertToServed(ctx, it)
 	if err != nil {
-		err = k.explainError(it, err)
+		err = k.wrapStoredError(it, err)
 	}
 	return doc, err
 }
 
-// decodeServed decodes a served document.
-func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error) {
-	u, err := k.toDocument(doc)
+// unstructuredFromServed decodes a served document.
+func (k *KindCodec) unstructuredFromServed(doc []byte, revision int64) (registry.Object, error) {
+	u, err := k.parseUnstructured(doc)
 	if err != nil {
-		return nil, k.notServed(doc, err)
+		return nil, k.undecodableServed(doc, err)
 	}
 	u.SetResourceVersion(FormatRevision(revision))
 	return u, nil
@@ -112,27 +112,27 @@ func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error
 
 // cellsOfDocument returns the cells of a table row. It decodes the object only if a column needs
 // it.
-func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
-	doc, err := k.serveOrExplain(context.Background(), it)
+func (k *KindCodec) cellsOfDocument(it Item) ([]any, error) {
+	doc, err := k.convertToServedChecked(context.Background(), it)
 	if err != nil {
 		return nil, err
 	}
-	return k.Decl.Document.TableRow(doc, func() (registry.Object, error) { return k.decodeServed(doc, it.Revision) })
+	return k.Kind.Document.TableRow(doc, func() (registry.Object, error) { return k.unstructuredFromServed(doc, it.Revision) })
 }
 
 // encodeDocument is EncodeStored for documents.
-func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte, error) {
-	served, err := k.Text(obj)
+func (k *KindCodec) encodeDocument(ctx context.Context, obj registry.Object) ([]byte, error) {
+	served, err := k.ServedJSON(obj)
 	if err != nil {
 		return nil, err
 	}
-	return k.Decl.Document.ToStored(ctx, served)
+	return k.Kind.Document.ToStored(ctx, served)
 }
 
-// Text returns the served document of an object, without its resourceVersion. It returns nil for
+// ServedJSON returns the served document of an object, without its resourceVersion. It returns nil for
 // objects with a Go type.
-func (k *Coder) Text(obj registry.Object) ([]byte, error) {
-	if k.Decl.Document == nil {
+func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
+	if k.Kind.Document == nil {
 		return nil, nil
 	}
 	u, ok := obj.(*unstructured.Unstructured)
@@ -148,27 +148,27 @@ func (k *Coder) Text(obj registry.Object) ([]byte, error) {
 		u.SetSelfLink(link)
 	}()
 	gvk := u.GroupVersionKind()
-	u.SetGroupVersionKind(k.Decl.GVK())
+	u.SetGroupVersionKind(k.Kind.GVK())
 	defer u.SetGroupVersionKind(gvk)
 	return tape.AppendValue(nil, u.Object)
 }
 
 // documentFrame is JSONFrame for documents. It does not decode the object.
-func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
-	d, err := k.open(context.Background(), it)
+func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
+	d, err := k.parseServed(context.Background(), it)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Release()
 	if d.Kind(tape.Root) != tape.Object {
-		return nil, fmt.Errorf("stored %s is not a JSON object", k.Decl.Kind)
+		return nil, fmt.Errorf("stored %s is not a JSON object", k.Kind.Kind)
 	}
 	f := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
 	f = append(f, k.heads[t]...)
 	first := true
 	for key, end := d.First(tape.Root), d.Next(tape.Root); key < end; key = d.Next(key + 1) {
 		name := d.String(key)
-		if name == "kind" || name == "apiVersion" || d.Shadowed(key) {
+		if name == "kind" || name == "apiVersion" || d.IsDuplicateKey(key) {
 			continue
 		}
 		if !first {
@@ -186,7 +186,7 @@ func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
 }
 
 // frameOfDocument is FrameOf for documents.
-func (k *Coder) frameOfDocument(t EventType, u *unstructured.Unstructured) (Frame, error) {
+func (k *KindCodec) frameOfDocument(t EventType, u *unstructured.Unstructured) (Frame, error) {
 	head := map[string]any{}
 	for name, v := range u.Object {
 		if name != "kind" && name != "apiVersion" {
@@ -195,7 +195,7 @@ func (k *Coder) frameOfDocument(t EventType, u *unstructured.Unstructured) (Fram
 	}
 	body, err := tape.AppendValue(nil, head)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", k.Decl.Kind, err)
+		return nil, fmt.Errorf("encode %s: %w", k.Kind.Kind, err)
 	}
 	return joinFrame(k.heads[t], body), nil
 }
@@ -206,7 +206,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 	first := true
 	for key, end := d.First(metadata), d.Next(metadata); key < end; key = d.Next(key + 1) {
 		name := d.String(key)
-		if name == "resourceVersion" || d.Shadowed(key) {
+		if name == "resourceVersion" || d.IsDuplicateKey(key) {
 			continue
 		}
 		if !first {
@@ -227,7 +227,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 }
 
 // metadataMessage encodes a document's metadata as a PartialObjectMetadata in protobuf.
-func (k *Coder) metadataMessage(it Item) ([]byte, error) {
+func (k *KindCodec) metadataMessage(it Item) ([]byte, error) {
 	m, err := k.metadata(it)
 	if err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 	case api.MediaCBOR:
 		return formats.CBORToJSON(body)
 	case api.MediaYAML:
-		if err := doccheck.YAML(body); err != nil {
+		if err := doccheck.CheckYAML(body); err != nil {
 			return nil, err
 		}
 		b, err := yaml.YAMLToJSONStrict(body)
@@ -257,23 +257,23 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 		}
 		return nil, err
 	}
-	return body, doccheck.JSON(body)
+	return body, doccheck.CheckJSON(body)
 }
 
 // decodeDocumentBody is DecodeBody for documents. The body must state its kind. Its kind and
 // apiVersion may differ from those of the Coder. Then only the metadata is normalized, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
-func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
-	out := Decoded{AnyType: true}
+func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
+	out := Decoded{TypeUnchecked: true}
 	original := body
 	body, err := toJSON(media, body, &out, strict)
 	if err != nil {
 		return out, err
 	}
 	if k.hasExpectedType(body) {
-		out.GVK = k.Decl.GVK()
-		if normalized, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
-			return k.addShaped(out, normalized)
+		out.GVK = k.Kind.GVK()
+		if normalized, err := k.Kind.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
+			return k.addNormalized(out, normalized)
 		} // The code below reports errors in the order of Kubernetes.
 	}
 	d, err := tape.Parse(body)
@@ -288,20 +288,20 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	d.Release()
 	out.GVK = t.gvk()
 	if runtime.IsMissingKind(err) && !strict { // Kubernetes knows the expected kind unless it is strict
-		out.GVK.Kind = k.Decl.Kind
+		out.GVK.Kind = k.Kind.Kind
 		if t.apiVersion == "" {
-			out.GVK = k.Decl.GVK()
+			out.GVK = k.Kind.GVK()
 		}
 	}
 	if err != nil {
 		return out, err
 	}
-	otherType := out.GVK != k.Decl.GVK()
-	normalized, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict, OtherVersion: otherType})
+	otherType := out.GVK != k.Kind.GVK()
+	normalized, err := k.Kind.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict, OtherVersion: otherType})
 	if err != nil {
 		return out, err
 	}
-	out, err = k.addShaped(out, normalized)
+	out, err = k.addNormalized(out, normalized)
 	if u, ok := out.Object.(*unstructured.Unstructured); ok && otherType && err == nil {
 		u.SetKind(t.kind)
 		u.SetAPIVersion(t.apiVersion)
@@ -320,18 +320,18 @@ func (t typeNames) gvk() schema.GroupVersionKind {
 // returns an error if they have the wrong type or if the kind is missing. The apiVersion may be
 // missing.
 func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
-	const couldNot = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
+	const unmarshalError = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
 	switch d.Kind(tape.Root) {
 	case tape.Object:
 	case tape.Null:
 		return t, runtime.NewMissingKindErr(string(body))
 	default:
-		return t, fmt.Errorf(couldNot+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+		return t, fmt.Errorf(unmarshalError+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
 			nameOfType(d.Kind(tape.Root)))
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
 		if v := d.Find(tape.Root, name); v != tape.None && d.Kind(v) != tape.String && d.Kind(v) != tape.Null {
-			return t, fmt.Errorf(couldNot+"struct field .%s of type string", nameOfType(d.Kind(v)), name)
+			return t, fmt.Errorf(unmarshalError+"struct field .%s of type string", nameOfType(d.Kind(v)), name)
 		}
 	}
 	apiVersion := textAt(d, tape.Root, "apiVersion")
@@ -367,27 +367,27 @@ func nameOfType(k tape.Kind) string {
 }
 
 // hasExpectedType reports whether a body has the kind and the apiVersion of the Coder.
-func (k *Coder) hasExpectedType(body []byte) bool {
+func (k *KindCodec) hasExpectedType(body []byte) bool {
 	parts, err := typePaths.Find(body, nil)
 	if err != nil {
 		return false
 	}
 	version, _ := jsontext.Text(parts[0])
 	kind, _ := jsontext.Text(parts[1])
-	return version == k.apiVersion && kind == k.Decl.Kind
+	return version == k.apiVersion && kind == k.Kind.Kind
 }
 
 var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
-// addShaped completes out with a normalized body.
-func (k *Coder) addShaped(out Decoded, s registry.ServedDocument) (Decoded, error) {
+// addNormalized completes out with a normalized body.
+func (k *KindCodec) addNormalized(out Decoded, s registry.ServedDocument) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
 	}
 	for _, p := range s.Unknown {
 		out.Unknown = append(out.Unknown, fmt.Errorf("unknown field %q", p))
 	}
-	u, err := k.toDocument(s.Doc)
+	u, err := k.parseUnstructured(s.Doc)
 	out.Object = u
 	return out, err
 }

@@ -80,8 +80,8 @@ func objectAt(t EventType) int { return len(`{"type":"","object":`) + len(eventN
 type Frame []byte
 
 // JSONFrame encodes a stored object as the frame of an event.
-func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
-	if k.Decl.Document != nil {
+func (k *KindCodec) JSONFrame(t EventType, it Item) (Frame, error) {
+	if k.Kind.Document != nil {
 		return k.documentFrame(t, it)
 	}
 	if k.program != nil {
@@ -89,7 +89,7 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 			return f, nil
 		}
 	}
-	if a := k.Decl.Stored.LazyField; a != nil && !wire.IsEnvelope(it.Stored) {
+	if a := k.Kind.Stored.LazyField; a != nil && !wire.IsEnvelope(it.Stored) {
 		body, ok := a.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
 			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
 			if err != nil {
@@ -109,14 +109,14 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 }
 
 // FrameOf encodes a decoded served object as the frame of an event.
-func (k *Coder) FrameOf(t EventType, obj registry.Object) (Frame, error) {
+func (k *KindCodec) FrameOf(t EventType, obj registry.Object) (Frame, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return k.frameOfDocument(t, u)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	body, err := json.Marshal(obj)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", k.Decl.Kind, err)
+		return nil, fmt.Errorf("encode %s: %w", k.Kind.Kind, err)
 	}
 	return joinFrame(k.heads[t], body), nil
 }
@@ -132,8 +132,8 @@ func joinFrame(head, body []byte) Frame {
 // Object returns the object's JSON in a frame of the given type.
 func (f Frame) Object(t EventType) []byte { return f[objectAt(t) : len(f)-2] }
 
-// Retyped appends the frame with another event type.
-func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
+// AppendWithEventType appends the frame with another event type.
+func (f Frame) AppendWithEventType(dst []byte, from, to EventType) []byte {
 	if from == to {
 		return append(dst, f...)
 	}
@@ -145,21 +145,21 @@ func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
 
 // AppendItem appends the object as a list item. Items omit kind and apiVersion unless the kind has
 // no Go type.
-func (k *Coder) AppendItem(dst []byte, f Frame, t EventType) []byte {
+func (k *KindCodec) AppendItem(dst []byte, f Frame, t EventType) []byte {
 	head, rest := k.Item(f, t)
 	return append(append(dst, head...), rest...)
 }
 
 // Item returns the bytes that AppendItem appends. rest is a slice of the frame.
-func (k *Coder) Item(f Frame, t EventType) (head string, rest []byte) {
-	if k.Decl.Document != nil {
+func (k *KindCodec) Item(f Frame, t EventType) (head string, rest []byte) {
+	if k.Kind.Document != nil {
 		return "", f.Object(t)
 	}
 	return "{", f[len(k.heads[t]) : len(f)-2]
 }
 
 // EncodeObject encodes a served object as JSON with kind and apiVersion.
-func (k *Coder) EncodeObject(obj registry.Object) ([]byte, error) {
+func (k *KindCodec) EncodeObject(obj registry.Object) ([]byte, error) {
 	f, err := k.FrameOf(Added, obj)
 	if err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) [
 
 // AppendHead appends the beginning of a list of the kind's objects. Lists of kinds without a Go
 // type contain the continue token even if it is empty.
-func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
-	if k.Decl.Document == nil || meta.Continue != "" {
+func (k *KindCodec) AppendHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
+	if k.Kind.Document == nil || meta.Continue != "" {
 		return AppendListHead(dst, kind, apiVersion, meta)
 	}
 	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"continue":"","resourceVersion":%q},"items":[`,
@@ -191,12 +191,12 @@ const ListTail = "]}\n"
 
 // raw returns the served protobuf message of an item without resourceVersion, and reports whether
 // it is the stored message.
-func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
-	if k.Decl.Document != nil {
-		return nil, false, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
+func (k *KindCodec) raw(it Item) (message []byte, asStored bool, err error) {
+	if k.Kind.Document != nil {
+		return nil, false, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
 	}
 	var stored []byte
-	if k.sameForm && wire.IsEnvelope(it.Stored) {
+	if k.servedAsStored && wire.IsEnvelope(it.Stored) {
 		stored, err = wire.Find(it.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
 		if err != nil || k.isDefaulted(it) {
 			return stored, true, err
@@ -220,8 +220,8 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 
 // isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged, without
 // decoding it. Values that an older server stored may lack defaults.
-func (k *Coder) isDefaulted(it Item) bool {
-	if k.Decl.Default == nil && k.Decl.AfterDecode == nil {
+func (k *KindCodec) isDefaulted(it Item) bool {
+	if k.Kind.Default == nil && k.Kind.AfterDecode == nil {
 		return true
 	}
 	_, ok := k.AppendStoredItem(nil, it, nil)
@@ -230,7 +230,7 @@ func (k *Coder) isDefaulted(it Item) bool {
 
 // splice prepares an item for another resourceVersion. It parses a value that is served as stored
 // only once.
-func (k *Coder) splice(s *wire.Splice, it Item) error {
+func (k *KindCodec) splice(s *wire.Splice, it Item) error {
 	stored := it.Positions != nil && k.AsStored()
 	if stored {
 		if positions := it.Positions.Load(); positions != 0 {
@@ -250,23 +250,23 @@ func (k *Coder) splice(s *wire.Splice, it Item) error {
 }
 
 // AppendProto appends an object in the protobuf envelope.
-func (k *Coder) AppendProto(dst []byte, it Item) ([]byte, error) {
+func (k *KindCodec) AppendProto(dst []byte, it Item) ([]byte, error) {
 	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
-	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.Size)
+	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Kind.Kind, s.Size)
 	return append(s.Append(dst), wire.EnvelopeTail...), nil
 }
 
 // AppendProtoFrame appends a length-delimited watch event.
-func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
+func (k *KindCodec) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
 	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
-	dst = appendFrameHead(dst, eventNames[t], wire.EnvelopeSize(k.apiVersion, k.Decl.Kind, s.Size))
-	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.Size)
+	dst = appendFrameHead(dst, eventNames[t], wire.EnvelopeSize(k.apiVersion, k.Kind.Kind, s.Size))
+	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Kind.Kind, s.Size)
 	return append(s.Append(dst), wire.EnvelopeTail...), nil
 }
 
@@ -292,7 +292,7 @@ func WrapProtoFrame(typ string, object []byte) []byte {
 }
 
 // Message encodes an object as a protobuf message without an envelope.
-func (k *Coder) Message(it Item) ([]byte, error) {
+func (k *KindCodec) Message(it Item) ([]byte, error) {
 	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
@@ -303,17 +303,19 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 // AsStored reports whether objects are served in the protobuf message that is stored, except for
 // their resourceVersion and defaults that an older server did not store. Such messages are cheaper
 // to build than to cache. Documents are stored as JSON and have no such message.
-func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
+func (k *KindCodec) AsStored() bool { return k.servedAsStored && k.Kind.Document == nil }
 
 // ProtoItems encodes the items of one protobuf list: objects or their metadata.
 type ProtoItems struct {
-	coder   *Coder
+	coder   *KindCodec
 	partial bool
 	s       wire.Splice // of the current item
 }
 
 // ProtoItems returns an encoder of items. It is not safe for concurrent use.
-func (k *Coder) ProtoItems(partial bool) *ProtoItems { return &ProtoItems{coder: k, partial: partial} }
+func (k *KindCodec) ProtoItems(partial bool) *ProtoItems {
+	return &ProtoItems{coder: k, partial: partial}
+}
 
 // Size returns the encoded size of an item in bytes.
 func (p *ProtoItems) Size(it Item) (int, error) {
@@ -351,12 +353,12 @@ func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
 func ProtoMessageSize(message int) int { return 1 + wire.SizeUvarint(message) + message }
 
 // AppendProtoMessage appends a message, of an object or of its metadata, as an item.
-func (k *Coder) AppendProtoMessage(dst, message []byte, partial bool) []byte {
+func (k *KindCodec) AppendProtoMessage(dst, message []byte, partial bool) []byte {
 	return wire.AppendBytes(dst, k.itemsField(partial), message)
 }
 
 // itemsField returns the number of the field that holds a list's items.
-func (k *Coder) itemsField(partial bool) int {
+func (k *KindCodec) itemsField(partial bool) int {
 	if partial {
 		return partialItems
 	}

@@ -16,11 +16,11 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// mask selects fields of a message, by number. A nil mask selects the whole field.
-type mask map[int]mask
+// fieldMask selects fields of a message, by number. A nil mask selects the whole field.
+type fieldMask map[int]fieldMask
 
 // add adds a path of JSON names.
-func (m mask) add(t reflect.Type, path []string) error {
+func (m fieldMask) add(t reflect.Type, path []string) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -52,14 +52,14 @@ func (m mask) add(t reflect.Type, path []string) error {
 	case known && inner == nil:
 		return nil // the whole field is already selected
 	case !known:
-		inner = mask{}
+		inner = fieldMask{}
 		m[n] = inner
 	}
 	return inner.add(f.Type, path[1:])
 }
 
 // appendMasked appends the selected fields of a message. It omits fields without selected parts.
-func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
+func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
 		f, rest, err := wire.Next(b)
 		if err != nil {
@@ -103,30 +103,30 @@ func putLength(b []byte, n uint64) {
 	}
 }
 
-// masked returns the mask of the given fields with all of their contents. Paths are JSON names
+// newFieldMask returns the mask of the given fields with all of their contents. Paths are JSON names
 // separated by dots.
-func (k *Coder) masked(paths []string) (mask, error) {
-	m := mask{}
+func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
+	m := fieldMask{}
 	for _, p := range paths {
 		if err := m.add(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
-			return nil, fmt.Errorf("read %s of %s: %w", p, k.Decl.Kind, err)
+			return nil, fmt.Errorf("read %s of %s: %w", p, k.Kind.Kind, err)
 		}
 	}
 	return m, nil
 }
 
-// Partly returns a function that decodes only the given fields of an object, with all of their
+// FieldsDecoder returns a function that decodes only the given fields of an object, with all of their
 // contents. Paths are JSON names separated by dots. Lists omit elements without selected fields.
-func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), error) {
-	m, err := k.masked(paths)
+func (k *KindCodec) FieldsDecoder(paths ...string) (func(Item) (registry.Object, error), error) {
+	m, err := k.newFieldMask(paths)
 	if err != nil {
 		return nil, err
 	}
 	return func(it Item) (registry.Object, error) {
-		if !k.sameForm || !wire.IsEnvelope(it.Stored) {
+		if !k.servedAsStored || !wire.IsEnvelope(it.Stored) {
 			return k.DecodeStored(it.Stored, it.Revision)
 		}
-		obj, err := k.empty()
+		obj, err := k.newProtoObject()
 		if err != nil {
 			return nil, err
 		}
@@ -143,35 +143,35 @@ type decodable interface {
 	Unmarshal([]byte) error
 }
 
-// empty returns an object of the stored type without fields.
-func (k *Coder) empty() (decodable, error) {
+// newProtoObject returns an object of the stored type without fields.
+func (k *KindCodec) newProtoObject() (decodable, error) {
 	obj, ok := k.newStored().(decodable)
 	if !ok {
-		return nil, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
+		return nil, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
 	}
 	return obj, nil
 }
 
 // decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
 // buffer and returns it.
-func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, error) {
+func (k *KindCodec) decodePart(obj decodable, m fieldMask, it Item, buf []byte) ([]byte, error) {
 	raw, _, _, err := wire.OpenEnvelope(it.Stored)
 	if err != nil {
 		return buf, err
 	}
 	masked, err := m.appendMasked(buf[:0], raw)
 	if err != nil {
-		return buf, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+		return buf, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
 	if err := obj.Unmarshal(masked); err != nil {
-		return masked, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+		return masked, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	if k.Decl.Default != nil {
-		k.Decl.Default(obj)
+	if k.Kind.Default != nil {
+		k.Kind.Default(obj)
 	}
-	if k.Decl.AfterDecode != nil {
-		k.Decl.AfterDecode(obj)
+	if k.Kind.AfterDecode != nil {
+		k.Kind.AfterDecode(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return masked, nil
@@ -180,7 +180,7 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 // rowObjects is a pool of objects for table rows. A row uses an object
 // only briefly, so the next row reuses its memory.
 type rowObjects struct {
-	mask mask
+	mask fieldMask
 	pool sync.Pool // of *rowObject
 }
 
@@ -194,12 +194,12 @@ type rowObject struct {
 const maxRowBuffer = 64 << 10
 
 // withObject calls f with an object that has only the masked fields. f must not retain it.
-func (l *rowObjects) withObject(k *Coder, it Item, f func(registry.Object)) error {
+func (l *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) error {
 	row, _ := l.pool.Get().(*rowObject)
 	var err error
 	if row == nil {
 		row = &rowObject{}
-		if row.obj, err = k.empty(); err != nil {
+		if row.obj, err = k.newProtoObject(); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (l *rowObjects) withObject(k *Coder, it Item, f func(registry.Object)) erro
 		return err
 	}
 	f(row.obj)
-	if reuse := k.Decl.Presentation.ClearColumnFields; reuse != nil && cap(row.buf) <= maxRowBuffer {
+	if reuse := k.Kind.Presentation.ClearColumnFields; reuse != nil && cap(row.buf) <= maxRowBuffer {
 		reuse(row.obj)
 		l.pool.Put(row)
 	}
@@ -229,15 +229,15 @@ func DocumentAttributes(fields []registry.SelectableField, absent MissingValues)
 }
 
 // attributesOfDocument reads labels and selectable fields as they are stored.
-func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
-	return k.inDocument.attributes(stored, nil)
+func (k *KindCodec) attributesOfDocument(stored []byte) (Attributes, error) {
+	return k.documentFields.attributes(stored, nil)
 }
 
 // documentFields holds the selectable fields of a kind's documents. A kind may have many, although
 // each document has few of them.
 type documentFields struct {
 	all  []documentField
-	root documentPlace
+	root pathNode
 }
 
 // documentField is a selectable field of a JSON document.
@@ -246,27 +246,27 @@ type documentField struct {
 	path  []string
 }
 
-// documentPlace is a node in the tree of field paths.
-type documentPlace struct {
-	field int // index of the field that ends here; negative if none
-	below map[string]*documentPlace
+// pathNode is a node in the tree of field paths.
+type pathNode struct {
+	field    int // index of the field that ends here; negative if none
+	children map[string]*pathNode
 }
 
 // newDocumentFields returns the tree of selectable fields.
 func newDocumentFields(fields []registry.SelectableField) *documentFields {
-	f := &documentFields{root: documentPlace{field: -1}}
+	f := &documentFields{root: pathNode{field: -1}}
 	for i := range fields {
 		field := documentField{fields[i].Label, pathOf(&fields[i])}
 		f.all = append(f.all, field)
 		node := &f.root
 		for _, name := range field.path {
-			next := node.below[name]
+			next := node.children[name]
 			if next == nil {
-				next = &documentPlace{field: -1}
-				if node.below == nil {
-					node.below = map[string]*documentPlace{}
+				next = &pathNode{field: -1}
+				if node.children == nil {
+					node.children = map[string]*pathNode{}
 				}
-				node.below[name] = next
+				node.children[name] = next
 			}
 			node = next
 		}
@@ -300,13 +300,13 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 		a.Namespace = textAt(d, m, "namespace")
 		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if d.Kind(key+1) == tape.String && !d.Shadowed(key) {
+				if d.Kind(key+1) == tape.String && !d.IsDuplicateKey(key) {
 					a.Labels = append(a.Labels, Pair{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
 				}
 			}
 		}
 	}
-	a.Fields = f.read(d, tape.Root, &f.root, nil)
+	a.Fields = f.appendValues(d, tape.Root, &f.root, nil)
 	if len(absent) > 0 {
 		apiVersion := textAt(d, tape.Root, "apiVersion")
 		for i, parts := range absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]] {
@@ -318,27 +318,27 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 	return a, nil
 }
 
-// read appends the fields at and below a value that have a value of their own.
-func (f *documentFields) read(d *tape.Doc, v tape.Ref, node *documentPlace, into []Pair) []Pair {
+// appendValues appends the fields at and below a value that have a value of their own.
+func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, into []Pair) []Pair {
 	if node.field >= 0 {
 		if text := scalar(d, v); text != "" {
 			into = append(into, Pair{f.all[node.field].label, text})
 		}
 	}
-	if len(node.below) == 0 || d.Kind(v) != tape.Object {
+	if len(node.children) == 0 || d.Kind(v) != tape.Object {
 		return into
 	}
-	if len(node.below) < d.Len(v) {
-		for name, below := range node.below {
+	if len(node.children) < d.Len(v) {
+		for name, child := range node.children {
 			if member := d.Find(v, name); member != tape.None {
-				into = f.read(d, member, below, into)
+				into = f.appendValues(d, member, child, into)
 			}
 		}
 		return into
 	}
 	for key, end := d.First(v), d.Next(v); key < end; key = d.Next(key + 1) {
-		if below := node.below[d.String(key)]; below != nil && !d.Shadowed(key) {
-			into = f.read(d, key+1, below, into)
+		if child := node.children[d.String(key)]; child != nil && !d.IsDuplicateKey(key) {
+			into = f.appendValues(d, key+1, child, into)
 		}
 	}
 	return into

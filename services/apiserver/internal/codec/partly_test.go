@@ -18,12 +18,12 @@ import (
 func TestPartlyDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
-	partly, err := kc.Partly("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
+	partly, err := kc.FieldsDecoder("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for seed := range int64(200) {
-		obj := kc.Decl.New().(registry.Object)
+		obj := kc.Kind.New().(registry.Object)
 		randomObjects(seed).NumElements(0, 9).Fill(obj)
 		value, err := kc.EncodeStored(obj)
 		if err != nil {
@@ -49,7 +49,7 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"nothing", "metadata.nothing", "data.x", "kind"} {
-		if _, err := kc.Partly(path); err == nil {
+		if _, err := kc.FieldsDecoder(path); err == nil {
 			t.Errorf("%s: got no error", path)
 		}
 	}
@@ -67,7 +67,7 @@ func TestTableCellsFromParts(t *testing.T) {
 		seen = true
 		all := *k
 		all.Presentation.ColumnFields = nil
-		whole, err := c.Custom(&all)
+		whole, err := c.NewKindCodec(&all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,13 +97,13 @@ func TestTableCellsFromParts(t *testing.T) {
 func BenchmarkPartly(b *testing.B) {
 	catalog, c := newCodec(b)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
-	obj := kc.Decl.New().(registry.Object)
+	obj := kc.Kind.New().(registry.Object)
 	randomObjects(3).NumElements(2, 4).Fill(obj)
 	value, err := kc.EncodeStored(obj)
 	if err != nil {
 		b.Fatal(err)
 	}
-	partly, err := kc.Partly("metadata.name", "metadata.namespace", "spec.nodeName", "spec.containers.env.valueFrom", "spec.volumes")
+	partly, err := kc.FieldsDecoder("metadata.name", "metadata.namespace", "spec.nodeName", "spec.containers.env.valueFrom", "spec.volumes")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 
 // throughStore stores an object as an older server might have done and reads it with its defaults.
 // If the stored form is another type, it may lose fields that it cannot express, once.
-func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Object) {
+func throughStore(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registry.Object) {
 	t.Helper()
 	var value []byte
 	trip := func(obj registry.Object) registry.Object {
@@ -90,28 +90,28 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 		}
 		return back
 	}
-	if kc.Decl.Stored.New != nil {
+	if kc.Kind.Stored.New != nil {
 		obj = trip(obj)
 	}
 	want := obj.DeepCopyObject().(registry.Object)
-	if kc.Decl.Default != nil {
-		kc.Decl.Default(want)
+	if kc.Kind.Default != nil {
+		kc.Kind.Default(want)
 	}
-	if kc.Decl.AfterDecode != nil {
-		kc.Decl.AfterDecode(want)
+	if kc.Kind.AfterDecode != nil {
+		kc.Kind.AfterDecode(want)
 	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")
 	equal(t, "store", want, trip(obj))
-	if kc.Decl.Stored.JSON {
+	if kc.Kind.Stored.JSON {
 		return
 	}
 	// Protobuf cannot express the types of embedded objects.
-	text, err := c.Encode(want.DeepCopyObject(), kc.Decl.GVK(), api.MediaProtobuf, false)
+	text, err := c.Encode(want.DeepCopyObject(), kc.Kind.GVK(), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = decode(t, c, api.MediaProtobuf, text, kc.Decl.GVK())
+	want = decode(t, c, api.MediaProtobuf, text, kc.Kind.GVK())
 	defaulted, err := kc.EncodeStored(want)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kc.Decl.GVK()))
+			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kc.Kind.GVK()))
 		}
 	}
 }

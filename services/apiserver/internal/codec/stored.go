@@ -26,7 +26,7 @@ import (
 
 // StoredHeads returns the first bytes of values that are stored with a type: as protobuf, and as
 // JSON in the order of fields in which Kubernetes writes it.
-func StoredHeads(gvk schema.GroupVersionKind) (protobuf, text []byte) {
+func StoredHeads(gvk schema.GroupVersionKind) (protobuf, data []byte) {
 	protobuf = wire.AppendEnvelope(nil, gvk.GroupVersion().String(), gvk.Kind, 0)
 	protobuf = protobuf[:len(protobuf)-2] // without the length of the message
 	kind, _ := json.Marshal(gvk.Kind)
@@ -50,7 +50,7 @@ func StoredType(stored []byte) (apiVersion, kind string, err error) {
 
 // DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
 func DecodeStoredInto(stored []byte, into runtime.Object) error {
-	if quantity.MayBeRejected(stored) { // few values reach this point, so nothing is cached
+	if quantity.MayBeExpensive(stored) { // few values reach this point, so nothing is cached
 		if err := checkStoredInto(doccheck.New(nil), stored, into); err != nil {
 			return err
 		}
@@ -71,21 +71,23 @@ func DecodeStoredInto(stored []byte, into runtime.Object) error {
 
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
 // makes from an object of the served version.
-func (k *Coder) EncodeStorageVersion(obj registry.Object) ([]byte, error) { return k.encodeStored(obj) }
+func (k *KindCodec) EncodeStorageVersion(obj registry.Object) ([]byte, error) {
+	return k.encodeStored(obj)
+}
 
 // InternalType returns the name of the internal Go type that Kubernetes has for the stored kind.
-func (k *Coder) InternalType() string {
-	if k.Decl.Document != nil {
+func (k *KindCodec) InternalType() string {
+	if k.Kind.Document != nil {
 		return "*unstructured.Unstructured"
 	}
-	group, _, _ := strings.Cut(k.Decl.StoredGVK().Group, ".")
+	group, _, _ := strings.Cut(k.Kind.StoredGVK().Group, ".")
 	switch group {
 	case "":
 		group = "core"
 	case "internal":
 		group = "apiserverinternal"
 	}
-	return "*" + group + "." + k.Decl.StoredGVK().Kind
+	return "*" + group + "." + k.Kind.StoredGVK().Kind
 }
 
 // DecodeInto decodes a body into a value, whatever type the body states. It returns the stated type
@@ -103,18 +105,18 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 		if !ok {
 			return gvk, fmt.Errorf("%T has no protobuf form", into)
 		}
-		if err := c.Checks.Message(raw, into); err != nil {
+		if err := c.Checks.CheckMessage(raw, into); err != nil {
 			return gvk, err
 		}
 		return gvk, m.Unmarshal(raw)
 	case api.MediaCBOR:
 		body, err = formats.CBORToJSON(body)
 	case api.MediaYAML:
-		if err = doccheck.YAML(body); err == nil {
+		if err = doccheck.CheckYAML(body); err == nil {
 			body, err = yaml.YAMLToJSON(body)
 		}
 	default:
-		err = doccheck.JSON(body)
+		err = doccheck.CheckJSON(body)
 	}
 	if err != nil {
 		return schema.GroupVersionKind{}, err
@@ -123,7 +125,7 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
-	if err := c.Checks.Into(body, into); err != nil {
+	if err := c.Checks.CheckInto(body, into); err != nil {
 		return schema.GroupVersionKind{}, err
 	}
 	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
@@ -140,14 +142,14 @@ var errOtherKind = errors.New("the value is of another kind")
 
 // whyUndecodable explains in the words of Kubernetes why a value does not decode. It returns found
 // if the decoders of Kubernetes find no error.
-func (k *Coder) whyUndecodable(stored []byte, found error) error {
+func (k *KindCodec) whyUndecodable(stored []byte, found error) error {
 	if errors.As(found, new(*doccheck.ValueError)) {
 		return found // decoding such a value in the other decoders is too expensive
 	}
 	var err error
 	var gvk *schema.GroupVersionKind
 	switch {
-	case k.Decl.Document != nil:
+	case k.Kind.Document != nil:
 		_, gvk, err = unstructured.UnstructuredJSONScheme.Decode(stored, nil, nil)
 	case wire.IsEnvelope(stored):
 		var unknown runtime.Unknown
@@ -155,7 +157,7 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 			gv, _ := schema.ParseGroupVersion(unknown.APIVersion)
 			of := gv.WithKind(unknown.Kind)
 			gvk = &of
-			if m, ok := k.newStored().(interface{ Unmarshal([]byte) error }); ok && of.Kind == k.Decl.StoredGVK().Kind {
+			if m, ok := k.newStored().(interface{ Unmarshal([]byte) error }); ok && of.Kind == k.Kind.StoredGVK().Kind {
 				err = m.Unmarshal(unknown.Raw)
 			}
 		}
@@ -164,7 +166,7 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	default:
 		_, gvk, err = k.codec.yaml.Decode(stored, nil, nil)
 	}
-	expected := k.Decl.StoredGVK()
+	expected := k.Kind.StoredGVK()
 	switch {
 	case err != nil:
 		return err
@@ -186,18 +188,18 @@ func internalPackage(group string) string {
 }
 
 // EncodeStored encodes a served object to its stored form. The object is unchanged when it returns.
-func (k *Coder) EncodeStored(obj registry.Object) ([]byte, error) {
+func (k *KindCodec) EncodeStored(obj registry.Object) ([]byte, error) {
 	return k.EncodeFor(context.Background(), obj)
 }
 
 // EncodeFor is EncodeStored with the context of a request.
-func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
-	if k.Decl.Document != nil {
+func (k *KindCodec) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
+	if k.Kind.Document != nil {
 		return k.encodeDocument(ctx, obj)
 	}
-	if !k.sameForm {
+	if !k.servedAsStored {
 		var err error
-		if obj, err = k.Decl.Stored.ToStored(obj); err != nil {
+		if obj, err = k.Kind.Stored.ToStored(obj); err != nil {
 			return nil, err
 		}
 	}
@@ -205,14 +207,14 @@ func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, err
 }
 
 // encodeStored encodes an object of the stored version, without resourceVersion and selfLink.
-func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
+func (k *KindCodec) encodeStored(obj registry.Object) ([]byte, error) {
 	rv := obj.GetResourceVersion()
 	link := obj.GetSelfLink()
 	obj.SetResourceVersion("")
 	obj.SetSelfLink("")
 	defer func() { obj.SetResourceVersion(rv); obj.SetSelfLink(link) }()
-	gvk := k.Decl.StoredGVK()
-	if k.Decl.Stored.JSON {
+	gvk := k.Kind.StoredGVK()
+	if k.Kind.Stored.JSON {
 		defer obj.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
 		return json.Marshal(obj)
@@ -221,8 +223,8 @@ func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
 }
 
 // encodeProtobuf encodes an object of the stored Go type as protobuf.
-func (k *Coder) encodeProtobuf(obj runtime.Object) ([]byte, error) {
-	gvk := k.Decl.StoredGVK()
+func (k *KindCodec) encodeProtobuf(obj runtime.Object) ([]byte, error) {
+	gvk := k.Kind.StoredGVK()
 	return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 }
 
@@ -265,7 +267,7 @@ func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte
 
 // Values returns the approximate number of values of a stored object, and whether the object is
 // protobuf.
-func (k *Coder) Values(stored []byte) (int, bool) {
+func (k *KindCodec) Values(stored []byte) (int, bool) {
 	if !wire.IsEnvelope(stored) {
 		return 0, false
 	}
@@ -279,8 +281,8 @@ func (k *Coder) Values(stored []byte) (int, bool) {
 // CheckStored returns an error for a value to store that cannot be served in every encoding: a
 // *ValueError, or the error of its envelope.
 // The value is a result of EncodeStored.
-func (k *Coder) CheckStored(value []byte) error {
-	if k.Decl.Document != nil || !wire.IsEnvelope(value) {
+func (k *KindCodec) CheckStored(value []byte) error {
+	if k.Kind.Document != nil || !wire.IsEnvelope(value) {
 		return nil
 	}
 	raw, _, _, err := wire.OpenEnvelope(value)
@@ -288,7 +290,7 @@ func (k *Coder) CheckStored(value []byte) error {
 		return err
 	}
 	invalid := &doccheck.ValueError{}
-	if err := k.codec.Checks.Message(raw, k.newStored()); errors.As(err, &invalid) {
+	if err := k.codec.Checks.CheckMessage(raw, k.newStored()); errors.As(err, &invalid) {
 		return invalid
 	}
 	return nil
@@ -297,11 +299,11 @@ func (k *Coder) CheckStored(value []byte) error {
 // checkStoredInto rejects a stored value with a quantity that is too expensive to parse.
 func checkStoredInto(c *doccheck.Checker, stored []byte, into runtime.Object) error {
 	if !wire.IsEnvelope(stored) {
-		return c.Into(stored, into)
+		return c.CheckInto(stored, into)
 	}
 	raw, _, _, err := wire.OpenEnvelope(stored)
 	if err != nil {
 		return err
 	}
-	return c.Message(raw, into)
+	return c.CheckMessage(raw, into)
 }

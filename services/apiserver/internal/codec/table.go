@@ -63,23 +63,23 @@ func defaultColumns() []registry.Column {
 
 // EmptyRows returns the JSON of the rows of an empty table: null for kinds without columns of their
 // own.
-func (k *Coder) EmptyRows() string {
-	if k.Decl.Presentation.Columns == nil {
+func (k *KindCodec) EmptyRows() string {
+	if k.Kind.Presentation.Columns == nil {
 		return "null"
 	}
 	return "[]"
 }
 
-func (k *Coder) columns() []registry.Column {
-	if k.Decl.Presentation.Columns != nil {
-		return k.Decl.Presentation.Columns
+func (k *KindCodec) columns() []registry.Column {
+	if k.Kind.Presentation.Columns != nil {
+		return k.Kind.Presentation.Columns
 	}
 	return defaultColumns()
 }
 
 // AppendTableHead appends the beginning of a table's JSON, up to its rows. If columns is false, as
 // for later events of a watch, it omits the column definitions.
-func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta, columns bool) []byte {
+func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.ListMeta, columns bool) []byte {
 	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, TableKind, MetaVersion(version))...)
 	m, _ := json.Marshal(meta) // strings and a number
 	dst = append(dst, m...)
@@ -114,7 +114,7 @@ type Row []byte
 const usualRow = 256
 
 // TableCells encodes the cells of an object.
-func (k *Coder) TableCells(it Item) (Row, error) {
+func (k *KindCodec) TableCells(it Item) (Row, error) {
 	cells, conditions, err := k.cells(it)
 	if err != nil {
 		return nil, err
@@ -141,11 +141,11 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 		case string:
 			body = jsontext.AppendString(body, v)
 		default:
-			text, err := json.Marshal(v)
+			data, err := json.Marshal(v)
 			if err != nil {
 				return nil, fmt.Errorf("column %s: %w", k.columns()[i].Name, err)
 			}
-			body = append(body, text...)
+			body = append(body, data...)
 		}
 	}
 	body = append(body, ']')
@@ -162,8 +162,8 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 }
 
 // cells returns the cells of an object, and its conditions.
-func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
-	if k.Decl.Document != nil && k.Decl.Document.TableRow != nil {
+func (k *KindCodec) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
+	if k.Kind.Document != nil && k.Kind.Document.TableRow != nil {
 		cells, err = k.cellsOfDocument(it)
 		return cells, nil, err
 	}
@@ -173,8 +173,8 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 		for i, c := range columns {
 			cells[i] = c.Cell(o)
 		}
-		if k.Decl.Presentation.RowConditions != nil {
-			conditions = k.Decl.Presentation.RowConditions(o)
+		if k.Kind.Presentation.RowConditions != nil {
+			conditions = k.Kind.Presentation.RowConditions(o)
 		}
 	}
 	err = k.withRowObject(it, rowObject)
@@ -183,9 +183,9 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 
 // withRowObject calls f with an object that has at least the fields that columns and conditions
 // read.
-func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
-	if k.forTable != nil && k.sameForm && wire.IsEnvelope(it.Stored) && !k.Decl.Presentation.ColumnsFromStored {
-		return k.forTable.withObject(k, it, f)
+func (k *KindCodec) withRowObject(it Item, f func(registry.Object)) error {
+	if k.tableRows != nil && k.servedAsStored && wire.IsEnvelope(it.Stored) && !k.Kind.Presentation.ColumnsFromStored {
+		return k.tableRows.withObject(k, it, f)
 	}
 	obj, err := k.decodeForTable(it)
 	if err == nil {
@@ -195,8 +195,8 @@ func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
 }
 
 // decodeForTable decodes an object for the table.
-func (k *Coder) decodeForTable(it Item) (registry.Object, error) {
-	if k.Decl.Presentation.ColumnsFromStored {
+func (k *KindCodec) decodeForTable(it Item) (registry.Object, error) {
+	if k.Kind.Presentation.ColumnsFromStored {
 		return k.decodeAsStored(it.Stored)
 	}
 	return k.DecodeItem(context.Background(), it)
@@ -204,19 +204,19 @@ func (k *Coder) decodeForTable(it Item) (registry.Object, error) {
 
 var errRow = errors.New("malformed table row")
 
-// Ages formats ages relative to one time. It keeps the last text because neighbours in a list often
+// AgeFormatter formats ages relative to one time. It keeps the last text because neighbours in a list often
 // have the same age.
-type Ages struct {
+type AgeFormatter struct {
 	now  time.Time
 	sec  int64
 	text string
 }
 
-// NewAges returns an Ages for the time now.
-func NewAges(now time.Time) *Ages { return &Ages{now: now} }
+// NewAgeFormatter returns an Ages for the time now.
+func NewAgeFormatter(now time.Time) *AgeFormatter { return &AgeFormatter{now: now} }
 
 // since returns the text of an age. A zero time is unknown.
-func (a *Ages) since(sec int64) string {
+func (a *AgeFormatter) since(sec int64) string {
 	if sec != a.sec || a.text == "" {
 		a.sec = sec
 		a.text = `\u003cunknown\u003e`
@@ -228,7 +228,7 @@ func (a *Ages) since(sec int64) string {
 }
 
 // Append appends the row's JSON up to its object.
-func (r Row) Append(dst []byte, ages *Ages) ([]byte, error) {
+func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
 	n, width := binary.Uvarint(r)
 	if width <= 0 || n > uint64(len(r)) {
 		return nil, errRow
@@ -275,7 +275,7 @@ const (
 func MetaVersion(version string) string { return metaGroup + "/" + version }
 
 // metadata decodes the metadata alone.
-func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
+func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
 	var m metav1.ObjectMeta
 	if wire.IsEnvelope(it.Stored) {
 		raw, _, _, err := wire.OpenEnvelope(it.Stored)
@@ -292,7 +292,7 @@ func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 	} else {
 		var p metav1.PartialObjectMetadata
 		err := json.Unmarshal(it.Stored, &p)
-		if k.Decl.Document != nil && (err != nil || p.Generation == 0) {
+		if k.Kind.Document != nil && (err != nil || p.Generation == 0) {
 			p, err = repaired(it.Stored, err)
 		}
 		if err != nil {
@@ -323,9 +323,9 @@ func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err e
 }
 
 // PartialFrame encodes an object's metadata as the frame of an event.
-func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error) {
+func (k *KindCodec) PartialFrame(t EventType, version string, it Item) (Frame, error) {
 	head := frameHead(t, PartialKind, MetaVersion(version))
-	if f, ok := k.transcodedFrame(k.codec.partial(), head, it); ok {
+	if f, ok := k.transcodedFrame(k.codec.metadataProgram(), head, it); ok {
 		return f, nil
 	}
 	m, err := k.metadata(it)
@@ -342,7 +342,7 @@ func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error
 }
 
 // AppendPartialProto appends the metadata-only form in the protobuf envelope.
-func (k *Coder) AppendPartialProto(dst []byte, version string, it Item) ([]byte, error) {
+func (k *KindCodec) AppendPartialProto(dst []byte, version string, it Item) ([]byte, error) {
 	s, err := k.metaSplice(it)
 	if err != nil {
 		return nil, err
@@ -352,7 +352,7 @@ func (k *Coder) AppendPartialProto(dst []byte, version string, it Item) ([]byte,
 }
 
 // AppendPartialProtoFrame appends the metadata-only form as a watch event.
-func (k *Coder) AppendPartialProtoFrame(dst []byte, t EventType, version string, it Item) ([]byte, error) {
+func (k *KindCodec) AppendPartialProtoFrame(dst []byte, t EventType, version string, it Item) ([]byte, error) {
 	obj, err := k.AppendPartialProto(nil, version, it)
 	if err != nil {
 		return nil, err
@@ -362,7 +362,7 @@ func (k *Coder) AppendPartialProtoFrame(dst []byte, t EventType, version string,
 
 // PartialMessage encodes the metadata-only form as a protobuf message without
 // an envelope.
-func (k *Coder) PartialMessage(it Item) ([]byte, error) {
+func (k *KindCodec) PartialMessage(it Item) ([]byte, error) {
 	s, err := k.metaSplice(it)
 	if err != nil {
 		return nil, err
@@ -373,9 +373,9 @@ func (k *Coder) PartialMessage(it Item) ([]byte, error) {
 // partialItems is the field number of the items in a PartialObjectMetadataList.
 const partialItems = 2
 
-func (k *Coder) metaSplice(it Item) (*wire.Splice, error) {
+func (k *KindCodec) metaSplice(it Item) (*wire.Splice, error) {
 	s := new(wire.Splice)
-	if k.Decl.Document == nil {
+	if k.Kind.Document == nil {
 		return s, k.splice(s, it)
 	}
 	raw, err := k.metadataMessage(it)

@@ -45,7 +45,7 @@ func partialProgram() *transcode.Program {
 
 // Transcodes reports whether objects are written from their stored form. That is so cheap that
 // frames need not be cached.
-func (k *Coder) Transcodes() bool { return k.program != nil && k.program() != nil }
+func (k *KindCodec) Transcodes() bool { return k.program != nil && k.program() != nil }
 
 // appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
 // false if the value has to be decoded.
@@ -81,7 +81,7 @@ func appendWithHead(p *transcode.Program, dst, head []byte, it Item, memo *Memo)
 
 // AppendStoredItem appends a stored object as a list item. It returns false if the object has to be
 // decoded.
-func (k *Coder) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool) {
+func (k *KindCodec) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
 	}
@@ -90,7 +90,7 @@ func (k *Coder) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool)
 
 // AppendStored appends a stored object with its kind and apiVersion. It returns false if the object
 // has to be decoded.
-func (k *Coder) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
+func (k *KindCodec) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
 	}
@@ -98,15 +98,15 @@ func (k *Coder) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 }
 
 // AppendPartial appends an object's metadata. It returns false if the object has to be decoded.
-func (k *Coder) AppendPartial(dst []byte, version string, it Item, memo *Memo) ([]byte, bool) {
-	if k.Decl.Document != nil || version != "v1" {
+func (k *KindCodec) AppendPartial(dst []byte, version string, it Item, memo *Memo) ([]byte, bool) {
+	if k.Kind.Document != nil || version != "v1" {
 		return dst, false
 	}
-	return appendWithHead(k.codec.partial(), dst, k.codec.partialHead, it, memo)
+	return appendWithHead(k.codec.metadataProgram(), dst, k.codec.metadataFrameHead, it, memo)
 }
 
 // transcodedFrame returns the frame of a watch event.
-func (k *Coder) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
+func (k *KindCodec) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
 	const mostly = 3 // twice the approximate maximum ratio of JSON size to stored size
 	f, ok := appendWithHead(p, make([]byte, 0, len(head)+mostly*len(it.Stored)/2), head, it, nil)
 	if !ok {
@@ -121,4 +121,4 @@ func (k *Coder) transcodedFrame(p *transcode.Program, head []byte, it Item) (Fra
 // Text that is not UTF-8 can be served: JSON has U+FFFD in its place.
 
 // checkServable returns an error for a stored protobuf message that cannot be served.
-func (k *Coder) checkServable(raw []byte) error { return k.stored().Check(raw) }
+func (k *KindCodec) checkServable(raw []byte) error { return k.stored().Check(raw) }

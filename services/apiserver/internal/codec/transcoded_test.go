@@ -87,7 +87,7 @@ func randomServices() []any {
 
 // asDecoded compares all JSON forms of a stored value with those of the decoded object. It reports
 // whether the value was transcoded.
-func asDecoded(t *testing.T, kc *codec.Coder, it codec.Item) bool {
+func asDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	t.Helper()
 	obj, err := kc.DecodeItem(t.Context(), it)
 	if err != nil {

@@ -145,8 +145,8 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}
-	if err := c.Checks.Tree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
-		t.Errorf("Checks.Tree() = %v, want an error that starts with spec.hard.cpu: exponent", err)
+	if err := c.Checks.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
+		t.Errorf("CheckTree() = %v, want an error that starts with spec.hard.cpu: exponent", err)
 	}
 }
 

@@ -31,7 +31,7 @@ type AdmissionOptions struct {
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d := s.Set("admission")
 	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
-		"Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
+		"Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.DisabledByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
 	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
@@ -84,7 +84,7 @@ func (o *AdmissionOptions) Enabled(name string) bool {
 	if len(o.AdmissionControl) > 0 {
 		return slices.Contains(o.AdmissionControl, name)
 	}
-	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(plugins.OffByDefault(), name) {
+	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(plugins.DisabledByDefault(), name) {
 		return slices.Contains(o.Enable, name)
 	}
 	return !slices.Contains(o.Disable, name)

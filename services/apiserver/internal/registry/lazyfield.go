@@ -10,8 +10,8 @@ type LazyField struct {
 	ToServed func(stored []byte, encode func(stored []byte) ([]byte, error)) (served []byte, ok bool)
 	// WithPlaceholders returns a stored text with placeholders in place of the large part. The text
 	// can be decoded, changed and encoded. restore puts the part back into the encoded text.
-	WithPlaceholders func(stored []byte) (text []byte, restore func(stored []byte) ([]byte, bool), ok bool)
+	WithPlaceholders func(stored []byte) (data []byte, restore func(stored []byte) ([]byte, bool), ok bool)
 	// Decode decodes an object from the JSON of the served version. decode decodes a text without its
 	// large part. It returns an error for unknown or duplicate fields.
-	Decode func(text []byte, decode func(text []byte) (Object, error)) (o Object, ok bool)
+	Decode func(data []byte, decode func(data []byte) (Object, error)) (o Object, ok bool)
 }

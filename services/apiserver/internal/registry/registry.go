@@ -36,7 +36,7 @@ type Kind struct {
 	New     func() runtime.Object
 	NewList func() runtime.Object
 	// Parts accesses the spec and status of objects.
-	Parts Parts
+	Parts SpecStatusAccessors
 	// MergeType returns the merge rules of objects without a Go type. nil means that they follow
 	// from the values: maps merge by key, lists are atomic.
 	MergeType func() typed.ParseableType
@@ -98,10 +98,10 @@ type Names struct {
 	NamespaceRequired bool
 }
 
-// Parts accesses the status of an object and its specification, which is everything except status
+// SpecStatusAccessors accesses the status of an object and its specification, which is everything except status
 // and metadata. A kind with the status subresource has all three functions. A kind that counts
 // generations has SpecChanged.
-type Parts struct {
+type SpecStatusAccessors struct {
 	// CopyStatus sets the status of an object to that of another one; nil stands for an object
 	// without status. CopySpec sets everything except metadata and status. The two objects may
 	// share memory afterwards.

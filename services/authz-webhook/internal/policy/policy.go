@@ -54,10 +54,10 @@ func New(c Config) (*Policy, error) {
 	}
 	if c.Nodes {
 		a.add("pods", &nodes{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
-		a.add("persistentvolumes", &nodes{p.Graph, node.Volume}, corev1.SchemeGroupVersion)
-		a.add("volumeattachments", &nodes{p.Graph, node.Attachment}, storagev1.SchemeGroupVersion)
+		a.add("persistentvolumes", &nodes{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
+		a.add("volumeattachments", &nodes{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
 		a.optional = true
-		a.add("resourceslices", &nodes{p.Graph, node.Slice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
+		a.add("resourceslices", &nodes{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
 	}
 	return p, errors.Join(a.errs...)
 }

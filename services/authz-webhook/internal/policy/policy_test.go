@@ -228,10 +228,10 @@ func TestResourceSliceVersions(t *testing.T) {
 	forbidden := newFixture(t)
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
-	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.Slice, "", "s") })
+	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	forbidden.server.Forbid("v1beta1", "v1beta2")
 	forbidden.server.Cut(false)
-	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.HasReference(n1, node.Slice, "", "s") })
+	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	for _, c := range []struct {
 		off   []string
 		slice apitest.Object
@@ -246,9 +246,9 @@ func TestResourceSliceVersions(t *testing.T) {
 			continue
 		}
 		f.server.Put("resourceslices", c.slice)
-		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.Slice, "", "s") })
+		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 		f.server.SetOff("v1beta1", "v1beta2")
 		f.server.Cut(false)
-		f.eventually("gone with its kind", func() bool { return !f.Graph.HasReference(n1, node.Slice, "", "s") })
+		f.eventually("gone with its kind", func() bool { return !f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	}
 }

@@ -96,9 +96,9 @@ func TestPageFitsItsPolicy(t *testing.T) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := assets.ReadFile(path)
+		data, err := assets.ReadFile(path)
 		for _, bad := range []string{`https?://`, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`, `<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
-			if found := regexp.MustCompile(bad).Find(text); found != nil {
+			if found := regexp.MustCompile(bad).Find(data); found != nil {
 				t.Errorf("%s: got %q, want nil", path, found)
 			}
 		}

@@ -131,12 +131,12 @@ var ErrTooLarge = errors.New("the metrics exceed the size limit")
 // read reads the wanted metrics in the text format.
 func (s *Sample) read(r io.Reader) error {
 	sums := bucketSums{}
-	text, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wanted(), sums)
+	data, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wanted(), sums)
 	if err != nil {
 		return err
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("the metrics cannot be read: %w", err)
 	}

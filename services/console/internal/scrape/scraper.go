@@ -109,8 +109,8 @@ func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) 
 	})
 	err := s.get(ctx, r, "/readyz", func(resp *http.Response) error {
 		sample.Ready = resp.StatusCode == http.StatusOK
-		text, err := io.ReadAll(io.LimitReader(resp.Body, maxChecks))
-		for line := range strings.Lines(string(text)) {
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxChecks))
+		for line := range strings.Lines(string(data)) {
 			if check, ok := strings.CutPrefix(line, "[-]"); ok && len(sample.Failing) < maxFailing {
 				check, _, _ = strings.Cut(check, " ")
 				sample.Failing = append(sample.Failing, check)

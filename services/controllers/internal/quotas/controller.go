@@ -230,7 +230,7 @@ func (c *Controller) replenish(_ context.Context, p namespacedResource) error {
 	}
 	e := c.evaluator(p.resource)
 	for _, obj := range objs {
-		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.Pick(q.Status.Hard, e.MatchesResource)) > 0 {
+		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.SelectNames(q.Status.Hard, e.MatchesResource)) > 0 {
 			c.enqueue(q)
 		}
 	}
@@ -252,7 +252,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if !complete {
 		defer c.primary.AddAfter(name, unservedRetry)
 	}
-	used := quota.Mask(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
+	used := quota.FilterNames(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
 	for name, amount := range usage {
 		used[name] = amount
 	}

@@ -57,7 +57,7 @@ func (c *Controller) tracks(name corev1.ResourceName) bool {
 func (c *Controller) limited(q *corev1.ResourceQuota) map[schema.GroupResource]*quota.Evaluator {
 	out := map[schema.GroupResource]*quota.Evaluator{}
 	for r, e := range c.evaluators {
-		if len(quota.Pick(q.Spec.Hard, e.MatchesResource)) > 0 {
+		if len(quota.SelectNames(q.Spec.Hard, e.MatchesResource)) > 0 {
 			out[r] = e
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 	total, complete = quota.Amounts{}, true
 	for r, e := range c.limited(q) {
 		used := quota.Amounts{}
-		for _, name := range quota.Pick(q.Spec.Hard, e.MatchesResource) {
+		for _, name := range quota.SelectNames(q.Spec.Hard, e.MatchesResource) {
 			used[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
 		names := used
@@ -91,7 +91,7 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 			failed = quota.Plus(failed, names)
 			continue
 		}
-		total = quota.Plus(total, quota.Mask(used, q.Spec.Hard))
+		total = quota.Plus(total, quota.FilterNames(used, q.Spec.Hard))
 	}
 	for name := range failed {
 		delete(total, name)
@@ -123,7 +123,7 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 		if err != nil {
 			return err
 		}
-		used = quota.Plus(used, quota.Mask(amounts, q.Spec.Hard))
+		used = quota.Plus(used, quota.FilterNames(amounts, q.Spec.Hard))
 		return nil
 	})
 	return used, true, err

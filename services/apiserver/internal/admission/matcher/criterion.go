@@ -28,7 +28,7 @@ type Criterion struct {
 
 // Compile compiles criteria. It returns an error for an invalid selector.
 func Compile(c Criteria) (*Criterion, error) {
-	out := &Criterion{exact: c.Exact, rules: rulesOf(c.Rules), exclude: rulesOf(c.Exclude)}
+	out := &Criterion{exact: c.Exact, rules: compileRules(c.Rules), exclude: compileRules(c.Exclude)}
 	var err error
 	if out.namespaces, err = selector(c.Namespaces); err != nil {
 		return nil, fmt.Errorf("namespaceSelector: %w", err)

@@ -48,7 +48,7 @@ func InputOf(ctx context.Context, r *admission.Request, view *views.View, as Mat
 	s := &Subject{}
 	s.Object = func() any { return view.ObjectTree() }
 	s.OldObject = func() any { return view.OldTree() }
-	s.Request = s.once(func() (map[string]any, error) { return describe(r, as) })
+	s.Request = s.memoize(func() (map[string]any, error) { return describe(r, as) })
 	s.NamespaceObject = func() any { return nil }
 	if z != nil {
 		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) { return z.Authorize(ctx, a) }
@@ -78,8 +78,8 @@ func (s *Subject) tree(t map[string]any, err error) any {
 	return t
 }
 
-// once caches the result of f.
-func (s *Subject) once(f func() (map[string]any, error)) func() any {
+// memoize caches the result of f.
+func (s *Subject) memoize(f func() (map[string]any, error)) func() any {
 	var computed bool
 	var value any
 	return func() any {

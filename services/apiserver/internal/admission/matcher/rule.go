@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-const all = "*"
+const wildcard = "*"
 
 // rule is one rule of a criterion.
 type rule struct {
@@ -24,7 +24,7 @@ type rule struct {
 // resourcePattern is a resource and its subresource. Either may be "*".
 type resourcePattern struct{ resource, sub string }
 
-func rulesOf(rules []admissionv1.NamedRuleWithOperations) []rule {
+func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 	out := make([]rule, len(rules))
 	for i := range rules {
 		r := &rules[i]
@@ -42,12 +42,12 @@ func rulesOf(rules []admissionv1.NamedRuleWithOperations) []rule {
 
 // matches reports whether a rule matches a request if its resource is that of a kind.
 func (r *rule) matches(key requestKey, k *registry.Kind) bool {
-	return r.matchesOperation(key.operation) && has(r.groups, k.Group) && has(r.versions, k.Version) &&
+	return r.matchesOperation(key.operation) && matchesAny(r.groups, k.Group) && matchesAny(r.versions, k.Version) &&
 		r.matchesResource(k.Resource, key.subresource) && r.matchesScope(key.namespaced)
 }
 
-func has(list []string, value string) bool {
-	return slices.Contains(list, all) || slices.Contains(list, value)
+func matchesAny(list []string, value string) bool {
+	return slices.Contains(list, wildcard) || slices.Contains(list, value)
 }
 
 func (r *rule) matchesOperation(op admission.Operation) bool {
@@ -56,7 +56,7 @@ func (r *rule) matchesOperation(op admission.Operation) bool {
 
 func (r *rule) matchesResource(resource, sub string) bool {
 	for _, p := range r.resources {
-		if (p.resource == all || p.resource == resource) && (p.sub == all || p.sub == sub) {
+		if (p.resource == wildcard || p.resource == resource) && (p.sub == wildcard || p.sub == sub) {
 			return true
 		}
 	}

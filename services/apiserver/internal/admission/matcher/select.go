@@ -34,7 +34,7 @@ func Exempt(r *admission.Request) bool {
 
 // Namespace returns the namespace of a request. The namespace of a Namespace object is itself.
 func Namespace(r *admission.Request) string {
-	if r.Is("", "namespaces") {
+	if r.IsResource("", "namespaces") {
 		if r.Name == "" && r.Object != nil {
 			if m, err := meta.Accessor(r.Object); err == nil {
 				return m.GetName()
@@ -102,7 +102,7 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 // selectsNamespace reports whether a selector matches the namespace of a request. For a namespace
 // it matches the new object. It returns true for cluster-scoped objects.
 func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, namespaces Namespaces) (bool, error) {
-	if r.Is("", "namespaces") && r.Subresource == "" && obj != nil {
+	if r.IsResource("", "namespaces") && r.Subresource == "" && obj != nil {
 		return selectsObject(s, obj), nil
 	}
 	name := Namespace(r)

@@ -52,9 +52,9 @@ func Names() []string {
 	}
 }
 
-// OffByDefault returns the plugins that are disabled by default. The plugin
+// DisabledByDefault returns the plugins that are disabled by default. The plugin
 // NodeRestriction is not among them; its default depends on the authorizers.
-func OffByDefault() []string {
+func DisabledByDefault() []string {
 	return []string{
 		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,
 		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,

@@ -118,9 +118,9 @@ func (e *policyEvaluation) validate() []decision {
 	for i := range e.validations {
 		r := &e.validations[i]
 		d := &out[i]
-		begin := time.Now()
+		start := time.Now()
 		v, err := budget.run(e.ctx, &r.program, values)
-		d.duration = time.Since(begin)
+		d.duration = time.Since(start)
 		switch {
 		case budget.exhausted:
 			return []decision{failedDecision(errBudget, errorBudget)}

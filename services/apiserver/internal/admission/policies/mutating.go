@@ -160,9 +160,9 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 		if view.Object == nil { // nothing to change
 			break
 		}
-		begin := time.Now()
+		start := time.Now()
 		obj, class, err := evaluation.mutate(e.config, &rules.mutations[n], view)
-		e.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(begin))
+		e.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(start))
 		switch {
 		case subject.Err != nil:
 			return apierrors.NewInternalError(subject.Err)

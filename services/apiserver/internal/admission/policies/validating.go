@@ -208,8 +208,8 @@ func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 		ExpressionIndex   int                            `json:"expressionIndex"`
 		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 	}
-	if text, err := json.Marshal([]failure{{message, p.name, b.name, index, b.actions}}); err == nil {
-		e.request.Annotate(failureKey, string(text))
+	if data, err := json.Marshal([]failure{{message, p.name, b.name, index, b.actions}}); err == nil {
+		e.request.Annotate(failureKey, string(data))
 	}
 }
 

@@ -41,7 +41,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Group != admissionv1.GroupName || r.Subresource != "" || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	if r.User != nil && r.User.InGroup(api.GroupMasters) || r.Housekeeping() {
+	if r.User != nil && r.User.InGroup(api.GroupMasters) || r.IsMetadataOnlyUpdate() {
 		return nil
 	}
 	switch o := r.Object.(type) {
@@ -116,7 +116,7 @@ type printedUser authorizer.User
 
 // require returns an error unless the user may read the parameters. It also returns an error if the
 // authorizer fails. text and args describe the missing permission.
-func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, at, text string, args ...any) error {
+func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, fieldName, text string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
 		var decision authorizer.Decision
@@ -132,5 +132,5 @@ func (p *Plugin) require(ctx context.Context, r *admission.Request, target *auth
 	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return status.Invalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), err.Error())})
+	return status.Invalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", fieldName), err.Error())})
 }

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Served returns the schemas of the resources that are served. It is safe for concurrent use.
-type Served struct {
+// ServedSchemas returns the schemas of the resources that are served. It is safe for concurrent use.
+type ServedSchemas struct {
 	scheme  *runtime.Scheme
 	builtIn *registry.Catalog
 	kinds   *apiset.Live
@@ -28,13 +28,13 @@ type Served struct {
 	defined iter.Seq[*kind.CRD]
 }
 
-// NewServed returns the schemas of built-in kinds and, after the first Set, of defined ones.
-func NewServed(scheme *runtime.Scheme, builtIn *registry.Catalog, kinds *apiset.Live) *Served {
-	return &Served{scheme: scheme, builtIn: builtIn, kinds: kinds, defined: slices.Values[[]*kind.CRD](nil)}
+// NewServedSchemas returns the schemas of built-in kinds and, after the first Set, of defined ones.
+func NewServedSchemas(scheme *runtime.Scheme, builtIn *registry.Catalog, kinds *apiset.Live) *ServedSchemas {
+	return &ServedSchemas{scheme: scheme, builtIn: builtIn, kinds: kinds, defined: slices.Values[[]*kind.CRD](nil)}
 }
 
 // Set applies changed definitions and returns the resources whose schemas may differ.
-func (s *Served) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
+func (s *ServedSchemas) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
 	s.mu.Lock()
 	s.defined = update.All
 	s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Served) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
 }
 
 // Schemas returns the schemas of the resources that are served now.
-func (s *Served) Schemas() Schemas {
+func (s *ServedSchemas) Schemas() Schemas {
 	out := &servedSchemas{
 		Schemas: openapi.NewSchemas(s.scheme), kinds: slices.Concat(s.builtIn.Kinds(), s.kinds.Current().Custom()),
 		defined: map[schema.GroupKind]*kind.CRD{},

@@ -221,7 +221,7 @@ func (v *View) Read(tree map[string]any) (runtime.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is not an object", v.Object)
 	}
-	if err := v.views.codec.Checks.Tree(tree, v.Kind); err != nil {
+	if err := v.views.codec.Checks.CheckTree(tree, v.Kind); err != nil {
 		return nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {

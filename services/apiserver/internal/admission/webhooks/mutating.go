@@ -58,11 +58,11 @@ func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hoo
 		return err
 	}
 	h := c.Value
-	begin := time.Now()
+	start := time.Now()
 	changed, err := p.apply(ctx, h, r, presentation, view)
-	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(begin))
-	request.FromContext(ctx).WaitTimes.Add(time.Since(begin))
-	p.observe(h, r, begin, err)
+	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(start))
+	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
+	p.observe(h, r, start, err)
 	if changed {
 		reinvocation.Changed()
 	}
@@ -128,7 +128,7 @@ func patch(h *hook, view *views.View, doc []byte, response *reviewResponse) (boo
 	if len(response.patch) == 0 {
 		return false, nil
 	}
-	if err := doccheck.JSON(response.patch); err != nil {
+	if err := doccheck.CheckJSON(response.patch); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	ops, err := jsonpatch.Decode(response.patch)

@@ -167,10 +167,10 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 	if h.conditions == nil {
 		return as, view, nil
 	}
-	begin := time.Now()
+	start := time.Now()
 	subject := matcher.InputOf(ctx, r, view, as, d.Authorizer)
 	ok, _, err = h.conditions.Match(r.Metered(ctx), &subject.Input)
-	d.Metrics.evaluated(h.name, d.hookType, r.Operation, time.Since(begin))
+	d.Metrics.evaluated(h.name, d.hookType, r.Operation, time.Since(start))
 	switch {
 	case subject.Err != nil:
 		return as, nil, apierrors.NewInternalError(subject.Err)
@@ -184,8 +184,8 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 }
 
 // observe records the metrics of a call.
-func (d *dispatcher) observe(h *hook, r *admission.Request, begin time.Time, err error) {
-	took := time.Since(begin)
+func (d *dispatcher) observe(h *hook, r *admission.Request, start time.Time, err error) {
+	took := time.Since(start)
 	switch e := err.(type) {
 	case nil:
 		d.Metrics.observe(h.name, d.hookType, r.Operation, took, false, 200)

@@ -36,9 +36,9 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	if ctx.Err() != nil {
 		return timeoutError()
 	}
-	begin := time.Now()
+	start := time.Now()
 	defer request.Suspend(ctx)()
-	defer func() { audit.FromContext(ctx).AddDuration(audit.ValidatingWebhook, time.Since(begin)) }()
+	defer func() { audit.FromContext(ctx).AddDuration(audit.ValidatingWebhook, time.Since(start)) }()
 	callSafely := func(c *hookCall) {
 		defer func() { c.panicked = exchange.Failed(recover()) }()
 		p.callHook(ctx, c, r)
@@ -54,7 +54,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 			panic(c.panicked) // in the goroutine of the request, which recovers
 		}
 	}
-	request.FromContext(ctx).WaitTimes.Add(time.Since(begin))
+	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
 	return p.firstError(ctx, calls, r)
 }
 
@@ -87,7 +87,7 @@ func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidat
 
 // callHook calls a webhook and records its response or error.
 func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Request) {
-	begin := time.Now()
+	start := time.Now()
 	if r.DryRun && !c.hook.dryRun {
 		c.err = dryRunUnsupported(c.hook)
 	} else {
@@ -96,7 +96,7 @@ func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Req
 	if c.err == nil && !c.response.allowed {
 		c.err = newDenial(c.hook.name, c.response.result)
 	}
-	p.observe(c.hook, r, begin, c.err)
+	p.observe(c.hook, r, start, c.err)
 }
 
 // firstError records the results and returns the first error.

@@ -310,9 +310,9 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 	return out
 }
 
-// Announced returns the group versions of the APIServices that name no server and whose group
+// LocalGroupVersions returns the group versions of the APIServices that name no server and whose group
 // version is not built in.
-func (a *Aggregator) Announced() []discovery.GroupVersion {
+func (a *Aggregator) LocalGroupVersions() []discovery.GroupVersion {
 	var out []discovery.GroupVersion
 	for s := range a.Registered() {
 		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}

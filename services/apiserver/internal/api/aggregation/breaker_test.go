@@ -122,16 +122,16 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	}
 	send := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
 	for range 4 { // answered watches
-		begun := make(chan bool)
-		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
+		started := make(chan bool)
+		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
-		<-begun
+		<-started
 	}
 	for range 2 { // requests that suspend while they wait
-		begun := make(chan bool)
-		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(begun) })}).With(ctx), thing)
+		started := make(chan bool)
+		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(started) })}).With(ctx), thing)
 		<-waiting
-		<-begun
+		<-started
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {

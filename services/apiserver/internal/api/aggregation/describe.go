@@ -108,26 +108,26 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 		}
 	}
 	limit := cmp.Or(options.limit, MaxDiscovery)
-	text, err := io.ReadAll(io.LimitReader(body, limit+1))
-	if err == nil && int64(len(text)) > limit {
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s is longer than %d bytes", path, limit)
 	}
-	return resp, text, err
+	return resp, data, err
 }
 
 // decode decodes a document with at most the given number of values.
-func (a *Aggregator) decode(path string, text []byte, maxValues int, unmarshal func([]byte) error) error {
-	if n := bytes.Count(text, []byte{','}); n > maxValues {
+func (a *Aggregator) decode(path string, data []byte, maxValues int, unmarshal func([]byte) error) error {
+	if n := bytes.Count(data, []byte{','}); n > maxValues {
 		return fmt.Errorf("%s has %d values; at most %d are read", path, n, maxValues)
 	}
 	a.decoding.Lock()
 	defer a.decoding.Unlock()
-	return unmarshal(text)
+	return unmarshal(data)
 }
 
 // unmarshalInto returns a function that decodes JSON into v.
 func unmarshalInto(v any) func([]byte) error {
-	return func(text []byte) error { return json.Unmarshal(text, v) }
+	return func(data []byte) error { return json.Unmarshal(data, v) }
 }
 
 // readAggregated reads the group version from the server's aggregated discovery document. It

@@ -25,8 +25,8 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	busy := startExtension(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	var later, decoded atomic.Int64
 	b := start(t, func(b *fixture, c *aggregation.Config) {
-		begin := time.Now()
-		c.Now = func() time.Time { return begin.Add(time.Duration(later.Load())) }
+		start := time.Now()
+		c.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
 		b.services["agg/busy"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
 		decode := c.Decode
 		c.Decode = func(e *objects.Entry) (*apiregistrationv1.APIService, error) {

@@ -95,7 +95,7 @@ func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
 
 // Swaggers returns the v2 documents of the available servers. It requests missing and outdated
 // ones. It waits at most specWait for missing ones.
-func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.Swagger) {
+func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Document) {
 	var all []*remote
 	for gv, r := range a.directory().remotes {
 		if !a.Local(gv) && r.available() && r.proxyErr == nil {
@@ -123,7 +123,7 @@ func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.Swagger) {
 		}
 		r.specs.mu.Lock()
 		if s := r.specs.v2; s != nil {
-			out = append(out, openapi.Swagger{GroupVersion: r.groupVersion(), Tag: s.hash, Text: s.text})
+			out = append(out, openapi.RemoteV2Document{GroupVersion: r.groupVersion(), Tag: s.hash, Text: s.text})
 		}
 		r.specs.mu.Unlock()
 	}
@@ -189,8 +189,8 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 		return before, fmt.Errorf("/openapi/v2: %s", resp.Status)
 	}
 	var part []byte
-	err = r.aggregator.decode("/openapi/v2", body, maxSwagger, func(text []byte) (err error) {
-		part, err = openapi.Part(text, r.groupVersion())
+	err = r.aggregator.decode("/openapi/v2", body, maxSwagger, func(data []byte) (err error) {
+		part, err = openapi.ExtractGroupVersion(data, r.groupVersion())
 		return err
 	})
 	if err != nil {

@@ -278,12 +278,12 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 		described(w, r)
 	})
 	b.eventually("requested", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
-	before, begin := requests(), time.Now()
+	before, start := requests(), time.Now()
 	for range 2 {
 		times.advance(time.Minute)
 		documents()
 	}
-	if took := time.Since(begin); took > 2*time.Second { // waiting for the server takes 3 s each time
+	if took := time.Since(start); took > 2*time.Second { // waiting for the server takes 3 s each time
 		t.Errorf("known document: got it after %v, want it without waiting", took)
 	}
 	close(goOn)

@@ -53,9 +53,9 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	})
 	b.register(e, ca.pem)
 	life, shutdown := context.WithCancel(t.Context())
-	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
+	deadlines, started := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := requesttest.WithInfo(requesttest.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
+		ctx := requesttest.WithInfo(requesttest.WithUser((&requesttest.Work{OnStarted: func() { started <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
 		request.FromContext(ctx).Lifetime = ctx
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
@@ -80,7 +80,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	}
 	for range limit {
 		conn, read := upgrade(http.StatusSwitchingProtocols)
-		<-begun
+		<-started
 		(<-deadlines)()
 		conns, reads = append(conns, conn), append(reads, read)
 	}

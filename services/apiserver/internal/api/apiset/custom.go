@@ -14,7 +14,7 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 	family := b.Fields.Family(kinds)
 	var out []*Resource
 	for i, k := range kinds {
-		coder, err := b.Codec.Custom(k)
+		coder, err := b.Codec.NewKindCodec(k)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 // Resource is one kind as it is served, with everything that its handlers need.
 type Resource struct {
 	*registry.Kind
-	Coder *codec.Coder
+	Coder *codec.KindCodec
 	// Store holds the objects. Their keys begin with Prefix, which ends with a slash. Both are
 	// empty for kinds that store nothing.
 	Store  *watchcache.Store

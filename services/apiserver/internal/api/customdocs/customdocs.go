@@ -52,9 +52,9 @@ type customVersion struct {
 func New(docs *discovery.Documents, swagger *openapi.Service, remotes *aggregation.Aggregator) *Updater {
 	u := &Updater{
 		docs: docs, spec: swagger, versions: map[schema.GroupVersion]*customVersion{},
-		extensions: remotes.Versions, extensionSwaggers: remotes.RemoteGroupVersions, announced: remotes.Announced,
+		extensions: remotes.Versions, extensionSwaggers: remotes.RemoteGroupVersions, announced: remotes.LocalGroupVersions,
 	}
-	swagger.SetRemoteSwaggers(remotes.Swaggers)
+	swagger.SetRemoteV2Documents(remotes.Swaggers)
 	remotes.OnChange(u.ExtensionsChanged)
 	return u
 }
@@ -191,7 +191,7 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 	}
 	v.group = openapi.Group{
 		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: preservesUnknownFields,
-		Schemas: func(r *openapi.Reading, kind string) *spec.Schema {
+		Schemas: func(r *openapi.SchemaCache, kind string) *spec.Schema {
 			return SchemaOf(fullDefinitionOf(r, definitions[kind]), gv.Version)
 		},
 	}
@@ -214,7 +214,7 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 
 // fullDefinitionOf returns a definition with its schemas. A definition with several versions is decoded once
 // for all versions that are described together.
-func fullDefinitionOf(r *openapi.Reading, d *kind.CRD) *kind.FullDefinition {
+func fullDefinitionOf(r *openapi.SchemaCache, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()
 	}
@@ -262,7 +262,7 @@ func dropExamples(s *spec.Schema) {
 }
 
 func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {
-	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 && !structural.Any(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
+	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 && !structural.AnySchema(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
 		switch s.Type {
 		case "", "array", "boolean", "integer", "number", "object", "string":
 			return false

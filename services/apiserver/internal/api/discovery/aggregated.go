@@ -70,14 +70,14 @@ func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 	}
 	out := append(append([]byte(nil), head...), emptyItems...)
 	for i, item := range items {
-		text, err := item.text()
+		data, err := item.text()
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, text...)
+		out = append(out, data...)
 	}
 	return append(append(out, ']'), tail...), nil
 }

@@ -20,7 +20,7 @@ type Converter struct {
 
 // resource is a built-in resource with the versions in which it may be stored.
 type resource struct {
-	coder *codec.Coder
+	coder *codec.KindCodec
 	// current is the type of the storage version. Its stored values start with one of the heads.
 	current                schema.GroupVersionKind
 	protobufHead, jsonHead []byte

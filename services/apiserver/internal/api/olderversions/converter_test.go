@@ -127,9 +127,9 @@ func resourceOf(path string) schema.GroupVersionResource {
 }
 
 // asProtobuf encodes a JSON object as stored protobuf. It returns nil for an object of a type that client-go does not know.
-func asProtobuf(t *testing.T, text []byte) []byte {
+func asProtobuf(t *testing.T, data []byte) []byte {
 	t.Helper()
-	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {
 		return nil
 	}
@@ -145,7 +145,7 @@ func asProtobuf(t *testing.T, text []byte) []byte {
 }
 
 // read converts and decodes a stored object. It returns the object without the fields that the server sets.
-func read(converter *olderversions.Converter, coder *codec.Coder, kind *registry.Kind, stored []byte) (map[string]any, error) {
+func read(converter *olderversions.Converter, coder *codec.KindCodec, kind *registry.Kind, stored []byte) (map[string]any, error) {
 	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
 	if err != nil {
 		return nil, err
@@ -155,12 +155,12 @@ func read(converter *olderversions.Converter, coder *codec.Coder, kind *registry
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(kind.GVK())
-	text, err := json.Marshal(obj)
+	data, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err
 	}
 	var out map[string]any
-	if err := json.Unmarshal(text, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"creationTimestamp", "resourceVersion"} {

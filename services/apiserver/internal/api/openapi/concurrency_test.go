@@ -25,7 +25,7 @@ func slow(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, mad
 	t.Helper()
 	g, made = widgets(t, hash), &atomic.Int32{}
 	inner := g.Schemas
-	g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 		made.Add(1)
 		<-gate
 		return inner(r, kind)
@@ -49,8 +49,8 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },
-		OnReleaseSeats: func(begun bool) (func() error, bool) {
-			if begun {
+		OnReleaseSeats: func(started bool) (func() error, bool) {
+			if started {
 				t.Error("the response has started")
 			}
 			c.rested.Store(rests)
@@ -179,7 +179,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 	s := newSmallService(t)
 	g := widgets(t, "1")
 	inner, broken := g.Schemas, true
-	g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 		if broken {
 			panic("broken")
 		}
@@ -213,7 +213,7 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 				g.GroupVersion = schema.GroupVersion{Group: group, Version: version}
 				g.Kinds[0].Group, g.Kinds[0].Version = group, version
 				inner := g.Schemas
-				g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+				g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 					if got := r.Memoize("source", func() any { n.Add(1); return group }); got != group {
 						t.Errorf("%s: got read of %v", group, got)
 					}

@@ -30,12 +30,12 @@ func (s *Service) customEntry(g Group) *entry {
 		d := &describer{gv: g.GroupVersion, params: s.params(), forms: &s.forms, newObject: s.newObject, custom: true}
 		return d.group(sortedKinds(g.Kinds))
 	}
-	e.schemas = func(m *models, r *Reading) map[string]*spec.Schema { return customSchemas(m, r, &g) }
+	e.schemas = func(m *models, r *SchemaCache) map[string]*spec.Schema { return customSchemas(m, r, &g) }
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
 		e.names = append(e.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
 	}
-	e.doc = s.packer.newDocument(s.v3Slots, func(r *Reading) ([]byte, error) {
+	e.doc = s.packer.newDocument(s.v3Slots, func(r *SchemaCache) ([]byte, error) {
 		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func (m *models) customName(gvk schema.GroupVersionKind) string {
 }
 
 // customSchemas returns the models of custom resources and of their lists.
-func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
+func customSchemas(m *models, r *SchemaCache, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
@@ -258,9 +258,9 @@ func withoutUnsupported(s spec.Schema) spec.Schema {
 	return s
 }
 
-// Reading caches the sources of schemas while documents from the same sources are built: those of
+// SchemaCache caches the sources of schemas while documents from the same sources are built: those of
 // one group's versions. It is safe for concurrent use.
-type Reading struct {
+type SchemaCache struct {
 	// facts returns the facts of types, read once for the documents of all groups. It is nil if
 	// only one document is built.
 	facts func() (*typefacts.Facts, error)
@@ -270,7 +270,7 @@ type Reading struct {
 }
 
 // Memoize returns the result of open for a key. It calls open once per key. open must be fast.
-func (r *Reading) Memoize(key any, open func() any) any {
+func (r *SchemaCache) Memoize(key any, open func() any) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v, ok := r.cached[key]
@@ -285,7 +285,7 @@ func (r *Reading) Memoize(key any, open func() any) any {
 }
 
 // typeFacts returns the facts of types.
-func (r *Reading) typeFacts() (*typefacts.Facts, error) {
+func (r *SchemaCache) typeFacts() (*typefacts.Facts, error) {
 	if r.facts == nil {
 		return typefacts.Read()
 	}
@@ -297,15 +297,15 @@ func (r *Reading) typeFacts() (*typefacts.Facts, error) {
 type readingByGroup struct {
 	facts func() (*typefacts.Facts, error)
 	group string
-	last  *Reading
+	last  *SchemaCache
 }
 
 func newReadings() *readingByGroup { return &readingByGroup{facts: sync.OnceValues(typefacts.Read)} }
 
-func (r *readingByGroup) of(e *entry) *Reading {
+func (r *readingByGroup) of(e *entry) *SchemaCache {
 	if r.last == nil || e.group != "" && e.group != r.group {
 		r.group = e.group
-		r.last = &Reading{facts: r.facts}
+		r.last = &SchemaCache{facts: r.facts}
 	}
 	return r.last
 }

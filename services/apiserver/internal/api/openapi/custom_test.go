@@ -43,7 +43,9 @@ func widgets(t testing.TB, hash string) openapi.Group {
 				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
 			},
 		}},
-		Schemas: func(_ *openapi.Reading, kind string) *spec.Schema { return map[string]*spec.Schema{"Widget": s}[kind] },
+		Schemas: func(_ *openapi.SchemaCache, kind string) *spec.Schema {
+			return map[string]*spec.Schema{"Widget": s}[kind]
+		},
 	}
 }
 
@@ -147,9 +149,9 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {
 		old := definitions[name]
 		for version, model := range map[string]*spec.Schema{"v3": schemas[name], "v2": &old} {
-			text, err := json.Marshal(model.Extensions["x-kubernetes-selectable-fields"])
-			if want := `[{"fieldPath":"spec.size"},{"fieldPath":"spec.note"}]`; err != nil || string(text) != want {
-				t.Errorf("%s of %s: got %s, want %s", name, version, text, want)
+			data, err := json.Marshal(model.Extensions["x-kubernetes-selectable-fields"])
+			if want := `[{"fieldPath":"spec.size"},{"fieldPath":"spec.note"}]`; err != nil || string(data) != want {
+				t.Errorf("%s of %s: got %s, want %s", name, version, data, want)
 			}
 		}
 	}
@@ -164,7 +166,7 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	k.Resource = "leases"
 	k.List = "LeaseList"
 	g.GroupVersion.Group = k.Group
-	g.Schemas = func(r *openapi.Reading, _ string) *spec.Schema { return given(r, "Widget") }
+	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return given(r, "Widget") }
 	s.Replace([]openapi.Group{g}, nil)
 	doc := v2(t, s)
 	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {

@@ -20,7 +20,7 @@ import (
 // document is one document in each requested form. It is built from its JSON form on first use.
 type document struct {
 	packer  *packer
-	build   func(*Reading) ([]byte, error)
+	build   func(*SchemaCache) ([]byte, error)
 	toProto func(json []byte) ([]byte, error)
 
 	json, proto shared[*content]
@@ -40,30 +40,30 @@ type content struct {
 }
 
 // newDocument returns a document whose builds are limited by the capacity of turns.
-func (p *packer) newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
+func (p *packer) newDocument(turns chan struct{}, build func(*SchemaCache) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
 	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{slots: turns}, proto: shared[*content]{slots: turns}}
 }
 
 // content returns the JSON or the protobuf form. A build uses what r has already read. Its errors
 // include those of shared.get.
-func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*content, error) {
+func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (*content, error) {
 	c, err := d.json.get(ctx, func(context.Context) (*content, error) {
-		text, err := d.build(r)
+		data, err := d.build(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.packer.content(text, hash(text), time.Now())
+		return d.packer.content(data, hash(data), time.Now())
 	})
 	if err != nil || !protobuf {
 		return c, err
 	}
 	return d.proto.get(ctx, func(context.Context) (*content, error) {
-		text, release, err := c.uncompressed()
+		data, release, err := c.uncompressed()
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		b, err := d.toProto(text)
+		b, err := d.toProto(data)
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
 		}
@@ -102,7 +102,7 @@ func hash(b []byte) string {
 
 // uncompressed returns the content without compression. It is kept until all users have called
 // release, because clients that do not read hold it for long.
-func (c *content) uncompressed() (text []byte, release func(), err error) {
+func (c *content) uncompressed() (data []byte, release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users == 0 {
@@ -110,11 +110,11 @@ func (c *content) uncompressed() (text []byte, release func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		text := make([]byte, c.size)
-		if _, err := io.ReadFull(z, text); err != nil {
+		data := make([]byte, c.size)
+		if _, err := io.ReadFull(z, data); err != nil {
 			return nil, nil, err
 		}
-		c.text = text
+		c.text = data
 	}
 	c.users++
 	return c.text, sync.OnceFunc(c.release), nil

@@ -26,15 +26,15 @@ const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":
 // TestExtensionDocuments merges the documents of other servers, and ignores invalid ones.
 func TestExtensionDocuments(t *testing.T) {
 	s := newSmallService(t)
-	part, err := openapi.Part([]byte(foreign), ext)
+	part, err := openapi.ExtractGroupVersion([]byte(foreign), ext)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tag := "1"
-	var others []openapi.Swagger
-	s.SetRemoteSwaggers(func(context.Context) []openapi.Swagger { return others })
+	var others []openapi.RemoteV2Document
+	s.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return others })
 	alone := get(t, s, "/openapi/v2")
-	others = []openapi.Swagger{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
+	others = []openapi.RemoteV2Document{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
 	both := get(t, s, "/openapi/v2")
 	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
 		t.Fatalf("got %d %v, want 200", both.Code, both.Header())
@@ -86,7 +86,7 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 		"depth":                   `{"paths":{"/apis/ext.test/v1/things":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`,
 		"odd responses":           `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":[1]}}}}}`,
 	} {
-		if part, err := openapi.Part([]byte(text), ext); err == nil {
+		if part, err := openapi.ExtractGroupVersion([]byte(text), ext); err == nil {
 			t.Errorf("%s: got %s, want it rejected", what, part)
 		}
 	}

@@ -237,10 +237,10 @@ func TestReferencesResolve(t *testing.T) {
 	requireReferences(t, "v2", body(t, h, "/openapi/v2"))
 }
 
-func requireReferences(t *testing.T, name string, text []byte) {
+func requireReferences(t *testing.T, name string, data []byte) {
 	t.Helper()
 	var doc map[string]any
-	if err := json.Unmarshal(text, &doc); err != nil {
+	if err := json.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
 	var walk func(v any)
@@ -416,12 +416,12 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := set.ToJSON()
+	data, err := set.ToJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), `k:{\"containerPort\":80,\"protocol\":\"TCP\"}`) {
-		t.Errorf("got %s, want the default TCP in the key", text)
+	if !strings.Contains(string(data), `k:{\"containerPort\":80,\"protocol\":\"TCP\"}`) {
+		t.Errorf("got %s, want the default TCP in the key", data)
 	}
 }
 

@@ -26,28 +26,30 @@ type RemoteGroupVersion struct {
 	Document http.Handler
 }
 
-// Swagger is the part of another server's v2 document for a group version, as returned by Part.
+// RemoteV2Document is the part of another server's v2 document for a group version, as returned by Part.
 // Equal tags mean equal texts.
-type Swagger struct {
+type RemoteV2Document struct {
 	GroupVersion schema.GroupVersion
 	Tag          string
 	Text         []byte
 }
 
-// SetRemoteSwaggers sets the function that returns the v2 documents of other servers, in order of priority. It
+// SetRemoteV2Documents sets the function that returns the v2 documents of other servers, in order of priority. It
 // is called for each request for the v2 document.
-func (s *Service) SetRemoteSwaggers(swaggers func(context.Context) []Swagger) { s.swaggers = swaggers }
+func (s *Service) SetRemoteV2Documents(swaggers func(context.Context) []RemoteV2Document) {
+	s.swaggers = swaggers
+}
 
-// Part returns the paths of a group version in another server's v2 document, with the definitions
+// ExtractGroupVersion returns the paths of a group version in another server's v2 document, with the definitions
 // that they need. The result can be merged with other documents.
-func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
+func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
 			part, err = nil, fmt.Errorf("it is not an OpenAPI v2 document: %v", v)
 		}
 	}()
 	doc := &spec.Swagger{}
-	if err := doc.UnmarshalJSON(text); err != nil {
+	if err := doc.UnmarshalJSON(data); err != nil {
 		return nil, err
 	}
 	if doc.Paths == nil {
@@ -68,16 +70,16 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	return part, err
 }
 
-// merged is a v2 document merged with those of other servers.
-type merged struct {
+// mergedDocument is a v2 document merged with those of other servers.
+type mergedDocument struct {
 	base *document
 	key  string
 	doc  *document
 }
 
-// v2 returns the v2 document merged with those of other servers. It omits documents that cannot be
+// mergedV2 returns the v2 document merged with those of other servers. It omits documents that cannot be
 // merged.
-func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
+func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
 	if s.swaggers == nil {
 		return snap.v2
 	}
@@ -89,16 +91,16 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	for i := range others {
 		fmt.Fprintf(&key, "%s %s\n", others[i].GroupVersion, others[i].Tag)
 	}
-	s.merging.Lock()
-	defer s.merging.Unlock()
+	s.mergeMu.Lock()
+	defer s.mergeMu.Unlock()
 	if m := s.merged; m == nil || m.base != snap.v2 || m.key != key.String() {
-		s.merged = &merged{snap.v2, key.String(), s.packer.newDocument(s.v2Slots, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
+		s.merged = &mergedDocument{snap.v2, key.String(), s.packer.newDocument(s.v2Slots, func(*SchemaCache) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
 	}
 	return s.merged.doc
 }
 
 // mergeV2 returns the v2 document of the entries, merged with those of other servers.
-func (s *Service) mergeV2(entries []*entry, others []Swagger) ([]byte, error) {
+func (s *Service) mergeV2(entries []*entry, others []RemoteV2Document) ([]byte, error) {
 	doc, err := s.swagger(entries)
 	if err != nil {
 		return nil, err
@@ -120,9 +122,9 @@ func merge(doc *spec.Swagger, part []byte) {
 }
 
 // checkReferences rejects a document with unresolved references.
-func checkReferences(text []byte) error {
+func checkReferences(data []byte) error {
 	var doc map[string]any
-	if err := json.Unmarshal(text, &doc); err != nil {
+	if err := json.Unmarshal(data, &doc); err != nil {
 		return err
 	}
 	var walk func(v any) error

@@ -62,11 +62,11 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 		if at == "apis/networking.k8s.io/v1alpha1" {
 			continue // no longer served
 		}
-		text, err := recorded[at].Schema("application/json")
+		data, err := recorded[at].Schema("application/json")
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, got := decodeAny(t, text), decodeAny(t, body(t, h, "/openapi/v3/"+at))
+		want, got := decodeAny(t, data), decodeAny(t, body(t, h, "/openapi/v3/"+at))
 		compared++
 		for _, d := range differences("", want, got) {
 			if !explained(&d, used) {
@@ -138,16 +138,16 @@ func differences(path string, want, got any) (out []difference) {
 }
 
 func readsItself(s map[string]any) bool {
-	text, _ := json.Marshal(s)
-	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(text), "schemas/"+name+`"`) })
+	data, _ := json.Marshal(s)
+	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(data), "schemas/"+name+`"`) })
 }
 
 // decodeAny returns a document with its parameters by name, and without the values of enums in
 // descriptions.
-func decodeAny(t *testing.T, text []byte) any {
+func decodeAny(t *testing.T, data []byte) any {
 	t.Helper()
 	var doc any
-	if err := json.Unmarshal(text, &doc); err != nil {
+	if err := json.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
 	return byName(doc)
@@ -177,9 +177,9 @@ func byName(v any) any {
 }
 
 func shorten(v any) string {
-	text, _ := json.Marshal(v)
-	if len(text) > 150 {
-		text = text[:150]
+	data, _ := json.Marshal(v)
+	if len(data) > 150 {
+		data = data[:150]
 	}
-	return string(text)
+	return string(data)
 }

@@ -31,7 +31,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	snap := s.current.Load()
 	switch r.URL.Path {
 	case pathV2:
-		s.serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
+		s.serveDocument(w, r, s.mergedV2(r.Context(), snap), "v2", "")
 		return
 	case pathV3:
 		s.serveIndex(w, r, snap)
@@ -85,7 +85,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
-	c, err := d.content(r.Context(), &Reading{}, protobuf)
+	c, err := d.content(r.Context(), &SchemaCache{}, protobuf)
 	if err != nil {
 		s.failed(w, r, err)
 		return
@@ -108,13 +108,13 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
 	} else {
-		text, release, err := c.uncompressed()
+		data, release, err := c.uncompressed()
 		if err != nil {
 			s.failed(w, r, err)
 			return
 		}
 		defer release()
-		body = text
+		body = data
 	}
 	http.ServeContent(w, r, "", c.built, bytes.NewReader(body))
 }
@@ -184,11 +184,11 @@ type index struct {
 // shared.get.
 func (snap *snapshot) list(ctx context.Context) (*index, error) {
 	return snap.index.get(ctx, func(within context.Context) (*index, error) {
-		text, err := snap.listed(within)
+		data, err := snap.listed(within)
 		if err != nil {
 			return nil, err
 		}
-		return &index{text, hash(text)}, nil
+		return &index{data, hash(data)}, nil
 	})
 }
 

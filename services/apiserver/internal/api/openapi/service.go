@@ -34,7 +34,7 @@ type Group struct {
 	// Schemas returns the schema of a kind's objects, or nil. It is called when the document is
 	// built, with the Reading of documents of the same group that are built together. Metadata,
 	// apiVersion and kind are added.
-	Schemas func(r *Reading, kind string) *spec.Schema
+	Schemas func(r *SchemaCache, kind string) *spec.Schema
 	// Lenient holds the kinds whose definitions keep unknown fields. OpenAPI v2 omits their
 	// schemas, because kubectl would reject those fields.
 	Lenient map[string]bool
@@ -58,9 +58,9 @@ type Service struct {
 	v2Slots, v3Slots chan struct{}
 	writeError       func(http.ResponseWriter, *http.Request, error)
 
-	swaggers func(context.Context) []Swagger
-	merging  sync.Mutex // guards merged; leaf lock
-	merged   *merged
+	swaggers func(context.Context) []RemoteV2Document
+	mergeMu  sync.Mutex // guards merged; leaf lock
+	merged   *mergedDocument
 
 	replacing sync.Mutex // serializes Replace
 	current   atomic.Pointer[snapshot]
@@ -73,7 +73,7 @@ type entry struct {
 	hash, group string
 	paths       func() []path
 	// schemas returns the models of custom resources; nil for built-in documents.
-	schemas func(m *models, r *Reading) map[string]*spec.Schema
+	schemas func(m *models, r *SchemaCache) map[string]*spec.Schema
 	// names holds the names of the models of custom resources.
 	names []string
 	doc   *document
@@ -189,7 +189,7 @@ func (s *Service) groupRoot(group string) *entry {
 // entry returns the entry of a built-in group version, or of a path outside of groups.
 func (s *Service) entry(at string, paths func() []path) *entry {
 	e := &entry{path: at, paths: paths}
-	e.doc = s.packer.newDocument(s.v3Slots, func(r *Reading) ([]byte, error) {
+	e.doc = s.packer.newDocument(s.v3Slots, func(r *SchemaCache) ([]byte, error) {
 		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
@@ -240,7 +240,7 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 		s.current.Store(next)
 		return
 	}
-	next.v2 = s.packer.newDocument(s.v2Slots, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	next.v2 = s.packer.newDocument(s.v2Slots, func(*SchemaCache) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
 	s.current.Store(next)
 }
 

@@ -137,16 +137,16 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 // refTo adds a shared parameter and returns a reference. As in Kubernetes, its name ends with a
 // hash of its JSON: six bytes of FNV-1 in URL-safe base64.
 func (c *sharedParameters) refTo(p spec.Parameter) spec.Parameter {
-	text, err := json.Marshal(p)
+	data, err := json.Marshal(p)
 	if err != nil {
 		return p
 	}
-	name, ok := c.names[string(text)]
+	name, ok := c.names[string(data)]
 	if !ok {
 		sum := fnv.New64()
-		_, _ = sum.Write(text)
+		_, _ = sum.Write(data)
 		name = p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
-		c.names[string(text)], c.used[name] = name, p
+		c.names[string(data)], c.used[name] = name, p
 	}
 	return spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
 }

@@ -32,11 +32,11 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, groups := newSmallService(t), manyWidgets(t, 6)
 		gate := make(chan struct{})
-		var begun atomic.Int32
+		var started atomic.Int32
 		for i := range groups {
 			inner := groups[i].Schemas
-			groups[i].Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
-				begun.Add(1)
+			groups[i].Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
+				started.Add(1)
 				<-gate
 				return inner(r, kind)
 			}
@@ -44,13 +44,13 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 		s.Replace(groups, nil)
 		c := send(t, s, "/openapi/v3", "", true, nil)
 		synctest.Wait()
-		if n := begun.Load(); n != 2 {
+		if n := started.Load(); n != 2 {
 			t.Errorf("got %d concurrent builds on 3 processors, want 2", n)
 		}
 		close(gate)
 		synctest.Wait()
-		if !c.ended() || begun.Load() != 6 {
-			t.Errorf("got ended %t, %d builds, want 6", c.ended(), begun.Load())
+		if !c.ended() || started.Load() != 6 {
+			t.Errorf("got ended %t, %d builds, want 6", c.ended(), started.Load())
 		}
 	})
 }

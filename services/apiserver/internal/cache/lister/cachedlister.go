@@ -46,9 +46,9 @@ type cachedObject[T registry.Object] struct {
 }
 
 // NewCachedLister returns a CachedLister of a kind whose objects have only the
-// fields at the given paths (see codec.Coder.Partly).
+// fields at the given paths (see codec.KindCodec.FieldsDecoder).
 func NewCachedLister[T registry.Object](o *Objects, k CachedResource, b Bounds, paths ...string) (*CachedLister[T], error) {
-	decode, err := k.Coder.Partly(paths...)
+	decode, err := k.Coder.FieldsDecoder(paths...)
 	if err != nil {
 		return nil, err
 	}

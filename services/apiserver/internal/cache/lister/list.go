@@ -144,7 +144,7 @@ func NewClasses[T registry.Object, V any](o *Objects, k CachedResource, choose f
 func (c *Classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
 
 // Decoder returns a function that decodes the stored objects of a kind.
-func Decoder[T registry.Object](c *codec.Coder) func(stored []byte, revision int64) (T, error) {
+func Decoder[T registry.Object](c *codec.KindCodec) func(stored []byte, revision int64) (T, error) {
 	return func(stored []byte, revision int64) (t T, err error) {
 		obj, err := c.DecodeStored(stored, revision)
 		if err != nil {
@@ -159,14 +159,14 @@ func Decoder[T registry.Object](c *codec.Coder) func(stored []byte, revision int
 }
 
 // EntryDecoder returns a function that decodes the entries of a kind.
-func EntryDecoder[T registry.Object](c *codec.Coder) func(*objects.Entry) (T, error) {
+func EntryDecoder[T registry.Object](c *codec.KindCodec) func(*objects.Entry) (T, error) {
 	decode := Decoder[T](c)
 	return func(e *objects.Entry) (T, error) { return decode(e.Stored(), e.Revision) }
 }
 
 // LastReadable returns a function that decodes an entry or, if it is unreadable, its last readable
 // state.
-func LastReadable(c *codec.Coder) func(*objects.Entry) (metav1.Object, error) {
+func LastReadable(c *codec.KindCodec) func(*objects.Entry) (metav1.Object, error) {
 	return func(e *objects.Entry) (metav1.Object, error) {
 		if before := e.LastReadable(); before != nil {
 			e = before

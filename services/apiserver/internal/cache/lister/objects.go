@@ -32,7 +32,7 @@ type CachedResource struct {
 	Resource schema.GroupResource
 	Prefix   string // of its keys
 	Store    *watchcache.Store
-	Coder    *codec.Coder
+	Coder    *codec.KindCodec
 	// Barrier, if set, records the writes of this server to the kind. Reads wait for them.
 	Barrier *WriteBarrier
 }

@@ -24,9 +24,9 @@ type VariableSet struct {
 
 // Compiler compiles expressions without the variables of a policy.
 type Compiler struct {
-	base *celenv.Base
+	base *celenv.BaseEnv
 	// patches is a base with the types for changes, built on first use.
-	patches                   func() (*celenv.Base, error)
+	patches                   func() (*celenv.BaseEnv, error)
 	types                     types
 	requestType, namespaceOne *cel.Type
 	envs                      *envs
@@ -35,7 +35,7 @@ type Compiler struct {
 
 // New returns a compiler. That takes milliseconds.
 func New() (*Compiler, error) {
-	base, err := celenv.NewBase()
+	base, err := celenv.NewBaseEnv()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (c *Compiler) WithLimit() *Compiler {
 	return &limited
 }
 
-func newCompiler(base *celenv.Base) *Compiler {
+func newCompiler(base *celenv.BaseEnv) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
 	c.types, c.requestType, c.namespaceOne = commonTypes()
 	c.envs = &envs{compiler: c, types: c.types, built: map[VariableSet]*celenv.Env{}}

@@ -33,9 +33,9 @@ var (
 	errAliases    = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
 )
 
-// JSON rejects a JSON document that exceeds the bounds. It does not check that the document is
+// CheckJSON rejects a JSON document that exceeds the bounds. It does not check that the document is
 // valid JSON. The decoder does that.
-func JSON(b []byte) error {
+func CheckJSON(b []byte) error {
 	_, err := countJSON(b)
 	return err
 }
@@ -57,8 +57,8 @@ func countJSON(b []byte) (values int, err error) {
 	return values, nil
 }
 
-// YAML rejects a YAML document that exceeds the bounds, before any alias is expanded.
-func YAML(b []byte) error {
+// CheckYAML rejects a YAML document that exceeds the bounds, before any alias is expanded.
+func CheckYAML(b []byte) error {
 	_, err := measureYAML(b)
 	return err
 }
@@ -84,8 +84,8 @@ func measureYAML(b []byte) (values int64, err error) {
 		}
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
-	m := measurer{known: map[*yaml.Node]measure{}}
-	all := m.measure(&n)
+	m := yamlMeasurer{anchors: map[*yaml.Node]nodeSize{}}
+	all := m.sizeOf(&n)
 	switch {
 	case m.key > MaxKey:
 		return all.values, errKey
@@ -101,56 +101,56 @@ func measureYAML(b []byte) (values int64, err error) {
 	return all.values, nil
 }
 
-// measure is the size of a value. size is in bytes.
-type measure struct{ size, depth, containers, values int64 }
+// nodeSize is the size of a value. size is in bytes.
+type nodeSize struct{ size, depth, containers, values int64 }
 
-// beyond exceeds every bound. Adding to it does not overflow.
-const beyond = 1 << 40
+// unbounded exceeds every bound. Adding to it does not overflow.
+const unbounded = 1 << 40
 
-// measurer measures the values of a YAML document. It measures the target of an alias once.
-type measurer struct {
-	known   map[*yaml.Node]measure
+// yamlMeasurer measures the values of a YAML document. It measures the target of an alias once.
+type yamlMeasurer struct {
+	anchors map[*yaml.Node]nodeSize
 	aliases bool
 	key     int
 }
 
-// measure returns the size of a node with its aliases expanded.
-func (m *measurer) measure(n *yaml.Node) measure {
+// sizeOf returns the size of a node with its aliases expanded.
+func (m *yamlMeasurer) sizeOf(n *yaml.Node) nodeSize {
 	const separators = 2
 	switch n.Kind {
 	case yaml.ScalarNode:
-		return m.remember(n, measure{size: int64(len(n.Value)) + separators, values: 1})
+		return m.recordAnchor(n, nodeSize{size: int64(len(n.Value)) + separators, values: 1})
 	case yaml.AliasNode:
 		m.aliases = true
-		if target, ok := m.known[n.Alias]; ok {
+		if target, ok := m.anchors[n.Alias]; ok {
 			return target
 		}
-		return measure{size: beyond} // the alias is inside its own target
+		return nodeSize{size: unbounded} // the alias is inside its own target
 	}
-	var total measure
+	var total nodeSize
 	if n.Kind != yaml.DocumentNode {
-		total = measure{size: separators, containers: 1, values: 1}
+		total = nodeSize{size: separators, containers: 1, values: 1}
 	}
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			m.key = max(m.key, len(c.Value))
 		}
-		child := m.measure(c)
-		total.size = min(beyond, total.size+child.size)
-		total.containers = min(beyond, total.containers+child.containers)
-		total.values = min(beyond, total.values+child.values)
+		child := m.sizeOf(c)
+		total.size = min(unbounded, total.size+child.size)
+		total.containers = min(unbounded, total.containers+child.containers)
+		total.values = min(unbounded, total.values+child.values)
 		total.depth = max(total.depth, child.depth)
 	}
 	if n.Kind != yaml.DocumentNode {
 		total.depth++
 	}
-	return m.remember(n, total)
+	return m.recordAnchor(n, total)
 }
 
-// remember records the size of a node that aliases may refer to.
-func (m *measurer) remember(n *yaml.Node, size measure) measure {
+// recordAnchor records the size of a node that aliases may refer to.
+func (m *yamlMeasurer) recordAnchor(n *yaml.Node, size nodeSize) nodeSize {
 	if n.Anchor != "" {
-		m.known[n] = size
+		m.anchors[n] = size
 	}
 	return size
 }

@@ -161,8 +161,8 @@ func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
 	return c.shapeOf(reflect.TypeOf(obj))
 }
 
-// JSON is JSON for an object of a type.
-func (c *Checker) JSON(b []byte, expected schema.GroupVersionKind) error {
+// CheckJSON is JSON for an object of a type.
+func (c *Checker) CheckJSON(b []byte, expected schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
@@ -227,23 +227,23 @@ func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
 	return jsontext.Skip(m.text, i)
 }
 
-// YAML is YAML for an object of a type. It converts the document to JSON to measure
+// CheckYAML is YAML for an object of a type. It converts the document to JSON to measure
 // aliases, merges and tags.
-func (c *Checker) YAML(b []byte, expected schema.GroupVersionKind) error {
+func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
 	}
-	text, err := yaml.YAMLToJSON(b)
+	data, err := yaml.YAMLToJSON(b)
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return c.JSON(text, expected)
+	return c.CheckJSON(data, expected)
 }
 
-// Part rejects the JSON of a part of an object of a type, such as a patch, whose lists would
+// CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would
 // take too much memory, or that has a value that cannot be served in every encoding.
-func (c *Checker) Part(b []byte, of schema.GroupVersionKind) error {
+func (c *Checker) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
@@ -251,8 +251,8 @@ func (c *Checker) Part(b []byte, of schema.GroupVersionKind) error {
 	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
 }
 
-// Tree is Part for a decoded part.
-func (c *Checker) Tree(tree map[string]any, of schema.GroupVersionKind) error {
+// CheckTree is Part for a decoded part.
+func (c *Checker) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
 	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
@@ -292,8 +292,8 @@ func measureTree(v any, s *typeShape, size *int) error {
 	return nil
 }
 
-// Into rejects JSON with a value that the type of into cannot have.
-func (c *Checker) Into(body []byte, into runtime.Object) error {
+// CheckInto rejects JSON with a value that the type of into cannot have.
+func (c *Checker) CheckInto(body []byte, into runtime.Object) error {
 	if !mayBreakLeafRule(body) {
 		return nil
 	}

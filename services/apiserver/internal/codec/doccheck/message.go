@@ -27,10 +27,10 @@ type message struct {
 
 // messageField describes a field of a protobuf message.
 type messageField struct {
-	name string
-	of   *message
-	// entry is true for a map whose values are messages.
-	entry bool
+	name    string
+	message *message
+	// isMap is true for a map whose values are messages.
+	isMap bool
 	// size is the size of a list element in bytes; 0 if the field is no list.
 	size int
 }
@@ -39,9 +39,9 @@ type messageField struct {
 type Checker struct {
 	scheme *runtime.Scheme
 
-	mu     sync.Mutex
-	known  map[reflect.Type]*message
-	shapes map[reflect.Type]*typeShape
+	mu       sync.Mutex
+	messages map[reflect.Type]*message
+	shapes   map[reflect.Type]*typeShape
 
 	stored storedMessages
 }
@@ -50,25 +50,25 @@ type Checker struct {
 // states.
 func New(scheme *runtime.Scheme) *Checker {
 	return &Checker{
-		scheme: scheme,
-		known:  map[reflect.Type]*message{},
-		shapes: map[reflect.Type]*typeShape{},
-		stored: storedMessages{known: map[reflect.Type]*StoredMessage{}},
+		scheme:   scheme,
+		messages: map[reflect.Type]*message{},
+		shapes:   map[reflect.Type]*typeShape{},
+		stored:   storedMessages{byType: map[reflect.Type]*StoredMessage{}},
 	}
 }
 
 // StoredType returns the description of a type of stored messages.
-func (c *Checker) StoredType(t reflect.Type) *StoredMessage { return c.stored.of(t) }
+func (c *Checker) StoredType(t reflect.Type) *StoredMessage { return c.stored.typeOf(t) }
 
-// of returns the message of a type, or nil for a type without fields. The caller holds mu.
-func (s *Checker) of(t reflect.Type) *message {
+// messageOf returns the message of a type, or nil for a type without fields. The caller holds mu.
+func (s *Checker) messageOf(t reflect.Type) *message {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	if m := s.known[t]; m != nil {
+	if m := s.messages[t]; m != nil {
 		return m
 	}
 	m := &message{
@@ -78,7 +78,7 @@ func (s *Checker) of(t reflect.Type) *message {
 		numbers: map[int]string{},
 		rule:    messageRule(t),
 	}
-	s.known[t] = m
+	s.messages[t] = m
 	for i := range t.NumField() {
 		f := t.Field(i)
 		parts := strings.Split(f.Tag.Get("protobuf"), ",")
@@ -97,14 +97,14 @@ func (s *Checker) of(t reflect.Type) *message {
 		if text, ok := textOf(name, f.Type); ok {
 			m.texts[number] = text
 		}
-		of := f.Type
-		if of.Kind() == reflect.Map {
-			of = of.Elem()
+		elemType := f.Type
+		if elemType.Kind() == reflect.Map {
+			elemType = elemType.Elem()
 		}
-		if inner := s.of(of); inner != nil {
-			field := messageField{name: name, of: inner, entry: f.Type.Kind() == reflect.Map}
+		if inner := s.messageOf(elemType); inner != nil {
+			field := messageField{name: name, message: inner, isMap: f.Type.Kind() == reflect.Map}
 			if f.Type.Kind() == reflect.Slice {
-				field.size = int(of.Elem().Size())
+				field.size = int(elemType.Elem().Size())
 			}
 			m.fields[number] = field
 		} else {
@@ -114,21 +114,21 @@ func (s *Checker) of(t reflect.Type) *message {
 	return m
 }
 
-// Protobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
+// CheckProtobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
 // accept a malformed message that this check cannot read, and would see other values.
-func (c *Checker) Protobuf(body []byte, want schema.GroupVersionKind) error {
-	_, err := c.measureProtobuf(body, want)
+func (c *Checker) CheckProtobuf(body []byte, expected schema.GroupVersionKind) error {
+	_, err := c.measureProtobuf(body, expected)
 	return err
 }
 
 // Values returns the approximate number of values of a protobuf body. The type is the one that the
 // body names, or else want. Values returns 0 for other media types, whose text shows the number of
 // values, and for a body that will be rejected.
-func (c *Checker) Values(media string, body []byte, want schema.GroupVersionKind) int {
+func (c *Checker) Values(media string, body []byte, expected schema.GroupVersionKind) int {
 	if media != api.MediaProtobuf {
 		return 0
 	}
-	m, err := c.measureProtobuf(body, want)
+	m, err := c.measureProtobuf(body, expected)
 	if err != nil {
 		return 0
 	}
@@ -136,7 +136,7 @@ func (c *Checker) Values(media string, body []byte, want schema.GroupVersionKind
 }
 
 // measureProtobuf measures the objects that a protobuf body decodes to.
-func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m measure, err error) {
+func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m nodeSize, err error) {
 	raw, apiVersion, kind, err := wire.OpenEnvelope(body)
 	if err == nil {
 		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
@@ -149,7 +149,7 @@ func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m 
 		}
 		var obj runtime.Object
 		if obj, err = c.scheme.New(gvk); err != nil {
-			return measure{}, nil // the decoder reports it
+			return nodeSize{}, nil // the decoder reports it
 		}
 		m, err = c.measureMessage(raw, obj)
 	}
@@ -159,16 +159,16 @@ func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m 
 	return m, err
 }
 
-// Message rejects a protobuf message of a Go type that exceeds the bounds.
-func (c *Checker) Message(raw []byte, of runtime.Object) error {
+// CheckMessage rejects a protobuf message of a Go type that exceeds the bounds.
+func (c *Checker) CheckMessage(raw []byte, of runtime.Object) error {
 	_, err := c.measureMessage(raw, of)
 	return err
 }
 
 // measureMessage measures a message of a Go type. It returns an error if it exceeds the bounds.
-func (c *Checker) measureMessage(raw []byte, of runtime.Object) (total measure, err error) {
+func (c *Checker) measureMessage(raw []byte, of runtime.Object) (total nodeSize, err error) {
 	c.mu.Lock()
-	m := c.of(reflect.TypeOf(of))
+	m := c.messageOf(reflect.TypeOf(of))
 	c.mu.Unlock()
 	err = m.check(raw, &total)
 	return total, err
@@ -185,7 +185,7 @@ func (c *Checker) MessageValues(raw []byte, of runtime.Object) int {
 }
 
 // check checks a message and adds its size to total.
-func (m *message) check(b []byte, total *measure) error {
+func (m *message) check(b []byte, total *nodeSize) error {
 	total.depth++
 	defer func() { total.depth-- }()
 	if total.depth > MaxDepth {
@@ -221,9 +221,9 @@ func (m *message) check(b []byte, total *measure) error {
 		if total.size > MaxListBytes {
 			return errListsTooLarge
 		}
-		check := inner.of.check
-		if inner.entry {
-			check = inner.of.checkEntry
+		check := inner.message.check
+		if inner.isMap {
+			check = inner.message.checkEntry
 		}
 		if err := check(f.Data, total); err != nil {
 			return atField(inner.name, err)
@@ -253,7 +253,7 @@ func (m *message) checkLeaf(f wire.Field) error {
 
 // checkEntry is check for a message that is the value of a map entry. An entry may contain several
 // values, which some decoders merge into one.
-func (m *message) checkEntry(b []byte, total *measure) error {
+func (m *message) checkEntry(b []byte, total *nodeSize) error {
 	values := 0
 	for len(b) > 0 {
 		f, rest, err := wire.Next(b)

@@ -22,21 +22,21 @@ type StoredMessage struct {
 
 // storedField describes a field of a stored message.
 type storedField struct {
-	name  string         // in JSON; empty for an embedded message
-	wire  int            // noField for a number that the type lacks
-	list  bool           // a list of numbers, which may also be packed
-	entry bool           // the values of a map, in its entries
-	of    *StoredMessage // nil for text, bytes and numbers
+	name    string         // in JSON; empty for an embedded message
+	wire    int            // noField for a number that the type lacks
+	list    bool           // a list of numbers, which may also be packed
+	isMap   bool           // the values of a map, in its entries
+	message *StoredMessage // nil for text, bytes and numbers
 }
 
 // storedMessages caches the descriptions of types.
 type storedMessages struct {
-	mu    sync.Mutex
-	known map[reflect.Type]*StoredMessage
+	mu     sync.Mutex
+	byType map[reflect.Type]*StoredMessage
 }
 
-// of returns the description of a type.
-func (s *storedMessages) of(t reflect.Type) *StoredMessage {
+// typeOf returns the description of a type.
+func (s *storedMessages) typeOf(t reflect.Type) *StoredMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.compile(t)
@@ -44,11 +44,11 @@ func (s *storedMessages) of(t reflect.Type) *StoredMessage {
 
 // compile returns the description of a type. The caller holds mu.
 func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
-	if m := s.known[t]; m != nil {
+	if m := s.byType[t]; m != nil {
 		return m
 	}
 	m := &StoredMessage{rule: storedRule(t)}
-	s.known[t] = m
+	s.byType[t] = m
 	for i := range t.NumField() {
 		f := t.Field(i)
 		parts := strings.Split(f.Tag.Get("protobuf"), ",")
@@ -59,15 +59,15 @@ func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
 		if err != nil {
 			continue
 		}
-		of := f.Type
-		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
-			of = of.Elem()
+		elemType := f.Type
+		for elemType.Kind() == reflect.Pointer || elemType.Kind() == reflect.Slice || elemType.Kind() == reflect.Map {
+			elemType = elemType.Elem()
 		}
-		field := storedField{wire: wireOf(f.Type), entry: f.Type.Kind() == reflect.Map}
+		field := storedField{wire: wireOf(f.Type), isMap: f.Type.Kind() == reflect.Map}
 		field.list = parts[2] == "rep" && field.wire != wire.Bytes
 		field.name, _, _ = strings.Cut(f.Tag.Get("json"), ",")
-		if of.Kind() == reflect.Struct {
-			field.of = s.compile(of)
+		if elemType.Kind() == reflect.Struct {
+			field.message = s.compile(elemType)
 		}
 		for len(m.fields) <= number {
 			m.fields = append(m.fields, storedField{wire: noField})
@@ -124,8 +124,8 @@ func storedRule(t reflect.Type) func([]byte) error {
 	return nil
 }
 
-// check returns an error for a message that does not decode, or whose JSON clients cannot read.
-func (m *StoredMessage) check(b []byte, depth int) error {
+// checkDepth returns an error for a message that does not decode, or whose JSON clients cannot read.
+func (m *StoredMessage) checkDepth(b []byte, depth int) error {
 	if depth > MaxDepth {
 		return errDeep
 	}
@@ -141,23 +141,23 @@ func (m *StoredMessage) check(b []byte, depth int) error {
 		if f.Num >= len(m.fields) || m.fields[f.Num].wire == noField {
 			continue
 		}
-		if err := m.fields[f.Num].check(f, depth); err != nil {
+		if err := m.fields[f.Num].checkDepth(f, depth); err != nil {
 			return atField(m.fields[f.Num].name, err)
 		}
 	}
 	return nil
 }
 
-// check returns an error if JSON cannot represent a value of the field, or if the wire type
+// checkDepth returns an error if JSON cannot represent a value of the field, or if the wire type
 // differs.
-func (d *storedField) check(f wire.Field, depth int) error {
+func (d *storedField) checkDepth(f wire.Field, depth int) error {
 	switch {
 	case f.Type != d.wire && !(d.list && f.Type == wire.Bytes):
 		return wire.ErrMalformed
-	case d.entry:
+	case d.isMap:
 		return d.checkEntry(f.Data, depth)
-	case d.of != nil:
-		return d.of.check(f.Data, depth+1)
+	case d.message != nil:
+		return d.message.checkDepth(f.Data, depth+1)
 	case d.wire == wire.Fixed64:
 		if n := math.Float64frombits(f.Value); math.IsNaN(n) || math.IsInf(n, 0) {
 			return invalidValue("%v is not a number of JSON", n)
@@ -168,15 +168,15 @@ func (d *storedField) check(f wire.Field, depth int) error {
 
 func (d *storedField) checkEntry(b []byte, depth int) error {
 	return eachField(func(f wire.Field) error {
-		if f.Num != wire.MapValue || d.of == nil {
+		if f.Num != wire.MapValue || d.message == nil {
 			return nil
 		}
 		if f.Type != wire.Bytes {
 			return wire.ErrMalformed
 		}
-		return d.of.check(f.Data, depth+1)
+		return d.message.checkDepth(f.Data, depth+1)
 	})(b)
 }
 
 // Check returns an error for a message that cannot be served.
-func (m *StoredMessage) Check(raw []byte) error { return m.check(raw, 1) }
+func (m *StoredMessage) Check(raw []byte) error { return m.checkDepth(raw, 1) }

@@ -95,7 +95,7 @@ func messageRule(t reflect.Type) func(b []byte) error {
 			if f.Num != 1 || f.Type != wire.Bytes {
 				return nil
 			}
-			return reject(quantity.Check(string(f.Data)))
+			return reject(quantity.CheckCost(string(f.Data)))
 		})
 	case t == intStringType:
 		return eachField(func(f wire.Field) error {
@@ -239,7 +239,7 @@ func checkNumber(u uint64) error {
 func leafRule(t reflect.Type) func(value []byte) error {
 	switch {
 	case t == quantityType:
-		return func(value []byte) error { return reject(quantity.Check(unquote(value))) }
+		return func(value []byte) error { return reject(quantity.CheckCost(unquote(value))) }
 	case timeTypes[t]:
 		return func(value []byte) error {
 			parsed, err := time.Parse(time.RFC3339Nano, unquote(value))
@@ -272,5 +272,5 @@ func mayBreakLeafRule(b []byte) bool {
 			return true
 		}
 	}
-	return quantity.MayBeRejected(b)
+	return quantity.MayBeExpensive(b)
 }

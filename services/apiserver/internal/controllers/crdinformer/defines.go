@@ -93,7 +93,7 @@ func variant(paths []string, missing codec.MissingValues) string {
 // invalidValueError returns the error of an invalid value. It creates a large codec, so it runs
 // only for invalid values.
 func invalidValueError(c *codec.Codec, group, plural string, value []byte, found error) error {
-	k, err := c.Custom(&registry.Kind{
+	k, err := c.NewKindCodec(&registry.Kind{
 		Names:    registry.Names{Group: group, Resource: plural},
 		Stored:   registry.StorageForm{Prefix: group + "/" + plural, JSON: true},
 		Document: &registry.Document{},

@@ -66,7 +66,7 @@ func (f *fakeStore) VerifyHistory(_ context.Context, at storage.Position) (int64
 // fixture is an informer of definitions whose changes a test sends.
 type fixture struct {
 	t        testing.TB
-	coder    *codec.Coder
+	coder    *codec.KindCodec
 	source   *fakeStore
 	live     *apiset.Live
 	follower *crdinformer.Syncer

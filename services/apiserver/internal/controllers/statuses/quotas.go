@@ -31,7 +31,7 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 	defer end()
 	kind := q.Kinds.Current().Resource(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
 	r := &writes.Request{
-		Resource: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.Manager,
+		Resource: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.FieldManager,
 		User:    &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
 		Options: &metav1.UpdateOptions{},
 		// The next change of the same quota reads from the store anyway.

@@ -112,7 +112,7 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 		return nil, nil, &decodeError{err}
 	}
 	if !t.Clean() {
-		clean, err := t.Cleaned()
+		clean, err := t.Canonicalize()
 		t.Release()
 		if err != nil {
 			return nil, nil, &decodeError{err}

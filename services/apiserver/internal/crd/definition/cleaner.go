@@ -18,8 +18,8 @@ type Instances interface {
 	Count(ctx context.Context, group, resource string) (int64, error)
 	// Delete deletes the objects. It marks objects that have finalizers and leaves them.
 	Delete(ctx context.Context, group, resource string) error
-	// None returns the precondition that there is no object.
-	None(group, resource string) (storage.Precondition, error)
+	// RequireNoInstances returns the precondition that there is no object.
+	RequireNoInstances(group, resource string) (storage.Precondition, error)
 }
 
 // Times and numbers of a cleaner.
@@ -141,7 +141,7 @@ func (j *job) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revis
 	if err := j.deleteAndCount(ctx, w); err != nil || j.remaining > 0 {
 		return err
 	}
-	none, err := j.Instances.None(d.Spec.Group, d.Spec.Names.Plural)
+	none, err := j.Instances.RequireNoInstances(d.Spec.Group, d.Spec.Names.Plural)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type noInstances struct{ precondition storage.Precondition }
 
 func (n noInstances) Count(context.Context, string, string) (int64, error) { return 0, nil }
 func (n noInstances) Delete(context.Context, string, string) error         { return nil }
-func (n noInstances) None(group, resource string) (storage.Precondition, error) {
+func (n noInstances) RequireNoInstances(group, resource string) (storage.Precondition, error) {
 	return n.precondition, nil
 }
 

@@ -42,8 +42,8 @@ func (s *StoredInstances) prefix(group, resource string) (string, error) {
 	return s.Root + "/" + group + "/" + resource + "/", nil
 }
 
-// None implements Instances.
-func (s *StoredInstances) None(group, resource string) (storage.Precondition, error) {
+// RequireNoInstances implements Instances.
+func (s *StoredInstances) RequireNoInstances(group, resource string) (storage.Precondition, error) {
 	prefix, err := s.prefix(group, resource)
 	return storage.Precondition{Key: prefix, Prefix: true}, err
 }

@@ -34,8 +34,8 @@ func OutlineOf(stored []byte) (Summary, bool) {
 }
 
 // OutlineOfServed is OutlineOf for a definition in v1.
-func OutlineOfServed(text []byte) (Summary, bool) {
-	b := summaryBuilder{doc: text}
+func OutlineOfServed(data []byte) (Summary, bool) {
+	b := summaryBuilder{doc: data}
 	ok := b.scan()
 	return b.Summary, ok
 }
@@ -114,7 +114,7 @@ func (b *summaryBuilder) copyMembers(pos int, copyMember memberFunc) (end int, k
 	b.Text = append(b.Text, '{')
 	first := true
 	end, err = jsontext.MembersAt(b.doc, pos, func(name []byte, pos int) (int, bool, error) {
-		begin := len(b.Text)
+		start := len(b.Text)
 		if !first {
 			b.Text = append(b.Text, ',')
 		}
@@ -124,7 +124,7 @@ func (b *summaryBuilder) copyMembers(pos int, copyMember memberFunc) (end int, k
 		}
 		end, keep, err := copyMember(name, pos)
 		if !keep {
-			b.Text = b.Text[:begin]
+			b.Text = b.Text[:start]
 		}
 		first = first && !keep
 		return end, true, err
@@ -237,23 +237,23 @@ func placeholder(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title"
 // The text decodes to a definition that can be changed and encoded. restore replaces the placeholders in
 // the encoded JSON by the schemas. It returns false if a placeholder is missing. ok is false if the
 // definition has an unusual layout.
-func WithPlaceholders(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
+func WithPlaceholders(stored []byte) (data []byte, restore func([]byte) ([]byte, bool), ok bool) {
 	b := summaryBuilder{doc: stored, stored: true, insertPlaceholders: true}
 	if !b.scan() {
 		return nil, nil, false
 	}
-	return b.Text, func(text []byte) ([]byte, bool) { return restoreSchemas(text, b.replaced) }, true
+	return b.Text, func(data []byte) ([]byte, bool) { return restoreSchemas(data, b.replaced) }, true
 }
 
 // restoreSchemas replaces the placeholders in a text by schemas. It returns false unless each schema
 // occurs at least once. A placeholder cannot occur within a JSON string, where its quotes would be
 // escaped.
-func restoreSchemas(text []byte, schemas [][]byte) ([]byte, bool) {
+func restoreSchemas(data []byte, schemas [][]byte) ([]byte, bool) {
 	before, after, _ := strings.Cut(placeholder(0), "0")
-	out := make([]byte, 0, len(text)+totalSize(schemas))
+	out := make([]byte, 0, len(data)+totalSize(schemas))
 	restored := make([]bool, len(schemas))
 	for {
-		head, rest, found := bytes.Cut(text, []byte(before))
+		head, rest, found := bytes.Cut(data, []byte(before))
 		out = append(out, head...)
 		if !found {
 			return out, !slices.Contains(restored, false)
@@ -263,7 +263,7 @@ func restoreSchemas(text []byte, schemas [][]byte) ([]byte, bool) {
 		if err != nil || i < 0 || i >= len(schemas) {
 			return nil, false
 		}
-		out, text, restored[i] = append(out, schemas[i]...), rest, true
+		out, data, restored[i] = append(out, schemas[i]...), rest, true
 	}
 }
 
@@ -282,13 +282,13 @@ func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 		return false
 	}
 	for i := range d.Spec.Versions {
-		text := o.schema(i)
-		if text == nil {
+		data := o.schema(i)
+		if data == nil {
 			continue
 		}
 		v := &v1.CustomResourceValidation{}
 		usual := true
-		err := jsontext.Members(text, func(name, value []byte) bool {
+		err := jsontext.Members(data, func(name, value []byte) bool {
 			usual = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
 			if usual {
 				v.OpenAPIV3Schema, usual = v1.ReadPlainSchema(value)

@@ -59,9 +59,9 @@ func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 		"an empty schema":                  `,"validation":{},"versions":[{"name":"v1","served":true,"storage":true}]`,
 		"no schema":                        `,"versions":[{"name":"v1","served":true,"storage":true}]`,
 	} {
-		decodeAndEncode := func(text []byte) []byte {
+		decodeAndEncode := func(data []byte) []byte {
 			d := &v1beta1.CustomResourceDefinition{}
-			if err := json.Unmarshal(text, d); err != nil {
+			if err := json.Unmarshal(data, d); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			served := v1beta1.ToV1(d)
@@ -73,12 +73,12 @@ func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 			return out
 		}
 		stored := []byte(head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`)
-		text, restore, ok := definition.WithPlaceholders(stored)
+		data, restore, ok := definition.WithPlaceholders(stored)
 		if !ok {
 			t.Errorf("%s: WithPlaceholders(%s) = false, want true", name, stored)
 			continue
 		}
-		got, ok := restore(decodeAndEncode(text))
+		got, ok := restore(decodeAndEncode(data))
 		if want := decodeAndEncode(stored); !ok || string(got) != string(want) {
 			t.Errorf("%s: restore = %s, %t\nwant %s, true", name, got, ok, want)
 		}

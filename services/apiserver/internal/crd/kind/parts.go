@@ -19,8 +19,8 @@ func fieldsOf(o registry.Object) map[string]any {
 
 // parts returns functions that copy and compare the status and spec of documents. The spec is everything
 // but the status, metadata, apiVersion and kind.
-func parts(hasStatus bool) registry.Parts {
-	return registry.Parts{
+func parts(hasStatus bool) registry.SpecStatusAccessors {
+	return registry.SpecStatusAccessors{
 		CopyStatus: func(to, from registry.Object) {
 			target := fieldsOf(to)
 			delete(target, "status")

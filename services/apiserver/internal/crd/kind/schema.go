@@ -112,11 +112,11 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return unreadable(err)
 	}
-	text, err := jsonOfDecoded(w)
+	data, err := jsonOfDecoded(w)
 	if err != nil {
 		return unreadable(err)
 	}
-	d, err := tape.Parse(text)
+	d, err := tape.Parse(data)
 	if err != nil {
 		return unreadable(err)
 	}
@@ -143,7 +143,7 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return append(errs, unreadable(err)...)
 	}
-	if blocked := schema.Blocking(slices.Concat(w.MetadataErrors, errs)); blocked != nil {
+	if blocked := schema.StructuralError(slices.Concat(w.MetadataErrors, errs)); blocked != nil {
 		if r != nil {
 			errs = append(errs, blocked)
 		}

@@ -185,8 +185,8 @@ func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error)
 	if err != nil || version == s.version {
 		return d, err
 	}
-	text, _ := textOf(d, nil)
-	converted, err := s.convertDocuments(ctx, [][]byte{text}, s.version)
+	data, _ := textOf(d, nil)
+	converted, err := s.convertDocuments(ctx, [][]byte{data}, s.version)
 	if err != nil {
 		return nil, err
 	}

@@ -71,10 +71,10 @@ func typical() []byte {
 			"message": strings.Repeat("all is well ", 10), "lastTransitionTime": "2024-05-06T07:08:09Z"})
 	}
 	spec["ports"], spec["labels"] = ports, labels
-	text, _ := json.Marshal(map[string]any{"apiVersion": "example.com/v1", "kind": "Gadget",
+	data, _ := json.Marshal(map[string]any{"apiVersion": "example.com/v1", "kind": "Gadget",
 		"metadata": map[string]any{"name": "a", "namespace": "b", "labels": map[string]any{"a": "b"}, "annotations": map[string]any{"note": strings.Repeat("n", 600)}},
 		"spec":     spec, "status": map[string]any{"observedGeneration": 3, "phase": "Ready", "conditions": conditions}})
-	return text
+	return data
 }
 
 func BenchmarkWalk(b *testing.B) {
@@ -84,29 +84,29 @@ func BenchmarkWalk(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := compiler.Compile(s, p)
-	text := typical()
-	b.Logf("%d bytes", len(text))
-	whole := func(b *testing.B, text []byte, update, evaluate bool) {
+	data := typical()
+	b.Logf("%d bytes", len(data))
+	whole := func(b *testing.B, data []byte, update, evaluate bool) {
 		b.ReportAllocs()
-		b.SetBytes(int64(len(text)))
+		b.SetBytes(int64(len(data)))
 		for b.Loop() {
-			d, err := tape.Parse(text)
+			d, err := tape.Parse(data)
 			if err != nil {
 				b.Fatal(err)
 			}
-			shaped, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true})
+			normalized, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true})
 			if err != nil {
 				b.Fatal(err)
 			}
 			var old *tape.Doc
 			if update {
-				old = shaped.Doc
+				old = normalized.Doc
 			}
-			if errs := p.Check(shaped.Doc, old, true, nil).All(); len(errs) > 0 {
+			if errs := p.Check(normalized.Doc, old, true, nil).All(); len(errs) > 0 {
 				b.Fatal(errs)
 			}
 			if evaluate {
-				if errs := r.Evaluate(b.Context(), shaped.Doc, old, nil, nil); len(errs) > 0 {
+				if errs := r.Evaluate(b.Context(), normalized.Doc, old, nil, nil); len(errs) > 0 {
 					b.Fatal(errs)
 				}
 			}
@@ -115,19 +115,19 @@ func BenchmarkWalk(b *testing.B) {
 	}
 	b.Run("parse", func(b *testing.B) {
 		b.ReportAllocs()
-		b.SetBytes(int64(len(text)))
+		b.SetBytes(int64(len(data)))
 		for b.Loop() {
-			d, err := tape.Parse(text)
+			d, err := tape.Parse(data)
 			if err != nil {
 				b.Fatal(err)
 			}
 			d.Release()
 		}
 	})
-	b.Run("schema", func(b *testing.B) { whole(b, text, false, false) })
-	b.Run("create", func(b *testing.B) { whole(b, text, false, true) })
-	b.Run("update", func(b *testing.B) { whole(b, text, true, true) })
-	missing := []byte(strings.ReplaceAll(string(text), `"protocol":"TCP",`, ""))
+	b.Run("schema", func(b *testing.B) { whole(b, data, false, false) })
+	b.Run("create", func(b *testing.B) { whole(b, data, false, true) })
+	b.Run("update", func(b *testing.B) { whole(b, data, true, true) })
+	missing := []byte(strings.ReplaceAll(string(data), `"protocol":"TCP",`, ""))
 	b.Run("defaulted", func(b *testing.B) { whole(b, missing, false, true) })
 }
 

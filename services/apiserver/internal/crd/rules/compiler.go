@@ -26,7 +26,7 @@ type Compiler struct {
 	// there is no old value (gate CRDValidationRatcheting off). It must be set before the first
 	// compilation.
 	NoRatcheting bool
-	base         func() (*celenv.Base, error)
+	base         func() (*celenv.BaseEnv, error)
 
 	mu        sync.Mutex // guards only shared
 	shared    map[string]weak.Pointer[program]
@@ -35,7 +35,7 @@ type Compiler struct {
 
 // NewCompiler returns a compiler. One per server is enough.
 func NewCompiler() *Compiler {
-	return &Compiler{base: sync.OnceValues(celenv.NewBase), shared: map[string]weak.Pointer[program]{}, sweepSize: 256}
+	return &Compiler{base: sync.OnceValues(celenv.NewBaseEnv), shared: map[string]weak.Pointer[program]{}, sweepSize: 256}
 }
 
 // program is a compiled expression.

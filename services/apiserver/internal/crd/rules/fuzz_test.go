@@ -19,7 +19,7 @@ import (
 // shaped document changes nothing.
 func FuzzAnything(f *testing.F) {
 	for _, file := range []string{"crd-schema-lists-logic", "crd-schema-preserve", "crd-schema-defaults", "crd-cel-transitions"} {
-		text, err := os.ReadFile("testdata/" + file + ".json")
+		data, err := os.ReadFile("testdata/" + file + ".json")
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func FuzzAnything(f *testing.F) {
 				Doc    json.RawMessage
 			}
 		}
-		if err := json.Unmarshal(text, &recorded); err != nil {
+		if err := json.Unmarshal(data, &recorded); err != nil {
 			f.Fatal(err)
 		}
 		var s []byte
@@ -41,7 +41,7 @@ func FuzzAnything(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, schemaText, text, oldText []byte) {
+	f.Fuzz(func(t *testing.T, schemaText, data, oldText []byte) {
 		var s v1.JSONSchemaProps
 		if json.Unmarshal(schemaText, &s) != nil {
 			return
@@ -55,7 +55,7 @@ func FuzzAnything(f *testing.F) {
 		found := schema.CheckDefaults(ctx, field.NewPath("s"), &s, true, compiler.CheckDefault)
 		found = append(found, rules.CheckSyntax(field.NewPath("s"), &s)...)
 		compiler.CheckSchema(rules.SchemaCheck{Schema: &s, Path: field.NewPath("s"), KnownErrors: found})
-		doc, old := shaped(t, p, text), shaped(t, p, oldText)
+		doc, old := shaped(t, p, data), shaped(t, p, oldText)
 		if doc == nil || old == nil {
 			return
 		}
@@ -72,8 +72,8 @@ func FuzzAnything(f *testing.F) {
 	})
 }
 
-func shaped(t *testing.T, p *schema.Program, text []byte) *tape.Doc {
-	d, err := tape.Parse(text)
+func shaped(t *testing.T, p *schema.Program, data []byte) *tape.Doc {
+	d, err := tape.Parse(data)
 	if err != nil {
 		return nil
 	}

@@ -32,14 +32,14 @@ func (m *Metrics) Compared(took time.Duration) {
 	}
 }
 
-func (m *Metrics) compiled(begin time.Time) {
+func (m *Metrics) compiled(start time.Time) {
 	if m != nil {
-		m.compilation.Observe(time.Since(begin).Seconds())
+		m.compilation.Observe(time.Since(start).Seconds())
 	}
 }
 
-func (m *Metrics) evaluated(begin time.Time) {
+func (m *Metrics) evaluated(start time.Time) {
 	if m != nil {
-		m.evaluation.Observe(time.Since(begin).Seconds())
+		m.evaluation.Observe(time.Since(start).Seconds())
 	}
 }

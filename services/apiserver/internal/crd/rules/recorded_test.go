@@ -20,18 +20,18 @@ import (
 
 // step is a write recorded from a reference server, or the schemas for the following steps.
 type step struct {
-	Schema   map[string]*v1.JSONSchemaProps `json:"schema"`
-	Name     string                         `json:"name"`
-	Version  string                         `json:"version"`
-	Status   bool                           `json:"status"`
-	Doc      json.RawMessage                `json:"doc"`
-	Raw      string                         `json:"raw"`
-	Old      json.RawMessage                `json:"old"`
-	Errors   []string                       `json:"errors"`
-	Message  string                         `json:"message"`
-	Warnings []string                       `json:"warnings"`
-	Shaped   json.RawMessage                `json:"shaped"`
-	Spec     json.RawMessage                `json:"shaped spec"`
+	Schema     map[string]*v1.JSONSchemaProps `json:"schema"`
+	Name       string                         `json:"name"`
+	Version    string                         `json:"version"`
+	Status     bool                           `json:"status"`
+	Doc        json.RawMessage                `json:"doc"`
+	Raw        string                         `json:"raw"`
+	Old        json.RawMessage                `json:"old"`
+	Errors     []string                       `json:"errors"`
+	Message    string                         `json:"message"`
+	Warnings   []string                       `json:"warnings"`
+	Normalized json.RawMessage                `json:"shaped"`
+	Spec       json.RawMessage                `json:"shaped spec"`
 }
 
 // served is a served version of a definition.
@@ -51,7 +51,7 @@ func serve(t *testing.T, s *v1.JSONSchemaProps) served {
 
 var compiler = rules.NewCompiler()
 
-func TestRecorded(t *testing.T) {
+func TestRecordedWritesMatchReferenceServer(t *testing.T) {
 	files, err := filepath.Glob("testdata/[cp]*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
@@ -77,24 +77,24 @@ func TestRecorded(t *testing.T) {
 
 func read(t *testing.T, file string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	if err := json.Unmarshal(data, into); err != nil {
 		t.Fatal(file, err)
 	}
 }
 
 func (s *step) check(t *testing.T, v served) {
-	text := []byte(s.Doc)
+	data := []byte(s.Doc)
 	if s.Raw != "" {
-		text = []byte(s.Raw)
+		data = []byte(s.Raw)
 	}
-	unknown, problem := metadata(t, text)
-	var shaped schema.NormalizedDoc
+	unknown, problem := metadata(t, data)
+	var normalized schema.NormalizedDoc
 	if problem == "" {
-		shaped, problem = shape(t, v, text)
+		normalized, problem = normalize(t, v, data)
 	}
 	if problem != "" {
 		_, want, _ := strings.Cut(s.Message, "cannot be handled as a Gadget: ")
@@ -104,7 +104,7 @@ func (s *step) check(t *testing.T, v served) {
 		return
 	}
 	var warnings []string
-	for _, u := range append(unknown, shaped.Unknown...) {
+	for _, u := range append(unknown, normalized.Unknown...) {
 		warnings = append(warnings, `unknown field "`+u+`"`)
 	}
 	if _, strict, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
@@ -113,7 +113,7 @@ func (s *step) check(t *testing.T, v served) {
 		}
 		return
 	}
-	errs := s.errors(t, v, shaped.Doc, &warnings)
+	errs := s.errors(t, v, normalized.Doc, &warnings)
 	if got := texts(errs); s.Errors != nil && !slices.Equal(got, s.Errors) || s.Errors == nil && s.Message == "" && len(got) > 0 {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(s.Errors, "\n"))
 	}
@@ -121,14 +121,14 @@ func (s *step) check(t *testing.T, v served) {
 		t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
 	}
 	if s.Errors == nil && s.Message == "" {
-		s.compare(t, shaped.Doc, warnings)
+		s.compare(t, normalized.Doc, warnings)
 	}
 }
 
 // metadata returns the paths of unknown fields of the metadata of a resource.
-func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
+func metadata(t *testing.T, data []byte) (unknown []string, problem string) {
 	t.Helper()
-	d, err := tape.Parse(text)
+	d, err := tape.Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,23 +143,23 @@ func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
 	return unknown, ""
 }
 
-func shape(t *testing.T, v served, text []byte) (schema.NormalizedDoc, string) {
+func normalize(t *testing.T, v served, data []byte) (schema.NormalizedDoc, string) {
 	t.Helper()
-	d, err := tape.Parse(text)
+	d, err := tape.Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shaped, err := v.program.Normalize(d, schema.NormalizeOptions{Unknown: true})
+	normalized, err := v.program.Normalize(d, schema.NormalizeOptions{Unknown: true})
 	if err != nil {
 		return schema.NormalizedDoc{}, err.Error()
 	}
-	return shaped, ""
+	return normalized, ""
 }
 
 func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string) field.ErrorList {
 	var old *tape.Doc
 	if s.Old != nil {
-		before, problem := shape(t, v, s.Old)
+		before, problem := normalize(t, v, s.Old)
 		if problem != "" {
 			t.Fatal(problem)
 		}
@@ -173,7 +173,7 @@ func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string)
 	if v.rules == nil {
 		return errs
 	}
-	if e := schema.Blocking(errs); e != nil {
+	if e := schema.StructuralError(errs); e != nil {
 		return append(errs, e)
 	}
 	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
@@ -187,8 +187,8 @@ func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {
 	for _, k := range []string{"metadata", "apiVersion", "kind"} {
 		delete(got, k)
 	}
-	if s.Shaped != nil && canonical(t, got) != canonicalText(t, s.Shaped) {
-		t.Errorf("got %s\nwant %s", canonical(t, got), s.Shaped)
+	if s.Normalized != nil && canonical(t, got) != canonicalText(t, s.Normalized) {
+		t.Errorf("got %s\nwant %s", canonical(t, got), s.Normalized)
 	}
 	if s.Spec != nil && canonical(t, got["spec"]) != canonicalText(t, s.Spec) {
 		t.Errorf("got %s\nwant %s", canonical(t, got), s.Spec)
@@ -197,17 +197,17 @@ func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {
 
 func canonical(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
+	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return normal(string(text))
+	return normal(string(data))
 }
 
-func canonicalText(t *testing.T, text []byte) string {
+func canonicalText(t *testing.T, data []byte) string {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal(text, &v); err != nil {
+	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatal(err)
 	}
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(canonical(t, v))
@@ -240,12 +240,12 @@ func texts(errs field.ErrorList) []string {
 
 // definition is a recorded definition with the errors of the reference server.
 type definition struct {
-	Name    string                `json:"name"`
-	Schemas []*v1.JSONSchemaProps `json:"schemas"`
-	Errors  []string              `json:"errors"`
-	Message string                `json:"message"`
-	Fields  []string              `json:"fields"`
-	Refused bool                  `json:"refused"`
+	Name     string                `json:"name"`
+	Schemas  []*v1.JSONSchemaProps `json:"schemas"`
+	Errors   []string              `json:"errors"`
+	Message  string                `json:"message"`
+	Fields   []string              `json:"fields"`
+	Rejected bool                  `json:"refused"`
 }
 
 // TestRecordedDefinitions compares errors about rules and defaults.
@@ -263,7 +263,7 @@ func TestRecordedDefinitions(t *testing.T) {
 				}
 				errs = append(errs, checkDefinition(t, path, s)...)
 			}
-			got = about(texts(errs))
+			got = ruleAndDefaultErrors(texts(errs))
 			switch {
 			case d.Message != "":
 				if _, want, _ := strings.Cut(d.Message, " is invalid: "); normal(errs.ToAggregate().Error()) != want {
@@ -277,12 +277,12 @@ func TestRecordedDefinitions(t *testing.T) {
 				if !slices.Equal(fields, d.Fields) {
 					t.Errorf("got %q, want %q", fields, d.Fields)
 				}
-			case d.Refused:
+			case d.Rejected:
 				if len(got) == 0 {
 					t.Error("got no error")
 				}
 			default:
-				if want := about(d.Errors); !slices.Equal(got, want) {
+				if want := ruleAndDefaultErrors(d.Errors); !slices.Equal(got, want) {
 					t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 			}
@@ -290,8 +290,8 @@ func TestRecordedDefinitions(t *testing.T) {
 	}
 }
 
-// about keeps errors about rules and defaults, and errors that follow from them.
-func about(list []string) []string {
+// ruleAndDefaultErrors keeps errors about rules and defaults, and errors that follow from them.
+func ruleAndDefaultErrors(list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		return !strings.Contains(s, "x-kubernetes-validations") && !strings.Contains(s, ".default") ||
 			strings.Contains(s, "must be empty to be structural") || strings.Contains(s, "Forbidden: must not be set in top-level") ||
@@ -311,15 +311,15 @@ func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) fiel
 	if s.Type == "object" {
 		errs = schema.CheckDefaults(t.Context(), path, s, true, compiler.CheckDefault)
 	}
-	found := syntax(path, s)
+	found := checkSyntax(path, s)
 	errs = append(errs, found...)
 	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: found})...)
 }
 
-func syntax(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+func checkSyntax(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	errs := rules.CheckSyntax(path, s)
 	for name, sub := range s.Properties {
-		errs = append(errs, syntax(path.Child("properties").Key(name), &sub)...)
+		errs = append(errs, checkSyntax(path.Child("properties").Key(name), &sub)...)
 	}
 	return errs
 }

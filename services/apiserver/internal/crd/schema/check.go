@@ -70,9 +70,9 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 	return r
 }
 
-// Blocking returns the error that replaces the schema's rules if the errors found make the rules
+// StructuralError returns the error that replaces the schema's rules if the errors found make the rules
 // meaningless. Otherwise it returns nil.
-func Blocking(found field.ErrorList) *field.Error {
+func StructuralError(found field.ErrorList) *field.Error {
 	for _, e := range found {
 		switch e.Type {
 		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
@@ -139,11 +139,11 @@ func (c *checker) value(at NodeIndex, v, old tape.Ref) int {
 	errs := len(c.errs)
 	matches := c.checkKeywords(n, v, old)
 	if c.fails > fails && old != tape.None {
-		begin := time.Now()
+		start := time.Now()
 		if c.Equal(at, v, old) {
 			c.dropErrors(fails, errs)
 		}
-		c.compared += time.Since(begin)
+		c.compared += time.Since(start)
 	}
 	return matches
 }

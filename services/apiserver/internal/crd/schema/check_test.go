@@ -89,11 +89,11 @@ func TestCheckStatus(t *testing.T) {
 }
 
 func TestBlocking(t *testing.T) {
-	if Blocking(field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}) != nil {
+	if StructuralError(field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}) != nil {
 		t.Error("an error that does not affect rules blocks them")
 	}
 	for _, e := range []*field.Error{field.Required(nil, ""), field.TooLong(nil, "", 1), field.TooMany(nil, 2, 1), field.TypeInvalid(nil, 1, ""), field.NotSupported[string](nil, 1, nil)} {
-		if b := Blocking(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
+		if b := StructuralError(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
 			t.Errorf("%v: got blocking error %v, want one of field <nil>", e.Type, b)
 		}
 	}

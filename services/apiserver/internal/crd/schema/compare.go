@@ -332,17 +332,17 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 
 // keyIdentity returns a string that is equal for items with equal keys.
 func keyIdentity(d *tape.Doc, keys []string, item tape.Ref) string {
-	var text []byte
+	var data []byte
 	for _, k := range keys {
 		if v := d.Find(item, k); v != tape.None {
 			if len(keys) == 1 {
 				return "=" + identity(d, v)
 			}
-			text = append(append(text, '='), d.AppendCanonical(nil, v)...)
+			data = append(append(data, '='), d.AppendCanonical(nil, v)...)
 		}
-		text = append(text, 0)
+		data = append(data, 0)
 	}
-	return string(text)
+	return string(data)
 }
 
 // keyValues returns the values of an item's keys, for messages.

@@ -45,8 +45,8 @@ func (p *Program) measure() {
 	for i := range p.nodes {
 		filled := 0
 		for _, prop := range p.nodes[i].props {
-			if text := p.nodes[prop.node].defaultValue; text != nil {
-				filled += len(prop.name) + len(text) + len(`"":,`)
+			if data := p.nodes[prop.node].defaultValue; data != nil {
+				filled += len(prop.name) + len(data) + len(`"":,`)
 			}
 		}
 		p.maxDefaults, p.maxDefault = max(p.maxDefaults, filled), max(p.maxDefault, len(p.nodes[i].defaultValue))
@@ -290,7 +290,7 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
 		sub := s.Properties[p.name]
-		if err := c.setDefaults(&sub, p.node, m.below(s, p.name)); err != nil {
+		if err := c.setDefaults(&sub, p.node, m.child(s, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.node].defaultValue != nil {
@@ -298,12 +298,12 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 		}
 	}
 	if n.values != noNode {
-		if err := c.setDefaults(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
+		if err := c.setDefaults(s.AdditionalProperties.Schema, n.values, m.child(s, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
 	if n.items != noNode {
-		if err := c.setDefaults(s.Items.Schema, n.items, m.below(s, "")); err != nil {
+		if err := c.setDefaults(s.Items.Schema, n.items, m.child(s, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}

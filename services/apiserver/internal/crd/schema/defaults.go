@@ -73,7 +73,7 @@ type enclosingResource struct {
 	steps []string // property names; "" for an item
 }
 
-func (s *enclosingResource) below(name string, meta bool) *enclosingResource {
+func (s *enclosingResource) child(name string, meta bool) *enclosingResource {
 	return &enclosingResource{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
 }
 
@@ -117,7 +117,7 @@ func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeI
 		c.value(path.Child("default"), s, node, enclosing)
 	}
 	if n.items != noNode && c.budget >= 0 {
-		c.node(path.Child("items"), s.Items.Schema, n.items, enclosing.below("", false))
+		c.node(path.Child("items"), s.Items.Schema, n.items, enclosing.child("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if c.budget < 0 {
@@ -125,7 +125,7 @@ func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeI
 		}
 		sub := s.Properties[name]
 		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
-		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.below(name, meta))
+		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeI
 func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
-		d, err = d.Cleaned()
+		d, err = d.Canonicalize()
 	}
 	if err != nil {
 		c.add(field.Invalid(path, string(s.Default.Raw), err.Error()))

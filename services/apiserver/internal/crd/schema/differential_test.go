@@ -15,10 +15,10 @@ import (
 
 func sorted(s []string) []string { slices.Sort(s); return s }
 
-func parse(t interface{ Fatalf(string, ...any) }, text []byte) *tape.Doc {
-	d, err := tape.Parse(text)
+func parse(t interface{ Fatalf(string, ...any) }, data []byte) *tape.Doc {
+	d, err := tape.Parse(data)
 	if err != nil {
-		t.Fatalf("%s: %v", text, err)
+		t.Fatalf("%s: %v", data, err)
 	}
 	return d
 }
@@ -35,8 +35,8 @@ func differential(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _ := json.Marshal(s)
-	t.Logf("schema %s", text)
+	data, _ := json.Marshal(s)
+	t.Logf("schema %s", data)
 	d := randomDoc(t, p, &s)
 	shapedText := d.Raw()
 	update := rapid.Bool().Draw(t, "update")
@@ -68,24 +68,24 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	m["apiVersion"], m["kind"], m["metadata"] = "g/v", "K", map[string]any{"name": "n", "odd": 1}
 	var b strings.Builder
 	write(t, &b, m)
-	text := []byte(b.String())
-	t.Logf("object %s", text)
-	d := parse(t, text)
+	data := []byte(b.String())
+	t.Logf("object %s", data)
+	d := parse(t, data)
 	shaped, err := p.Normalize(d, NormalizeOptions{Unknown: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, unknown := oracleShape(text, s)
+	want, unknown := oracleShape(data, s)
 	if got := canonical(decode(shaped.Doc.Raw())); got != canonical(want) {
 		t.Fatalf("got  %swant %s", got, canonical(want))
 	}
 	if !slices.Equal(shaped.Unknown, unknown) {
 		t.Fatalf("unknown: got %q, want %q", shaped.Unknown, unknown)
 	}
-	if same := canonical(decode(text)) == canonical(want); same && shaped.Changed {
+	if same := canonical(decode(data)) == canonical(want); same && shaped.Changed {
 		t.Fatalf("got a new document without a change")
 	}
-	if !shaped.Changed && !bytes.Equal(shaped.Doc.Raw(), text) {
+	if !shaped.Changed && !bytes.Equal(shaped.Doc.Raw(), data) {
 		t.Fatal("got a changed document without the changed flag")
 	}
 	again, err := p.Normalize(shaped.Doc, NormalizeOptions{Unknown: true})
@@ -98,8 +98,8 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 // edit changes one of some values of a document, if present.
 func edit(t *rapid.T, d *tape.Doc) *tape.Doc {
 	change := pick(t, "edit", []string{`"a"`, `"b"`}, []string{`1`, `2`}, []string{`true`, `false`}, []string{`2.5`, `3`})
-	text := bytes.Replace(d.Raw(), []byte(change[0]), []byte(change[1]), 1)
-	edited, err := tape.Parse(text)
+	data := bytes.Replace(d.Raw(), []byte(change[0]), []byte(change[1]), 1)
+	edited, err := tape.Parse(data)
 	if err != nil || !edited.Clean() {
 		return nil
 	}

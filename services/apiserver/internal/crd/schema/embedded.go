@@ -144,25 +144,25 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 		return
 	}
 	d, v := s.doc, key+1
-	text := d.Text(v)
+	data := d.Text(v)
 	if d.Kind(v) == tape.Null {
 		switch {
 		case s.emptiesNullMetadata(key):
-			text = []byte("{}")
+			data = []byte("{}")
 		case at != noNode && !s.program.nodes[at].nullable:
 			return // Check reports it
 		}
 	}
 	if at != noNode {
-		text = s.filledMeta(at, text)
+		data = s.filledMeta(at, data)
 		if s.err != nil {
 			return
 		}
 	}
-	if d.Kind(v) != tape.Null && len(text) == len(d.Text(v)) && isCanonical(d, v) {
+	if d.Kind(v) != tape.Null && len(data) == len(d.Text(v)) && isCanonical(d, v) {
 		return
 	}
-	out, unknown, err := objectmeta.Clean(text, s.options.Unknown, s.options.DropMalformed)
+	out, unknown, err := objectmeta.Clean(data, s.options.Unknown, s.options.DropMalformed)
 	if err != nil {
 		if !s.options.DropMalformed {
 			s.steps[len(s.steps)-1].kind = stepProp
@@ -200,14 +200,14 @@ func (s *normalizer) reportMeta(unknown []string) {
 }
 
 // filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
-func (s *normalizer) filledMeta(at NodeIndex, text []byte) []byte {
-	d, err := tape.Parse(text)
+func (s *normalizer) filledMeta(at NodeIndex, data []byte) []byte {
+	d, err := tape.Parse(data)
 	if err != nil {
 		s.fail(err)
 		return nil
 	}
 	defer d.Release()
-	sub := normalizer{program: s.program, doc: d, raw: text, options: s.options, operations: s.operations &^ cleanMetadata}
+	sub := normalizer{program: s.program, doc: d, raw: data, options: s.options, operations: s.operations &^ cleanMetadata}
 	sub.value(at, tape.Root, keep)
 	if sub.err != nil {
 		s.fail(sub.err)

@@ -57,7 +57,7 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 		if o.Unknown {
 			result.Duplicates = d.Duplicates()
 		}
-		cleaned, err := d.Cleaned()
+		cleaned, err := d.Canonicalize()
 		if err != nil {
 			return NormalizedDoc{}, err
 		}
@@ -257,9 +257,9 @@ const (
 	within                    // the schema describes a part of the metadata
 )
 
-// below returns the position of a schema within s: that of the named property, or of items or
+// child returns the position of a schema within s: that of the named property, or of items or
 // values.
-func (m metadataPosition) below(s *v1.JSONSchemaProps, name string) metadataPosition {
+func (m metadataPosition) child(s *v1.JSONSchemaProps, name string) metadataPosition {
 	switch {
 	case m != outside:
 		return within
@@ -276,7 +276,7 @@ func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]
 		return nil, err
 	}
 	if !d.Clean() {
-		if d, err = d.Cleaned(); err != nil {
+		if d, err = d.Canonicalize(); err != nil {
 			return nil, err
 		}
 	}

@@ -196,7 +196,7 @@ func TestHostile(t *testing.T) {
 	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
 	d := parse(t, []byte(text))
-	d, _ = d.Cleaned()
+	d, _ = d.Canonicalize()
 	if d == nil {
 		t.Fatal("got no cleaned document")
 	}

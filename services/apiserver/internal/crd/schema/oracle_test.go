@@ -23,9 +23,9 @@ import (
 // This file implements shaping and validation on decoded trees in the plainest way. It uses the
 // validation library of kube-openapi for keywords.
 
-func decode(text []byte) any {
+func decode(data []byte) any {
 	var v any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &v); err != nil {
 		panic(err)
 	}
 	return v
@@ -150,8 +150,8 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, skip boo
 func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; return ok }
 
 // oracleShape returns the normalized document and the paths of unknown fields.
-func oracleShape(text []byte, s *v1.JSONSchemaProps) (any, []string) {
-	x := decode(text)
+func oracleShape(data []byte, s *v1.JSONSchemaProps) (any, []string) {
+	x := decode(data)
 	kept := map[string]any{}
 	m := x.(map[string]any)
 	for _, k := range []string{"apiVersion", "kind", "metadata"} {
@@ -178,12 +178,12 @@ func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
 	if s == nil {
 		return nil
 	}
-	text, err := json.Marshal(s)
+	data, err := json.Marshal(s)
 	if err != nil {
 		panic(err)
 	}
 	var out spec.Schema
-	if err := json.Unmarshal(text, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		panic(err)
 	}
 	return converted(&out, s)

@@ -269,8 +269,8 @@ func write(t *rapid.T, b *strings.Builder, v any) {
 				b.WriteByte(',')
 			}
 			space()
-			text, _ := json.Marshal(k)
-			b.Write(text)
+			data, _ := json.Marshal(k)
+			b.Write(data)
 			space()
 			b.WriteByte(':')
 			write(t, b, v[k])
@@ -290,10 +290,10 @@ func write(t *rapid.T, b *strings.Builder, v any) {
 	case json.RawMessage:
 		b.Write(v)
 	default:
-		text, err := json.Marshal(v)
+		data, err := json.Marshal(v)
 		if err != nil {
 			panic(fmt.Sprint(err, v))
 		}
-		b.Write(text)
+		b.Write(data)
 	}
 }

@@ -23,7 +23,7 @@ func TestPatternsAreNotCompiled(t *testing.T) {
 	}
 	checkAllocs := func(s *v1.JSONSchemaProps) float64 {
 		return testing.AllocsPerRun(2, func() {
-			structural.Reduced(s)
+			structural.Minimize(s)
 			if errs := structural.Check(nil, s); len(errs) > 0 {
 				t.Fatal(errs)
 			}
@@ -49,7 +49,7 @@ func TestInvalidPatternsGetCompilationError(t *testing.T) {
 			t.Fatalf("regexp.Compile(%q) = nil, want an error", pattern)
 		}
 		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern}}}
-		errs := structural.Check(nil, structural.Reduced(s))
+		errs := structural.Check(nil, structural.Minimize(s))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
 			t.Errorf("Check of the pattern %q = %v, want a detail that ends with %v", pattern, errs, want)
 		}

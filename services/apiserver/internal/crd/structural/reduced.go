@@ -6,27 +6,27 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Reduced returns the schema of a version without the properties that are certainly valid, which are
+// Minimize returns the schema of a version without the properties that are certainly valid, which are
 // most of them. Checking the reduced schema returns the same errors, in the same order, as checking s,
 // and takes less time. A schema that has junctors, x-kubernetes-validations or other keywords that
 // refer to its contents keeps all of them. The result shares memory with s.
-func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+func Minimize(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil {
 		return nil
 	}
-	r := reducer{patterns: map[string]bool{}}
+	r := minimizer{patterns: map[string]bool{}}
 	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.isSimple(s) {
 		return s
 	}
 	return r.reduce(s, true)
 }
 
-// reducer caches which patterns are valid regular expressions.
-type reducer struct{ patterns map[string]bool }
+// minimizer caches which patterns are valid regular expressions.
+type minimizer struct{ patterns map[string]bool }
 
 // reduce returns a simple schema without the properties that isSimpleTree accepts. root states that the
 // schema is that of the whole object.
-func (r *reducer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
+func (r *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
 	var p v1.JSONSchemaProps // reused, because schemas are large
@@ -49,7 +49,7 @@ func (r *reducer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 
 // isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is valid as
 // that of any property.
-func (r *reducer) isSimpleTree(s *v1.JSONSchemaProps) bool {
+func (r *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	if !r.isSimple(s) {
 		return false
 	}
@@ -73,7 +73,7 @@ func (r *reducer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 }
 
 // isSimple reports whether a schema is valid if the schemas within it are, and does not refer to them.
-func (r *reducer) isSimple(s *v1.JSONSchemaProps) bool {
+func (r *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":
 	case "array":
@@ -97,7 +97,7 @@ func (r *reducer) isSimple(s *v1.JSONSchemaProps) bool {
 }
 
 // compiles reports whether a pattern is valid. Results are cached.
-func (r *reducer) compiles(pattern string) bool {
+func (r *minimizer) compiles(pattern string) bool {
 	ok, known := r.patterns[pattern]
 	if !known {
 		_, err := syntax.Parse(pattern, syntax.Perl)

@@ -11,7 +11,7 @@ import (
 // have. Such a schema cannot be checked further.
 func Unsupported(s *v1.JSONSchemaProps) error {
 	var err error
-	Any(s, func(s *v1.JSONSchemaProps) bool {
+	AnySchema(s, func(s *v1.JSONSchemaProps) bool {
 		err = unsupported(s)
 		return err != nil
 	})

@@ -9,15 +9,15 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Any reports whether has returns true for s or for any schema within it.
-func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
+// AnySchema reports whether has returns true for s or for any schema within it.
+func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	if s == nil {
 		return false
 	}
 	if has(s) {
 		return true
 	}
-	within := func(s *v1.JSONSchemaProps) bool { return Any(s, has) }
+	within := func(s *v1.JSONSchemaProps) bool { return AnySchema(s, has) }
 	if s.Items != nil && (within(s.Items.Schema) || anyOf(s.Items.JSONSchemas, has)) {
 		return true
 	}
@@ -50,7 +50,7 @@ func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 
 func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	for i := range list {
-		if Any(&list[i], has) {
+		if AnySchema(&list[i], has) {
 			return true
 		}
 	}

@@ -130,16 +130,16 @@ func JSONToYAML(b []byte) ([]byte, error) {
 		return escapeForYAML(b), nil
 	}
 	// Most texts contain none of the bytes that start such characters.
-	for _, begin := range []byte{0x7f, 0xc2, 0xe2, 0xef} {
-		if bytes.IndexByte(b, begin) >= 0 {
+	for _, start := range []byte{0x7f, 0xc2, 0xe2, 0xef} {
+		if bytes.IndexByte(b, start) >= 0 {
 			b = escapeForYAML(b)
 			break
 		}
 	}
 	out, err := yaml.JSONToYAML(b)
 	if err != nil { // a document within a stored object may contain text that YAML cannot express
-		if text, ok := canonical(b); ok {
-			return yaml.JSONToYAML(escapeForYAML(text))
+		if data, ok := canonical(b); ok {
+			return yaml.JSONToYAML(escapeForYAML(data))
 		}
 	}
 	return out, err

@@ -212,20 +212,20 @@ func (n *node) clearFound(found [][]byte) {
 }
 
 // sameName compares the text of a name with the name itself.
-func sameName(text, name []byte) bool {
-	if bytes.IndexByte(text, '\\') < 0 {
-		return bytes.Equal(text, name)
+func sameName(data, name []byte) bool {
+	if bytes.IndexByte(data, '\\') < 0 {
+		return bytes.Equal(data, name)
 	}
-	return Name(text) == string(name)
+	return Name(data) == string(name)
 }
 
 // Name returns the name of a member for the text between its quotes.
-func Name(text []byte) string {
-	if bytes.IndexByte(text, '\\') < 0 {
-		return string(text)
+func Name(data []byte) string {
+	if bytes.IndexByte(data, '\\') < 0 {
+		return string(data)
 	}
-	quoted := make([]byte, 0, len(text)+2)
-	s, _ := Text(append(append(append(quoted, '"'), text...), '"'))
+	quoted := make([]byte, 0, len(data)+2)
+	s, _ := Text(append(append(append(quoted, '"'), data...), '"'))
 	return s
 }
 

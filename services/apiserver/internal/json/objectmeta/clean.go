@@ -26,8 +26,8 @@ func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 // dropMalformed, it also removes fields of a wrong type; otherwise they are an error. unknown holds
 // the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
 // is omitted.
-func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
-	d, err := tape.Parse(text)
+func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
+	d, err := tape.Parse(data)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +53,7 @@ func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 		return nil, nil, err
 	}
 	if same(out, sorted) && !hasFraction(d) {
-		return text, unknown, nil
+		return data, unknown, nil
 	}
 	return out, unknown, nil
 }
@@ -104,8 +104,8 @@ func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
 }
 
 // same reports whether a document's canonical form equals sorted.
-func same(text, sorted []byte) bool {
-	d, err := tape.Parse(text)
+func same(data, sorted []byte) bool {
+	d, err := tape.Parse(data)
 	if err != nil {
 		return false
 	}

@@ -6,9 +6,9 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// Cleaned returns the document with only the last of repeated keys, and with U+FFFD in place of
+// Canonicalize returns the document with only the last of repeated keys, and with U+FFFD in place of
 // invalid UTF-8.
-func (d *Doc) Cleaned() (*Doc, error) {
+func (d *Doc) Canonicalize() (*Doc, error) {
 	return Parse(d.clean(make([]byte, 0, len(d.raw)), Root))
 }
 
@@ -32,7 +32,7 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 		out = append(out, '{')
 		first := true
 		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
-			if d.Shadowed(k) {
+			if d.IsDuplicateKey(k) {
 				continue
 			}
 			if !first {
@@ -110,7 +110,7 @@ func (w *duplicates) walk(r Ref) {
 			if repeated[name] {
 				w.report()
 			}
-			if d.Shadowed(k) {
+			if d.IsDuplicateKey(k) {
 				repeated[name] = true
 			}
 			w.walk(k + 1)

@@ -234,9 +234,9 @@ func (p *parser) number() error {
 	if end < 0 {
 		return errInvalid
 	}
-	if text := p.raw[start:end]; (!integer || len(text) > 300) && p.outOfRange == nil {
-		if _, err := strconv.ParseFloat(string(text), 64); err != nil {
-			p.outOfRange = &rangeError{string(text)} // syntax errors in the rest take precedence
+	if data := p.raw[start:end]; (!integer || len(data) > 300) && p.outOfRange == nil {
+		if _, err := strconv.ParseFloat(string(data), 64); err != nil {
+			p.outOfRange = &rangeError{string(data)} // syntax errors in the rest take precedence
 		}
 	}
 	p.push(Number, start, end, 0)

@@ -212,8 +212,8 @@ func (d *Doc) IsText(r Ref, s string) bool {
 	return int(e.end-e.start) == len(s) && string(d.raw[e.start:e.end]) == s
 }
 
-// Shadowed reports whether a key occurs again later in its object.
-func (d *Doc) Shadowed(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
+// IsDuplicateKey reports whether a key occurs again later in its object.
+func (d *Doc) IsDuplicateKey(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
 
 // Entries returns the length of the list. Every valid Ref is less.
 func (d *Doc) Entries() int { return len(d.entries) }

@@ -33,37 +33,37 @@ var texts = []string{
 }
 
 // compareWithDecoder compares a document with the Kubernetes decoder.
-func compareWithDecoder(t *testing.T, text []byte) {
+func compareWithDecoder(t *testing.T, data []byte) {
 	var want any
-	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(text, &want)
-	d, err := tape.Parse(text)
+	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(data, &want)
+	d, err := tape.Parse(data)
 	if (err == nil) != (wantErr == nil) {
-		t.Fatalf("%q: got %v, want %v", text, err, wantErr)
+		t.Fatalf("%q: got %v, want %v", data, err, wantErr)
 	}
 	if err != nil {
 		if err.Error() != wantErr.Error() {
-			t.Errorf("%q: got %q, want %q", text, err, wantErr)
+			t.Errorf("%q: got %q, want %q", data, err, wantErr)
 		}
 		return
 	}
 	defer d.Release()
 	if got := d.Any(tape.Root); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q: got %#v, want %#v", text, got, want)
+		t.Errorf("%q: got %#v, want %#v", data, got, want)
 	}
 	canonical, _ := json.Marshal(want)
 	if got := d.AppendCanonical(nil, tape.Root); string(got) != string(canonical) {
-		t.Errorf("%q: canonical form %s, want %s", text, got, canonical)
+		t.Errorf("%q: canonical form %s, want %s", data, got, canonical)
 	}
-	clean, err := d.Cleaned()
+	clean, err := d.Canonicalize()
 	if err != nil || !clean.Clean() {
-		t.Fatalf("%q: cleaned: %v", text, err)
+		t.Fatalf("%q: cleaned: %v", data, err)
 	}
 	defer clean.Release()
 	if got := clean.Any(tape.Root); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q: got cleaned document %s, want %v", text, clean.Raw(), want)
+		t.Errorf("%q: got cleaned document %s, want %v", data, clean.Raw(), want)
 	}
 	if !tape.Equal(clean, tape.Root, clean, tape.Root) {
-		t.Errorf("%q compared with itself: got different, want equal", text)
+		t.Errorf("%q compared with itself: got different, want equal", data)
 	}
 }
 

@@ -151,12 +151,12 @@ func BenchmarkMetadata(b *testing.B) {
 	}
 	var raws [][]byte
 	pod := podOf(b)
-	begin := pod.ManagedFields[0].Time.Time
+	start := pod.ManagedFields[0].Time.Time
 	for i := range 10000 {
 		pod.Name = fmt.Sprintf("pod-%05d", i)
 		pod.UID = types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
 		pod.Labels["pod-template-hash"] = fmt.Sprintf("%x", i*0x5fe30b1c)
-		at := metav1.NewTime(begin.Add(time.Duration(i/500) * time.Second))
+		at := metav1.NewTime(start.Add(time.Duration(i/500) * time.Second))
 		pod.ManagedFields[0].Time = &at
 		raw, err := pod.Marshal()
 		if err != nil {

@@ -34,7 +34,7 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		case number32:
 			dst = appendNumber(dst, f.elem, uint64(int64(int32(n))))
 		case nested:
-			dst, ok = r.piece(f, nested, dst, v, depth)
+			dst, ok = r.appendValue(f, nested, dst, v, depth)
 		default:
 			dst, ok = appendSpecial(dst, f.elem, v)
 		}

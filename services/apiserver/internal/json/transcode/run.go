@@ -53,7 +53,7 @@ func (r *runner) object(m *message, dst, b []byte, depth int) ([]byte, bool) {
 // fieldsOf appends the fields of a message, each preceded by a comma.
 func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	if m.ordered && depth <= maxDepth {
-		dst, ok, reordered := r.sequential(m, dst, b, depth)
+		dst, ok, reordered := r.appendInOrder(m, dst, b, depth)
 		if !reordered {
 			return dst, ok
 		}
@@ -108,9 +108,9 @@ func (r *runner) takeOwnMetadata(m *message) bool {
 	return isOwn
 }
 
-// sequential appends the fields of a message that has them in the order of the Go type. If the
+// appendInOrder appends the fields of a message that has them in the order of the Go type. If the
 // order differs, it undoes its changes and returns again.
-func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok, reordered bool) {
+func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, ok, reordered bool) {
 	begin, ownMetadata := len(dst), r.meta
 	isOwn := r.takeOwnMetadata(m)
 	var found uint64
@@ -243,14 +243,14 @@ func (r *runner) field(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, 
 	case inline:
 		return r.fieldsOf(f.of, dst, v, depth+1)
 	case list, dictionary, nested, embedded:
-		return r.piece(f, f.kind, append(dst, f.name...), v, depth)
+		return r.appendValue(f, f.kind, append(dst, f.name...), v, depth)
 	}
 	return appendSpecial(append(dst, f.name...), f.kind, v)
 }
 
-// piece appends a long or complex value of a field or an element. It copies the JSON from the memo
+// appendValue appends a long or complex value of a field or an element. It copies the JSON from the memo
 // if possible.
-func (r *runner) piece(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
+func (r *runner) appendValue(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
 	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached
 		slot = r.memo.slot(f, v)

@@ -268,7 +268,7 @@ func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
 		return
 	}
 	all := make([]element, 0, length(a)+length(b))
-	find := func(v reflect.Value, inB bool) {
+	collect := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
 		if err != nil {
 			if len(c.errs) == 0 { // one error is enough, and there may be many
@@ -278,8 +278,8 @@ func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
 		}
 		all = append(all, element{p, v, inB})
 	}
-	each(a, func(v reflect.Value) { find(v, false) })
-	each(b, func(v reflect.Value) { find(v, true) })
+	each(a, func(v reflect.Value) { collect(v, false) })
+	each(b, func(v reflect.Value) { collect(v, true) })
 	// Insertion into a set is fast in path order.
 	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
 	for len(all) > 0 {

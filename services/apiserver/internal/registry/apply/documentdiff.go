@@ -140,7 +140,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
 	}
-	begin := len(d.names)
+	start := len(d.names)
 	for name, v := range a {
 		if name == "managedFields" && d.inMetadata() {
 			continue // managedFields has no owner
@@ -155,8 +155,8 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 		}
 	}
 	end := len(d.names)
-	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
-	for i := begin; i < end; i++ {
+	slices.Sort(d.names[start:end]) // insertion into a set is fast in order
+	for i := start; i < end; i++ {
 		name := d.names[i]
 		ref, ok := member(rules, name)
 		if !ok {
@@ -177,7 +177,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 			return false
 		}
 	}
-	d.names = d.names[:begin]
+	d.names = d.names[:start]
 	return true
 }
 
@@ -294,13 +294,13 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 	if !d.whole && len(m) > MaxMembers {
 		return false
 	}
-	begin := len(d.names)
+	start := len(d.names)
 	for name := range m {
 		d.names = append(d.names, name)
 	}
 	end := len(d.names)
-	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
-	for i := begin; i < end; i++ {
+	slices.Sort(d.names[start:end]) // insertion into a set is fast in order
+	for i := start; i < end; i++ {
 		name := d.names[i]
 		ref, ok := member(rules, name)
 		if !ok {
@@ -310,7 +310,7 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 			return false
 		}
 	}
-	d.names = d.names[:begin]
+	d.names = d.names[:start]
 	return true
 }
 

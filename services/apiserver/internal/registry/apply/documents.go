@@ -13,24 +13,24 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Recorded is the managedFields of an object in the object's own representation. For documents they
+// ManagedFields is the managedFields of an object in the object's own representation. For documents they
 // are trees, which can be restored and compared without conversion.
-type Recorded struct {
+type ManagedFields struct {
 	list []metav1.ManagedFieldsEntry
 	tree any // of a document; nil without managedFields
 	doc  bool
 }
 
-// RecordedIn returns the managedFields of an object.
-func RecordedIn(obj registry.Object) Recorded {
+// ManagedFieldsOf returns the managedFields of an object.
+func ManagedFieldsOf(obj registry.Object) ManagedFields {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return Recorded{tree: treeOf(u), doc: true}
+		return ManagedFields{tree: treeOf(u), doc: true}
 	}
-	return Recorded{list: obj.GetManagedFields()}
+	return ManagedFields{list: obj.GetManagedFields()}
 }
 
 // Clone returns a copy that does not change while other code changes the object.
-func (r Recorded) Clone() Recorded {
+func (r ManagedFields) Clone() ManagedFields {
 	r.list = slices.Clone(r.list)
 	return r
 }
@@ -42,7 +42,7 @@ func treeOf(u *unstructured.Unstructured) any {
 }
 
 // ApplyTo sets the managedFields of another state of the same object.
-func (r Recorded) ApplyTo(obj registry.Object) {
+func (r ManagedFields) ApplyTo(obj registry.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || !r.doc {
 		obj.SetManagedFields(r.list)
@@ -59,20 +59,20 @@ func (r Recorded) ApplyTo(obj registry.Object) {
 	}
 }
 
-// SameButTimes reports whether the two differ in times only.
-func (r Recorded) SameButTimes(o Recorded) bool {
+// EqualExceptTimes reports whether the two differ in times only.
+func (r ManagedFields) EqualExceptTimes(o ManagedFields) bool {
 	if !r.doc || !o.doc {
-		return SameButTimes(r.list, o.list)
+		return EqualExceptTimes(r.list, o.list)
 	}
-	a, oka := listOf(r.tree)
-	b, okb := listOf(o.tree)
-	if !oka || !okb || len(a) != len(b) {
-		return oka && okb && len(a) == len(b)
+	a, aIsList := listOf(r.tree)
+	b, bIsList := listOf(o.tree)
+	if !aIsList || !bIsList || len(a) != len(b) {
+		return aIsList && bIsList && len(a) == len(b)
 	}
 	for i := range a {
-		x, okx := a[i].(map[string]any)
-		y, oky := b[i].(map[string]any)
-		if !okx || !oky || !sameEntry(x, y) {
+		x, xIsMap := a[i].(map[string]any)
+		y, yIsMap := b[i].(map[string]any)
+		if !xIsMap || !yIsMap || !sameEntry(x, y) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func sameEntry(x, y map[string]any) bool {
 }
 
 // Entries returns the managedFields as a list.
-func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
+func (r ManagedFields) Entries() []metav1.ManagedFieldsEntry {
 	if !r.doc {
 		return r.list
 	}
@@ -164,7 +164,7 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 
 // setManagedFields sets the managedFields of the object, without reflection for documents. requested
 // holds the entries of before, whose trees are reused for equal field sets.
-func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, requested []metav1.ManagedFieldsEntry) {
+func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before ManagedFields, requested []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
 		obj.SetManagedFields(list)
@@ -179,11 +179,11 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 		}
 		trees[i] = tree
 	}
-	Recorded{tree: trees, doc: true}.ApplyTo(u)
+	ManagedFields{tree: trees, doc: true}.ApplyTo(u)
 }
 
 // fields returns the recorded tree of a field set, or nil if it is not recorded.
-func (r Recorded) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
+func (r ManagedFields) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
 	trees, _ := r.tree.([]any)
 	if len(trees) != len(entries) {
 		return nil
@@ -233,9 +233,9 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[
 	return m, true
 }
 
-// firstDifference returns the parts of two trees that differ. It omits members that are equal in
+// differingParts returns the parts of two trees that differ. It omits members that are equal in
 // both, at any depth. differ is false if no part is left.
-func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
+func differingParts(a, b map[string]any) (x, y map[string]any, differ bool) {
 	x = map[string]any{}
 	y = map[string]any{}
 	for name, v := range a {
@@ -247,7 +247,7 @@ func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
 		vm, isMap := v.(map[string]any)
 		wm, areMaps := w.(map[string]any)
 		if isMap && areMaps {
-			if p, q, differ := firstDifference(vm, wm); differ {
+			if p, q, differ := differingParts(vm, wm); differ {
 				x[name], y[name] = p, q
 			}
 		} else if !tape.EqualValues(v, w) {
@@ -262,20 +262,20 @@ func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
 	return x, y, len(x) > 0 || len(y) > 0
 }
 
-// withoutSame returns two objects without the parts that documents have in common, and without
+// withoutEqualParts returns two objects without the parts that documents have in common, and without
 // managedFields, which have no owner.
-func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
+func withoutEqualParts(a, b registry.Object) (registry.Object, registry.Object) {
 	x, ok := a.(*unstructured.Unstructured)
 	y, both := b.(*unstructured.Unstructured)
 	if !ok || !both || len(x.Object) == 0 {
 		return a, b
 	}
-	p, q, _ := firstDifference(withoutRecorded(x.Object), withoutRecorded(y.Object))
+	p, q, _ := differingParts(withoutManagedFields(x.Object), withoutManagedFields(y.Object))
 	return &unstructured.Unstructured{Object: p}, &unstructured.Unstructured{Object: q}
 }
 
-// withoutRecorded returns a tree without managedFields that shares all other parts.
-func withoutRecorded(tree map[string]any) map[string]any {
+// withoutManagedFields returns a tree without managedFields that shares all other parts.
+func withoutManagedFields(tree map[string]any) map[string]any {
 	meta, ok := tree["metadata"].(map[string]any)
 	if _, has := meta["managedFields"]; !ok || !has {
 		return tree
@@ -289,15 +289,15 @@ func withoutRecorded(tree map[string]any) map[string]any {
 
 // clearlyDiffer reports whether two documents have different strings, integers or booleans at an
 // owned path. They may differ in other ways even if it returns false.
-func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
+func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
 	for name, v := range a {
 		w, ok := b[name]
-		if !ok || !at(name) {
+		if !ok || !include(name) {
 			continue
 		}
 		switch v := v.(type) {
 		case map[string]any:
-			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, anyPath) {
+			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, includeAll) {
 				return true
 			}
 		case string:
@@ -317,7 +317,7 @@ func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
 	return false
 }
 
-func anyPath(string) bool { return true }
+func includeAll(string) bool { return true }
 
 // documentsClearlyDiffer is clearlyDiffer for whole objects.
 func documentsClearlyDiffer(a, b registry.Object) bool {

@@ -173,8 +173,8 @@ func seconds(t *metav1.Time) int64 {
 	return t.Unix()
 }
 
-// SameButTimes reports whether two lists are equal except for their times.
-func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
+// EqualExceptTimes reports whether two lists are equal except for their times.
+func EqualExceptTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
 		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
 			x.Subresource == y.Subresource && bytes.Equal(rawOf(x), rawOf(y))

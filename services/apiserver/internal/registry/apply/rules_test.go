@@ -179,7 +179,7 @@ func TestTimes(t *testing.T) {
 	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
 		t.Errorf("change: got time %v, want %v", got, c.now)
 	}
-	if !SameButTimes(live.ManagedFields, other.ManagedFields) {
+	if !EqualExceptTimes(live.ManagedFields, other.ManagedFields) {
 		t.Error("other times: got different managed fields, want them equal but for times")
 	}
 	if m.Equal(live, other) {
@@ -329,12 +329,12 @@ func TestFromClientSideApply(t *testing.T) {
 	config := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": "n"}, "data": map[string]any{"a": "1", "b": "1"},
 	}
-	text, err := json.Marshal(config)
+	data, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	live := configMap("a", "1", "b", "1")
-	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(text)}
+	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(data)}
 	update(t, m, nil, live, "kubectl-client-side-apply")
 	config["data"] = map[string]any{"a": "2", "b": "1"}
 	if _, err := m.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {

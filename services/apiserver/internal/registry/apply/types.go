@@ -159,7 +159,7 @@ func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) 
 
 // typedDifferences compares two objects without a Go type.
 func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
-	live, obj = withoutSame(live, obj)
+	live, obj = withoutEqualParts(live, obj)
 	a, err := v.asTyped(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil, err

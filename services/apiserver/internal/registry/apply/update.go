@@ -45,7 +45,7 @@ var unownedFields = fieldpath.NewSet(
 // they are valid. An empty list, or one with an empty entry, ends the tracking until the next
 // apply. ctx bounds conversions by a webhook.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager string) error {
-	before := RecordedIn(obj)
+	before := ManagedFieldsOf(obj)
 	requested := before.Entries()
 	entries := managed{}
 	forget := m.subresource == "" && reset(requested)
@@ -54,7 +54,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 			entries = m.decodeOrNone(requested)
 		}
 		if len(entries) == 0 && live != nil {
-			entries = m.decodeOrNone(RecordedIn(live).Entries())
+			entries = m.decodeOrNone(ManagedFieldsOf(live).Entries())
 		}
 	}
 	if len(entries) == 0 && live != nil {
@@ -285,12 +285,12 @@ func syncLastApplied(manager string, obj registry.Object, patch map[string]any) 
 	own := u.GetAnnotations()
 	delete(own, corev1.LastAppliedConfigAnnotation)
 	u.SetAnnotations(own)
-	text, err := runtime.Encode(unstructured.UnstructuredJSONScheme, u)
+	data, err := runtime.Encode(unstructured.UnstructuredJSONScheme, u)
 	if err != nil {
 		return fmt.Errorf("encode the last applied configuration: %w", err)
 	}
 	annotations = maps.Clone(annotations)
-	annotations[corev1.LastAppliedConfigAnnotation] = string(text)
+	annotations[corev1.LastAppliedConfigAnnotation] = string(data)
 	if validation.ValidateAnnotationsSize(annotations) != nil {
 		delete(annotations, corev1.LastAppliedConfigAnnotation)
 	}

@@ -131,10 +131,10 @@ func Selector(s *metav1.LabelSelector) string { return metav1.FormatLabelSelecto
 func Labels(l map[string]string) string { return labels.FormatLabels(l) }
 
 // OrNone returns s, or None if s is empty.
-func OrNone(s string) string { return Or(s, None) }
+func OrNone(s string) string { return DefaultString(s, None) }
 
-// Or returns s, or substitute if s is empty.
-func Or(s, substitute string) string {
+// DefaultString returns s, or substitute if s is empty.
+func DefaultString(s, substitute string) string {
 	if s == "" {
 		return substitute
 	}

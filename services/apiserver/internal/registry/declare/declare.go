@@ -47,23 +47,23 @@ func AdaptUpdateResult[T registry.Object, R any](f func(obj, old T) R) func(obj,
 }
 
 // AdaptValidation adapts validation rules for one Go type to rules for objects.
-func AdaptValidation[T registry.Object](rules func(fldPath validate.Path, obj T)) func(registry.Object) field.ErrorList {
+func AdaptValidation[T registry.Object](rules func(fld validate.Field, obj T)) func(registry.Object) field.ErrorList {
 	return func(o registry.Object) field.ErrorList {
-		return validate.Check(func(fldPath validate.Path) { rules(fldPath, o.(T)) })
+		return validate.Check(func(fld validate.Field) { rules(fld, o.(T)) })
 	}
 }
 
 // AdaptUpdateValidation adapts validation rules that take the new and the live object.
-func AdaptUpdateValidation[T registry.Object](rules func(fldPath validate.Path, obj, old T)) func(obj, old registry.Object) field.ErrorList {
+func AdaptUpdateValidation[T registry.Object](rules func(fld validate.Field, obj, old T)) func(obj, old registry.Object) field.ErrorList {
 	return func(obj, old registry.Object) field.ErrorList {
-		return validate.Check(func(fldPath validate.Path) { rules(fldPath, obj.(T), old.(T)) })
+		return validate.Check(func(fld validate.Field) { rules(fld, obj.(T), old.(T)) })
 	}
 }
 
-// Parts returns the registry.Parts of a kind. partsOf returns pointers to the spec and status of an
+// SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers to the spec and status of an
 // object.
-func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts {
-	p := SpecParts(func(o T) *S { spec, _ := partsOf(o); return spec })
+func SpecStatusAccessors[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.SpecStatusAccessors {
+	p := SpecAccessors(func(o T) *S { spec, _ := partsOf(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
 		_, target := partsOf(to.(T))
 		if from == nil { // A nil from clears the status.
@@ -77,10 +77,10 @@ func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts
 	return p
 }
 
-// SpecParts returns the registry.Parts of a kind without a status. specOf returns a pointer to the spec
+// SpecAccessors returns the registry.SpecStatusAccessors of a kind without a status. specOf returns a pointer to the spec
 // of an object.
-func SpecParts[T registry.Object, S any](specOf func(T) *S) registry.Parts {
-	return registry.Parts{
+func SpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecStatusAccessors {
+	return registry.SpecStatusAccessors{
 		CopySpec: func(to, from registry.Object) { *specOf(to.(T)) = *specOf(from.(T)) },
 		SpecChanged: func(obj, old registry.Object) bool {
 			return !semantic.Equal(specOf(obj.(T)), specOf(old.(T)))
@@ -114,7 +114,7 @@ func View(name, kind string, prepare func(obj, old registry.Object)) registry.Su
 func ValidatedView[T registry.Object](
 	name, kind string,
 	prepare func(obj, old T),
-	check func(fldPath validate.Path, obj, old T),
+	check func(fld validate.Field, obj, old T),
 ) registry.Subresource {
 	s := View(name, kind, AdaptUpdate(prepare))
 	s.ValidateUpdate = AdaptUpdateValidation(check)
@@ -122,7 +122,7 @@ func ValidatedView[T registry.Object](
 }
 
 // ValidatedStatus is Status with additional rules for changes.
-func ValidatedStatus[T registry.Object](kind string, check func(fldPath validate.Path, obj, old T)) registry.Subresource {
+func ValidatedStatus[T registry.Object](kind string, check func(fld validate.Field, obj, old T)) registry.Subresource {
 	s := Status(kind)
 	s.ValidateUpdate = AdaptUpdateValidation(check)
 	return s

@@ -27,7 +27,7 @@ func TestSetSent(t *testing.T) {
 			Name: "n", Namespace: c.sent, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
 			DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), DeletionGracePeriodSeconds: ptr.To(int64(1)),
 		}}
-		err := meta.SetSent(r, c.path)
+		err := meta.PrepareUnstored(r, c.path)
 		if c.rejected {
 			if !apierrors.IsBadRequest(err) {
 				t.Errorf("%s: SetSent = %v, want BadRequest", c.name, err)

@@ -18,15 +18,15 @@ func SetServerFields(obj registry.Object, uid types.UID, created metav1.Time) {
 	obj.SetSelfLink("")
 }
 
-// SetSent prepares the metadata of an object that a client sends to an operation, and that is not stored.
+// PrepareUnstored prepares the metadata of an object that a client sends to an operation, and that is not stored.
 // It clears the fields that only the server sets, and sets the namespace to that of the path, which is
 // empty for cluster-scoped kinds. It returns an error if the object names another namespace.
-func SetSent(obj registry.Object, namespace string) error {
+func PrepareUnstored(obj registry.Object, namespace string) error {
 	SetServerFields(obj, "", metav1.Time{})
 	return SetNamespace(obj, namespace)
 }
 
-// SetNamespace sets the namespace of an object like SetSent.
+// SetNamespace sets the namespace of an object like PrepareUnstored.
 func SetNamespace(obj registry.Object, namespace string) error {
 	if named := obj.GetNamespace(); named != "" && namespace != "" && named != namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")

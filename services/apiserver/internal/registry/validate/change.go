@@ -6,10 +6,10 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Immutable requires an unchanged value.
-func (p Path) Immutable(name string, value, old any) {
+// CheckImmutable requires an unchanged value.
+func (f Field) CheckImmutable(name string, value, old any) {
 	if !semantic.Equal(value, old) {
-		p.Invalid(name, value, validation.FieldImmutableErrorMsg)
+		f.Invalid(name, value, validation.FieldImmutableErrorMsg)
 	}
 }
 
@@ -17,13 +17,13 @@ func (p Path) Immutable(name string, value, old any) {
 // quantities are compared by their amounts.
 func SemanticEqual(a, b any) bool { return semantic.Equal(a, b) }
 
-// NotDecremented requires a counter that does not decrease.
-func (p Path) NotDecremented(name string, value, old *int32) {
+// CheckNotDecremented requires a counter that does not decrease.
+func (f Field) CheckNotDecremented(name string, value, old *int32) {
 	switch {
 	case old == nil:
 	case value == nil:
-		p.Invalid(name, int32(0), "cannot be decremented")
+		f.Invalid(name, int32(0), "cannot be decremented")
 	case *value < *old:
-		p.Invalid(name, *value, "cannot be decremented")
+		f.Invalid(name, *value, "cannot be decremented")
 	}
 }

@@ -12,10 +12,10 @@ import (
 type DeclarativeRule[T any] func(path *field.Path, value *T) (errs field.ErrorList, stop bool)
 
 // Declarative applies the declarations of a field in order.
-func Declarative[T any](p Path, name string, value *T, declarations ...DeclarativeRule[T]) {
+func Declarative[T any](f Field, name string, value *T, declarations ...DeclarativeRule[T]) {
 	for _, d := range declarations {
-		errs, stop := d(p.childPath(name), value)
-		p.Add(errs...)
+		errs, stop := d(f.childPath(name), value)
+		f.Add(errs...)
 		if stop {
 			return
 		}
@@ -45,10 +45,10 @@ func Minimum[T cmp.Ordered](least T) DeclarativeRule[T] {
 }
 
 // CoveredByDeclarative marks the errors of a rule as covered by a declaration with the name origin.
-func (p Path) CoveredByDeclarative(origin string, rule func()) {
-	count := len(*p.errs)
+func (f Field) CoveredByDeclarative(origin string, rule func()) {
+	count := len(*f.errs)
 	rule()
-	for _, e := range (*p.errs)[count:] {
+	for _, e := range (*f.errs)[count:] {
 		e.CoveredByDeclarative = true
 		e.Origin = origin
 	}

@@ -3,9 +3,9 @@
 // the name of the field below it. It records errors in the order of the rules, with the reasons and
 // messages of Kubernetes 1.33:
 //
-//	validate.Check(func(fldPath validate.Path) {
-//		spec := fldPath.Child("spec")
-//		spec.NonNegative("replicas", n)
+//	validate.Check(func(fld validate.Field) {
+//		spec := fld.Child("spec")
+//		spec.CheckNonNegative("replicas", n)
 //		validate.OneOf(spec, "restartPolicy", policy, "Always", "OnFailure", "Never")
 //		validate.Each(spec, "ports", ports, portRules)
 //	})

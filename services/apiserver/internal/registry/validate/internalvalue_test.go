@@ -23,7 +23,7 @@ func TestMessagesNameInternalTypes(t *testing.T) {
 		`a: Invalid value: "null": no`:           (*batchv1.PodFailurePolicy)(nil),
 		`a: Invalid value: []string{"v1.X"}: no`: []string{"v1.X"},
 	} {
-		errs := validate.Check(func(fldPath validate.Path) { fldPath.Invalid("a", value, "no") })
+		errs := validate.Check(func(fld validate.Field) { fld.Invalid("a", value, "no") })
 		if got := errs.ToAggregate().Error(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -14,12 +14,12 @@ import (
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // EachKey applies rules to the values of the map in a field, in key order.
-func EachKey[K ~string, V any](p Path, name string, m map[K]V, rules func(Path, K, V)) {
+func EachKey[K ~string, V any](f Field, name string, m map[K]V, rules func(Field, K, V)) {
 	if len(m) == 0 {
 		return
 	}
 	for _, key := range sortedKeys(m) {
-		rules(p.Key(name, string(key)), key, m[key])
+		rules(f.Key(name, string(key)), key, m[key])
 	}
 }
 
@@ -57,35 +57,35 @@ func (s Set[K]) Add(k K) bool {
 }
 
 // MaxItems limits the number of elements.
-func MaxItems[T any](p Path, name string, list []T, maximum int) {
+func MaxItems[T any](f Field, name string, list []T, maximum int) {
 	if len(list) > maximum {
-		p.Add(field.TooMany(p.childPath(name), len(list), maximum))
+		f.Add(field.TooMany(f.childPath(name), len(list), maximum))
 	}
 }
 
 // Unique requires a value that is not in seen, and adds it.
-func Unique[K comparable](p Path, name string, value K, seen Set[K]) {
+func Unique[K comparable](f Field, name string, value K, seen Set[K]) {
 	if !seen.Add(value) {
-		p.Duplicate(name, value)
+		f.Duplicate(name, value)
 	}
 }
 
 // Union is a group of fields. At most one of them may be set.
 type Union struct {
-	path        Path
+	path        Field
 	extraDetail string
 	set         int
 }
 
 // Union returns a new union. extraDetail is the message for every set field after the first; empty
 // means that several fields may be set.
-func (p Path) Union(extraDetail string) *Union { return &Union{path: p, extraDetail: extraDetail} }
+func (f Field) Union(extraDetail string) *Union { return &Union{path: f, extraDetail: extraDetail} }
 
 // Count returns how many fields are set.
 func (u *Union) Count() int { return u.set }
 
 // Member adds a field to a union. Its rules apply if it is the first one that is set.
-func Member[T any](u *Union, name string, value *T, rules func(Path, *T)) {
+func Member[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	if value == nil {
 		return
 	}
@@ -98,7 +98,7 @@ func Member[T any](u *Union, name string, value *T, rules func(Path, *T)) {
 }
 
 // AnyMember is Member for a field whose rules always apply.
-func AnyMember[T any](u *Union, name string, value *T, rules func(Path, *T)) {
+func AnyMember[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	if value != nil {
 		u.set++
 		rules(u.path.Child(name), value)
@@ -112,15 +112,15 @@ func (u *Union) RequireMember(detail string) {
 	}
 }
 
-// OnlyFields rejects the set fields of a struct except those in allowed, by Go name.
-func (p Path) OnlyFields(value any, detail string, allowed ...string) {
+// AllowFields rejects the set fields of a struct except those in allowed, by Go name.
+func (f Field) AllowFields(value any, detail string, allowed ...string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		if slices.Contains(allowed, name) || v.Field(i).IsZero() {
 			continue
 		}
-		p.Forbidden(lowerFirst(name), detail)
+		f.Forbidden(lowerFirst(name), detail)
 	}
 }
 

@@ -11,34 +11,34 @@ const (
 	maxPath   = 253
 )
 
-// SignerName requires a domain and a path with one segment.
-func (p Path) SignerName(name, signer string) {
+// CheckSignerName requires a domain and a path with one segment.
+func (f Field) CheckSignerName(name, signer string) {
 	if signer == "" {
-		p.Required(name, "")
+		f.Required(name, "")
 		return
 	}
 	domain, path, ok := strings.Cut(signer, "/")
 	if !ok || strings.Contains(path, "/") {
-		p.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+		f.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
 		return
 	}
-	p.MaxBytes(name, domain, maxDomain)
+	f.CheckMaxBytes(name, domain, maxDomain)
 	labels := strings.Split(domain, ".")
 	validatePart := func(value, part string, format Format) {
 		for _, msg := range format(part) {
-			p.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
+			f.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
 		}
 	}
 	for _, label := range labels {
 		validatePart(domain, label, DNSLabel)
 	}
 	if len(labels) < 2 {
-		p.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
+		f.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
 	}
 	for part := range strings.SplitSeq(path, ".") {
 		validatePart(path, part, DNSSubdomain)
 	}
-	p.MaxBytes(name, signer, maxDomain+1+maxPath)
+	f.CheckMaxBytes(name, signer, maxDomain+1+maxPath)
 }
 
 // TrustBundleName is the Format of the name of a ClusterTrustBundle. It requires the signer's name

@@ -13,75 +13,77 @@ import (
 )
 
 // OneOf requires one of the allowed values, which the message lists in the given order.
-func OneOf[T ~string](p Path, name string, value T, allowed ...T) {
+func OneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
-		p.Add(field.NotSupported(p.childPath(name), value, allowed))
+		f.Add(field.NotSupported(f.childPath(name), value, allowed))
 	}
 }
 
 // RequiredOneOf is OneOf for a required field.
-func RequiredOneOf[T ~string](p Path, name string, value T, allowed ...T) {
+func RequiredOneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	if value == "" {
-		p.Required(name, "")
+		f.Required(name, "")
 		return
 	}
-	OneOf(p, name, value, allowed...)
+	OneOf(f, name, value, allowed...)
 }
 
 // OptionalOneOf is OneOf for an optional field.
-func OptionalOneOf[T ~string](p Path, name string, value *T, allowed ...T) {
+func OptionalOneOf[T ~string](f Field, name string, value *T, allowed ...T) {
 	if value != nil {
-		OneOf(p, name, *value, allowed...)
+		OneOf(f, name, *value, allowed...)
 	}
 }
 
 // NamedOneOf is RequiredOneOf whose message lists the values if the field is empty.
-func NamedOneOf[T ~string](p Path, name string, value T, allowed ...T) {
+func NamedOneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	if value == "" {
-		p.Required(name, fmt.Sprintf("valid values: %q", allowed))
+		f.Required(name, fmt.Sprintf("valid values: %q", allowed))
 		return
 	}
-	OneOf(p, name, value, allowed...)
+	OneOf(f, name, value, allowed...)
 }
 
 // InvalidMessages records each message as an error of a value.
-func (p Path) InvalidMessages(name string, value any, messages []string) {
+func (f Field) InvalidMessages(name string, value any, messages []string) {
 	for _, msg := range messages {
-		p.Invalid(name, value, msg)
+		f.Invalid(name, value, msg)
 	}
 }
 
 // A Format returns the errors of a text.
 type Format = func(string) []string
 
-// Text requires a text of a format.
-func (p Path) Text(name, value string, format Format) { p.InvalidMessages(name, value, format(value)) }
+// CheckText requires a text of a format.
+func (f Field) CheckText(name, value string, format Format) {
+	f.InvalidMessages(name, value, format(value))
+}
 
-// RequiredText is Text for a required field.
-func (p Path) RequiredText(name, value string, format Format) {
+// CheckRequiredText is Text for a required field.
+func (f Field) CheckRequiredText(name, value string, format Format) {
 	if value == "" {
-		p.Required(name, "")
+		f.Required(name, "")
 		return
 	}
-	p.Text(name, value, format)
+	f.CheckText(name, value, format)
 }
 
-// MaxBytes limits the size of a text in bytes.
-func (p Path) MaxBytes(name, value string, maximum int) {
+// CheckMaxBytes limits the size of a text in bytes.
+func (f Field) CheckMaxBytes(name, value string, maximum int) {
 	if len(value) > maximum {
-		p.TooLong(name, maximum)
+		f.TooLong(name, maximum)
 	}
 }
 
-// DomainPath requires a path with a domain as prefix, such as example.com/name.
-func (p Path) DomainPath(name, value string) {
-	p.Add(content.IsDomainPrefixedPath(p.childPath(name), value)...)
+// CheckDomainPath requires a path with a domain as prefix, such as example.com/name.
+func (f Field) CheckDomainPath(name, value string) {
+	f.Add(content.IsDomainPrefixedPath(f.childPath(name), value)...)
 }
 
-// OptionalText is Text for a field that may be empty.
-func (p Path) OptionalText(name, value string, format Format) {
+// CheckOptionalText is Text for a field that may be empty.
+func (f Field) CheckOptionalText(name, value string, format Format) {
 	if value != "" {
-		p.Text(name, value, format)
+		f.CheckText(name, value, format)
 	}
 }
 
@@ -108,44 +110,44 @@ var (
 // NamePrefix requires the prefix of a DNS subdomain.
 func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(value, true) }
 
-// HasLabel requires a label with a value.
-func (p Path) HasLabel(name string, labels map[string]string, key, value string) {
+// RequireLabel requires a label with a value.
+func (f Field) RequireLabel(name string, labels map[string]string, key, value string) {
 	got, ok := labels[key]
 	switch {
 	case !ok:
-		p.Child(name).Add(field.Required(p.childPath(name).Key(key), fmt.Sprintf("must be '%s'", value)))
+		f.Child(name).Add(field.Required(f.childPath(name).Key(key), fmt.Sprintf("must be '%s'", value)))
 	case got != value:
-		p.Child(name).Add(field.Invalid(p.childPath(name).Key(key), labels, fmt.Sprintf("must be '%s'", value)))
+		f.Child(name).Add(field.Invalid(f.childPath(name).Key(key), labels, fmt.Sprintf("must be '%s'", value)))
 	}
 }
 
-// LabelKey requires a valid label key.
-func (p Path) LabelKey(name, key string) {
-	p.Add(metav1validation.ValidateLabelName(key, p.childPath(name))...)
+// CheckLabelKey requires a valid label key.
+func (f Field) CheckLabelKey(name, key string) {
+	f.Add(metav1validation.ValidateLabelName(key, f.childPath(name))...)
 }
 
-// Labels requires valid label keys and values.
-func (p Path) Labels(name string, labels map[string]string) {
+// CheckLabels requires valid label keys and values.
+func (f Field) CheckLabels(name string, labels map[string]string) {
 	if len(labels) == 0 {
 		return
 	}
-	path := p.childPath(name)
+	path := f.childPath(name)
 	for _, key := range sortedKeys(labels) {
-		p.Add(metav1validation.ValidateLabels(map[string]string{key: labels[key]}, path)...)
+		f.Add(metav1validation.ValidateLabels(map[string]string{key: labels[key]}, path)...)
 	}
 }
 
-// Annotations requires valid annotation keys, and limits the total size.
-func (p Path) Annotations(name string, annotations map[string]string) {
+// CheckAnnotations requires valid annotation keys, and limits the total size.
+func (f Field) CheckAnnotations(name string, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
-	p.Add(validation.ValidateAnnotations(annotations, p.childPath(name))...)
+	f.Add(validation.ValidateAnnotations(annotations, f.childPath(name))...)
 }
 
-// Conditions requires valid conditions of distinct types.
-func (p Path) Conditions(name string, conditions []metav1.Condition) {
-	p.Add(metav1validation.ValidateConditions(conditions, p.childPath(name))...)
+// CheckConditions requires valid conditions of distinct types.
+func (f Field) CheckConditions(name string, conditions []metav1.Condition) {
+	f.Add(metav1validation.ValidateConditions(conditions, f.childPath(name))...)
 }
 
 // HasInvalidLabelValue reports whether a label selector has an invalid label value.
@@ -153,12 +155,12 @@ func HasInvalidLabelValue(s *metav1.LabelSelector) bool {
 	return s != nil && metav1validation.LabelSelectorHasInvalidLabelValue(s)
 }
 
-// Selector requires a valid label selector. Invalid label values are reported only if anyValue is
+// CheckSelector requires a valid label selector. Invalid label values are reported only if anyValue is
 // false.
-func (p Path) Selector(name string, s *metav1.LabelSelector, allowInvalidValues bool) {
+func (f Field) CheckSelector(name string, s *metav1.LabelSelector, allowInvalidValues bool) {
 	if s == nil {
 		return
 	}
 	o := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: allowInvalidValues}
-	p.Add(metav1validation.ValidateLabelSelector(s, o, p.childPath(name))...)
+	f.Add(metav1validation.ValidateLabelSelector(s, o, f.childPath(name))...)
 }

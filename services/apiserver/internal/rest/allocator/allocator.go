@@ -100,7 +100,7 @@ func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 }
 
 // reservation holds the values that a service acquires, and those that it no longer needs, with one write.
-// It implements admission.Claim. The caller of Allocate must call exactly one of Commit and Rollback, once.
+// It implements admission.Reservation. The caller of Allocate must call exactly one of Commit and Rollback, once.
 type reservation struct {
 	a                  *Allocator
 	service            *corev1.Service
@@ -121,7 +121,7 @@ func (c *reservation) Rollback(ctx context.Context) { c.a.release(ctx, c.service
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
-func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Claim, error) {
+func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Reservation, error) {
 	s := obj.(*corev1.Service)
 	c := &reservation{a: a, service: s}
 	var old *corev1.Service

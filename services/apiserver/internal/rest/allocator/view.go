@@ -13,7 +13,7 @@ import (
 // View reads the objects of one kind from the watch cache.
 type View[T registry.Object] struct {
 	Store *watchcache.Store
-	Coder *codec.Coder
+	Coder *codec.KindCodec
 }
 
 // get returns an object. namespace is empty for cluster-scoped kinds.

@@ -84,7 +84,7 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 
 // resolve converts the field selector to the labels of the kind and parses the version. noCache is
 // Config.NoCache.
-func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
+func (o *listOptions) resolve(c *codec.KindCodec, noCache bool) error {
 	sel, err := kindFields(o.field, c)
 	if err != nil {
 		return err
@@ -112,8 +112,8 @@ func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
 // that needs the object in the requested version. The second is nil unless a webhook converts.
 // Without a webhook, the selectable fields of all versions are those of the stored document.
-func splitFields(c *codec.Coder, sel fields.Selector) (cached, versioned fields.Selector) {
-	if sel.Empty() || !c.Decl.UsesConversionWebhook() {
+func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fields.Selector) {
+	if sel.Empty() || !c.Kind.UsesConversionWebhook() {
 		return sel, nil
 	}
 	var cachedTerms, versionedTerms []fields.Selector
@@ -164,7 +164,7 @@ func parseRevision(s string) (int64, error) {
 }
 
 // kindFields returns a field selector with the labels of a kind's fields.
-func kindFields(sel fields.Selector, c *codec.Coder) (fields.Selector, error) {
+func kindFields(sel fields.Selector, c *codec.KindCodec) (fields.Selector, error) {
 	if sel.Empty() {
 		return sel, nil
 	}
@@ -182,11 +182,11 @@ func kindFields(sel fields.Selector, c *codec.Coder) (fields.Selector, error) {
 
 // unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
 // the kind, for kinds with field labels, and for all other kinds.
-func unknownFieldLabel(c *codec.Coder, label string) error {
-	if unknown := c.Decl.Presentation.UnknownLabel; unknown != nil {
-		return unknown(c.Decl.GVK(), label)
+func unknownFieldLabel(c *codec.KindCodec, label string) error {
+	if unknown := c.Kind.Presentation.UnknownLabel; unknown != nil {
+		return unknown(c.Kind.GVK(), label)
 	}
-	if c.Decl.HasFieldLabels() {
+	if c.Kind.HasFieldLabels() {
 		return fmt.Errorf("field label not supported: %s", label)
 	}
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")

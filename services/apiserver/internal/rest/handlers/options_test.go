@@ -45,7 +45,7 @@ func TestInvalidRevisionsAreRejected(t *testing.T) {
 }
 
 // parsedOptions returns the error of the parameters of a list.
-func parsedOptions(query url.Values, c *codec.Coder) error {
+func parsedOptions(query url.Values, c *codec.KindCodec) error {
 	o, err := parseListOptions(&requestinfo.Info{Query: query}, false, false)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func parsedOptions(query url.Values, c *codec.Coder) error {
 
 func TestSelectorsAreBounded(t *testing.T) {
 	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
-	coder := &codec.Coder{Decl: &registry.Kind{}}
+	coder := &codec.KindCodec{Kind: &registry.Kind{}}
 	for _, c := range []struct {
 		label, field string
 		ok           bool
@@ -105,7 +105,7 @@ func TestFieldLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.Coder{Decl: &c.kind})
+				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &c.kind})
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
 				t.Errorf("metadata.namespace: got %v", err)

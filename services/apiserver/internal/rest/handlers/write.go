@@ -235,7 +235,7 @@ func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, m
 	if err != nil {
 		return nil, undecodableError(err, d.GVK, expected.Kind, body)
 	}
-	if !d.AnyType && (d.GVK.Kind != expected.Kind || d.GVK.Group != expected.Group) {
+	if !d.TypeUnchecked && (d.GVK.Kind != expected.Kind || d.GVK.Group != expected.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
 			d.GVK.Kind, d.GVK.Version, expected.Kind, codec.UnknownConversion(d.GVK, expected)))
 	}

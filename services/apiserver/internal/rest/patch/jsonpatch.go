@@ -37,7 +37,7 @@ type jsonPatchOp struct {
 
 // decodeJSONPatch decodes a JSON patch. With strict, it records unknown fields of operations.
 func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
-	if err := doccheck.JSON(raw); err != nil {
+	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	p := &jsonPatch{raw: raw}

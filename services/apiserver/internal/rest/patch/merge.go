@@ -22,7 +22,7 @@ type merge struct {
 
 // decodeMerge decodes a JSON merge patch. With strict, it records duplicate fields.
 func decodeMerge(raw []byte, strict bool) (strategy, error) {
-	if err := doccheck.JSON(raw); err != nil {
+	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	doc, err := tape.Parse(raw)
@@ -54,7 +54,7 @@ func notObject(raw []byte, cause error) error {
 // apply merges into a copy of the object if the patch has no repeated keys and changes only what
 // can be merged directly. Otherwise it merges the JSON of both. The results are the same.
 func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.Part(p.doc.Raw(), t.GVK)); err != nil {
+	if err := t.check(t.Codec.Checks.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
 		return nil, err
 	}
 	if p.doc.Clean() {

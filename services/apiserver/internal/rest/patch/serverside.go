@@ -26,14 +26,14 @@ type configuration struct {
 // records the messages of the YAML decoder.
 func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 	invalid := func(err error) error { return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err)) }
-	if err := doccheck.JSON(raw); err != nil {
+	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, invalid(err)
 	}
 	p := &configuration{raw: raw}
 	duplicates, err := kjson.UnmarshalStrict(raw, &p.tree)
 	if err != nil || len(duplicates) > 0 {
 		p.tree = nil
-		if err := doccheck.YAML(raw); err != nil {
+		if err := doccheck.CheckYAML(raw); err != nil {
 			return nil, invalid(err)
 		}
 		doc, err := yaml.YAMLToJSONStrict(raw)
@@ -73,7 +73,7 @@ func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
 
 // apply reports only duplicate fields. Unknown fields of the type are rejected by the merge.
 func (p *configuration) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.Tree(p.tree, t.GVK)); err != nil {
+	if err := t.check(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	if err := t.Estimate(ctx, t.Cost(p.raw, p.cbor)); err != nil {

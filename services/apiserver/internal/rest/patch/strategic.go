@@ -26,7 +26,7 @@ type strategic struct {
 
 // decodeStrategic decodes a strategic merge patch. With strict, it records duplicate fields.
 func decodeStrategic(raw []byte, strict bool) (strategy, error) {
-	if err := doccheck.JSON(raw); err != nil {
+	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	p := &strategic{}
@@ -48,7 +48,7 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 // apply merges the fields of the object that the patch names. If it names only fields of the Go
 // type, no other field is converted.
 func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.Tree(p.tree, t.GVK)); err != nil {
+	if err := t.check(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	out := t.New()

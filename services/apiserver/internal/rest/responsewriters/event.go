@@ -43,7 +43,7 @@ func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first 
 	case f.Representation == negotiation.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		dst, err := f.appendRow(dst, s, codec.NewAges(f.writers.Now()), true)
+		dst, err := f.appendRow(dst, s, codec.NewAgeFormatter(f.writers.Now()), true)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first 
 	if err != nil {
 		return nil, err
 	}
-	return frame.Retyped(dst, from, t), nil
+	return frame.AppendWithEventType(dst, from, t), nil
 }
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.

@@ -86,7 +86,7 @@ type Encoder struct {
 	writers *Responses
 	include codec.Include
 	// agesOnce holds the ages of a response other than a watch.
-	agesOnce *codec.Ages
+	agesOnce *codec.AgeFormatter
 	// keeps reports whether the encodings of list items are kept while memory is available.
 	keeps bool
 	// memo holds data that the objects of a list share, while a list is written.
@@ -285,7 +285,7 @@ func (f *Encoder) cells(s Encodable) (codec.Row, error) {
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
-func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) ([]byte, error) {
+func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
 	row, err := f.cells(s)
 	if err != nil {
 		return nil, err
@@ -410,9 +410,9 @@ func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 }
 
 // ages returns the ages of one response. A watch computes them for each event instead.
-func (f *Encoder) ages() *codec.Ages {
+func (f *Encoder) ages() *codec.AgeFormatter {
 	if f.agesOnce == nil {
-		f.agesOnce = codec.NewAges(f.writers.Now())
+		f.agesOnce = codec.NewAgeFormatter(f.writers.Now())
 	}
 	return f.agesOnce
 }

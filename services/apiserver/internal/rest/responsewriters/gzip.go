@@ -153,7 +153,7 @@ func (z *segmentCollector) fill(b []byte) (_ []byte, err error) {
 // shared.
 func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 	b := make([]byte, 0, 128+8*maxSegment)
-	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
+	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Kind.GVK().String()} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
 	}

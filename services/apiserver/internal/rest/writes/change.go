@@ -48,7 +48,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 		return outcome{}, err
 	}
 	keepServerMetadata(obj, old)
-	recorded := apply.RecordedIn(obj)
+	recorded := apply.ManagedFieldsOf(obj)
 	if err := w.complete(r, obj, old); err != nil {
 		return outcome{}, err
 	}
@@ -62,7 +62,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 	if err != nil {
 		return outcome{}, err
 	}
-	text, err := r.Resource.Coder.Text(obj)
+	text, err := r.Resource.Coder.ServedJSON(obj)
 	if err != nil {
 		claim.Rollback(ctx)
 		return outcome{}, fmt.Errorf("encode: %w", err)

@@ -155,7 +155,7 @@ func (w *Writer) tryCreate(
 	if err := r.checkType(obj); err != nil {
 		return Result{}, err
 	}
-	text, err := r.Resource.Coder.Text(obj)
+	text, err := r.Resource.Coder.ServedJSON(obj)
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
@@ -227,7 +227,7 @@ func (w *Writer) storeCreated(
 	r *Request,
 	obj registry.Object,
 	value []byte,
-	claim admission.Claim,
+	claim admission.Reservation,
 ) (Result, error) {
 	key := r.Resource.Key(r.Namespace, obj.GetName())
 	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {

@@ -209,7 +209,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		source: manualSource{make(chan storage.Batch), make(chan error)},
 	}
 	var resources []watchcache.ResourceConfig
-	resource := func(k *registry.Kind, coder *codec.Coder) {
+	resource := func(k *registry.Kind, coder *codec.KindCodec) {
 		resources = append(resources, watchcache.ResourceConfig{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
@@ -222,7 +222,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		}
 	}
 	for _, k := range more[:min(1, len(more))] { // all versions share a store
-		coder, err := w.codec.Custom(k)
+		coder, err := w.codec.NewKindCodec(k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decisi
 type allocator fixture
 
 func (a *allocator) Complete(_, _ registry.Object) field.ErrorList { return nil }
-func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (admission.Claim, error) {
+func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (admission.Reservation, error) {
 	return (*claim)(a), nil
 }
 func (a *allocator) Release(context.Context, registry.Object) {}

@@ -65,11 +65,11 @@ func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Man
 
 // mutate runs mutating admission. It restores managedFields that admission left invalid.
 func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
-	before := apply.RecordedIn(obj).Clone()
+	before := apply.ManagedFieldsOf(obj).Clone()
 	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
-	if after := apply.RecordedIn(obj); !before.SameButTimes(after) {
+	if after := apply.ManagedFieldsOf(obj); !before.EqualExceptTimes(after) {
 		if err := r.owner().Check(after.Entries()); err != nil {
 			before.ApplyTo(obj)
 			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v",
@@ -84,9 +84,9 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, at
 // duration of the comparison.
 func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
 	begin := time.Now()
-	before := apply.RecordedIn(old)
+	before := apply.ManagedFieldsOf(old)
 	switch {
-	case !before.SameButTimes(apply.RecordedIn(obj)):
+	case !before.EqualExceptTimes(apply.ManagedFieldsOf(obj)):
 		m.compared(m.fast, begin)
 	case !r.owner().Equal(obj, old):
 		m.compared(m.slow, begin)

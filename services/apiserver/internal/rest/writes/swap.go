@@ -86,7 +86,7 @@ func (l *liveObject) decode(ctx context.Context, r *Request) (err error) {
 		return err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
-	l.obj, l.text, err = r.Resource.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
+	l.obj, l.text, err = r.Resource.Coder.DecodeWithJSON(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.CorruptObjectError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
@@ -157,7 +157,7 @@ type outcome struct {
 	// keep leaves the store unchanged.
 	keep bool
 	// claim, if not nil, is settled with the result of the write.
-	claim admission.Claim
+	claim admission.Reservation
 }
 
 // put writes an object's value. If the object is too large for the store, put writes it again

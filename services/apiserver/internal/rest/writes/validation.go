@@ -69,18 +69,18 @@ func (r *Request) checkIdentity(obj registry.Object) error {
 
 // admit runs the last steps of admission on a complete object: the validating phase and the quota
 // charge. It drops claim on an error, and otherwise joins it with the charged claim.
-func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Claim) (admission.Claim, error) {
+func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Reservation) (admission.Reservation, error) {
 	err := w.Admission.Validate(ctx, attrs)
 	if err != nil {
 		claim.Rollback(ctx)
 		return nil, err
 	}
-	charged, err := w.Admission.Claim(ctx, attrs)
+	charged, err := w.Admission.Reserve(ctx, attrs)
 	if err != nil {
 		claim.Rollback(ctx)
 		return nil, err
 	}
-	return admission.Claims{claim, charged}, nil
+	return admission.Reservations{claim, charged}, nil
 }
 
 // validateCreate validates a new object. text is the encoded obj.

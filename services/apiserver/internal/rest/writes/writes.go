@@ -297,7 +297,7 @@ type Allocator interface {
 	Complete(obj, old registry.Object) field.ErrorList
 	// Allocate allocates the values that the object lacks; a dry run allocates nothing. The caller
 	// must settle the Claim.
-	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Claim, error)
+	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Reservation, error)
 	// Release frees the values of an object that has been removed.
 	Release(ctx context.Context, obj registry.Object)
 }
@@ -321,7 +321,7 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 
 // allocate runs Allocator.Allocate, if the kind has an Allocator. As in Kubernetes, it precedes
 // validation, so that its error comes first and validation sees the allocated values.
-func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Claim, error) {
+func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Reservation, error) {
 	allocator := w.allocatorOf(r)
 	if allocator == nil || r.Sub != nil {
 		return noClaim{}, nil
@@ -331,7 +331,7 @@ func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Obj
 
 // settleClaim keeps or drops a claim according to the result of the write. If the result is
 // unknown, nothing is dropped: the repair loop finds unused values.
-func settleClaim(ctx context.Context, claim admission.Claim, err error) {
+func settleClaim(ctx context.Context, claim admission.Reservation, err error) {
 	var exists *storage.ExistsError
 	var conflict *storage.ConflictError
 	switch {

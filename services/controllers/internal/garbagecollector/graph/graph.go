@@ -84,9 +84,9 @@ func (g *Graph) State(n *Node) State {
 	defer g.mu.RUnlock()
 	return State{
 		Identity:           g.identity(n),
-		Observed:           n.is(observed),
-		Deleting:           n.is(deleting),
-		DeletingDependents: n.is(deletingDependent),
+		Observed:           n.hasFlag(observed),
+		Deleting:           n.hasFlag(deleting),
+		DeletingDependents: n.hasFlag(deletingDependent),
 		HasDependents:      len(n.dependents) > 0,
 		Current:            g.nodes[n.uid] == n,
 	}
@@ -108,7 +108,7 @@ func (g *Graph) Dependents(n *Node) []Dependent {
 	defer g.mu.RUnlock()
 	out := make([]Dependent, 0, len(n.dependents))
 	for d := range n.dependents {
-		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.is(deletingDependent)}
+		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.hasFlag(deletingDependent)}
 		if n.namespace.Value() == "" || n.namespace == d.namespace {
 			refers := func(o owner) bool { return o.uid == n.uid && o.blocks }
 			dep.Blocks = slices.ContainsFunc(d.owners, refers)
@@ -132,9 +132,9 @@ func (g *Graph) Len() int {
 	return len(g.nodes)
 }
 
-// count includes a node in the counts, or excludes it.
-func (g *Graph) count(n *Node, include bool) {
-	if n.resource == nil || n.is(nodeCounted) == include {
+// setCounted includes a node in the counts, or excludes it.
+func (g *Graph) setCounted(n *Node, include bool) {
+	if n.resource == nil || n.hasFlag(nodeCounted) == include {
 		return
 	}
 	n.set(nodeCounted, include)
@@ -157,7 +157,7 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	out := make([]owner, 0, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		u, _ := pack(r.UID)
+		u, _ := packUID(r.UID)
 		o := owner{
 			kind:   unique.Make(kind{r.APIVersion, r.Kind}),
 			name:   r.Name,

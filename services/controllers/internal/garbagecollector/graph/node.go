@@ -62,8 +62,8 @@ type Node struct {
 // LogValue implements slog.LogValuer. Other fields than the uid change concurrently.
 func (n *Node) LogValue() slog.Value { return slog.StringValue(string(n.uid.unpack())) }
 
-// is reports whether one of the flags is set.
-func (n *Node) is(f flags) bool { return n.flags&f != 0 }
+// hasFlag reports whether one of the flags is set.
+func (n *Node) hasFlag(f flags) bool { return n.flags&f != 0 }
 
 // set sets or clears flags.
 func (n *Node) set(f flags, on bool) {

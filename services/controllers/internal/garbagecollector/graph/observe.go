@@ -21,7 +21,7 @@ func (g *Graph) BeginList() (epoch uint32) {
 func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u, _ := pack(m.UID)
+	u, _ := packUID(m.UID)
 	n := g.nodes[u]
 	before := flags(0)
 	if n == nil {
@@ -34,15 +34,15 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 		n = g.confirm(n, identityOf(r, m))
 	}
 	if n.resource != r {
-		g.count(n, false)
+		g.setCounted(n, false)
 		n.resource = r
 	}
 	n.epoch = g.epoch
 	n.set(observed, true)
-	n.set(deleting, m.DeletionTimestamp != nil || n.is(deleting))
+	n.set(deleting, m.DeletionTimestamp != nil || n.hasFlag(deleting))
 	n.set(orphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
 	n.set(foreground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
-	g.count(n, true)
+	g.setCounted(n, true)
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
 	for i := range m.OwnerReferences {
 		g.keepText(m.OwnerReferences[i].UID)
@@ -58,9 +58,9 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 	if before == id {
 		return n
 	}
-	g.count(n, false)
+	g.setCounted(n, false)
 	n.identify(id)
-	if n.is(observed) {
+	if n.hasFlag(observed) {
 		return n
 	}
 	for d := range n.dependents {
@@ -176,7 +176,7 @@ func (g *Graph) unlink(n, o *Node) {
 		return
 	}
 	o.dependents = nil
-	if !o.is(observed) {
+	if !o.hasFlag(observed) {
 		g.forget(o)
 	}
 }
@@ -211,13 +211,13 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 			g.delete(o)
 		case doubtful:
 		case o.namespace.Value() != "" && o.namespace != n.namespace:
-			if o.is(observed) {
+			if o.hasFlag(observed) {
 				g.Tasks.InvalidNamespace(g.identity(n), g.referred(n, ref))
 			}
 			doubtful = true
 		case o.kind != ref.kind || o.name != ref.name:
 			doubtful = true
-		case o.namespace != n.namespace && !o.is(observed):
+		case o.namespace != n.namespace && !o.hasFlag(observed):
 			doubtful = true // another dependent, which is cluster-scoped, was seen first
 		}
 	}
@@ -230,7 +230,7 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u, _ := pack(m.UID)
+	u, _ := packUID(m.UID)
 	if n := g.nodes[u]; n != nil {
 		g.remove(n, identityOf(r, m))
 	}
@@ -255,7 +255,7 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 // remove removes a node. Its dependents have lost an owner, and owners that wait for their
 // dependents may be deletable.
 func (g *Graph) remove(n *Node, id Identity) {
-	g.count(n, false)
+	g.setCounted(n, false)
 	g.forget(n)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
@@ -269,7 +269,7 @@ func (g *Graph) remove(n *Node, id Identity) {
 		g.delete(d)
 	}
 	for i := range n.owners {
-		if o := g.nodes[n.owners[i].uid]; o != nil && o.is(deletingDependent) {
+		if o := g.nodes[n.owners[i].uid]; o != nil && o.hasFlag(deletingDependent) {
 			g.delete(o)
 		}
 	}
@@ -284,12 +284,12 @@ func (g *Graph) remove(n *Node, id Identity) {
 func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u, _ := pack(id.UID)
+	u, _ := packUID(id.UID)
 	n := g.nodes[u]
 	if n == nil {
 		return false
 	}
-	if n.is(observed) && g.identity(n) == id {
+	if n.hasFlag(observed) && g.identity(n) == id {
 		g.remove(n, id)
 		return false
 	}
@@ -301,7 +301,7 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 			others = append(others, d)
 		}
 	}
-	if !n.is(observed) && len(others) == 0 {
+	if !n.hasFlag(observed) && len(others) == 0 {
 		g.remove(n, id)
 		return false
 	}
@@ -311,7 +311,7 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 			g.delete(d)
 		}
 	}
-	return !n.is(observed) && g.identity(n) == id && g.replaceIdentity(n, others)
+	return !n.hasFlag(observed) && g.identity(n) == id && g.replaceIdentity(n, others)
 }
 
 // replaceIdentity gives a virtual node whose identity does not exist another identity under which

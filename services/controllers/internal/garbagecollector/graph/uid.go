@@ -16,8 +16,8 @@ var hyphens = [...]int{8, 13, 18, 23}
 
 const uuidLen = 36
 
-// pack returns a uid in 16 bytes, and whether unpack restores the text.
-func pack(text types.UID) (u uid, canonical bool) {
+// packUID returns a uid in 16 bytes, and whether unpack restores the text.
+func packUID(text types.UID) (u uid, canonical bool) {
 	if len(text) == uuidLen {
 		var digits [32]byte
 		d := digits[:0]
@@ -40,19 +40,19 @@ func pack(text types.UID) (u uid, canonical bool) {
 func (u uid) unpack() types.UID {
 	var digits [32]byte
 	hex.Encode(digits[:], u[:])
-	text := make([]byte, 0, uuidLen)
+	data := make([]byte, 0, uuidLen)
 	from := 0
 	for _, at := range []int{8, 12, 16, 20} {
-		text = append(text, digits[from:at]...)
-		text = append(text, '-')
+		data = append(data, digits[from:at]...)
+		data = append(data, '-')
 		from = at
 	}
-	return types.UID(append(text, digits[from:]...))
+	return types.UID(append(data, digits[from:]...))
 }
 
 // keepText remembers the text of a node's uid that is no canonical UUID.
 func (g *Graph) keepText(text types.UID) {
-	if u, canonical := pack(text); !canonical && g.nodes[u] != nil {
+	if u, canonical := packUID(text); !canonical && g.nodes[u] != nil {
 		g.nonCanonical[u] = text
 	}
 }

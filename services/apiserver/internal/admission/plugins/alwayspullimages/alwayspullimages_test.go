@@ -47,7 +47,7 @@ func TestPullPolicyBecomesAlways(t *testing.T) {
 	} {
 		p := podWithNewImages("i", "c", "e")
 		r := request(c.op, c.sub, p, c.old)
-		refused := alwayspullimages.Plugin{}.Validate(t.Context(), r)
+		rejected := alwayspullimages.Plugin{}.Validate(t.Context(), r)
 		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -60,8 +60,8 @@ func TestPullPolicyBecomesAlways(t *testing.T) {
 				t.Errorf("%s: got policy %s, want %s", name, got, want)
 			}
 		}
-		if (refused != nil) != c.pull {
-			t.Errorf("%s, validated before mutation: got %v, want %v", name, refused, c.pull)
+		if (rejected != nil) != c.pull {
+			t.Errorf("%s, validated before mutation: got %v, want %v", name, rejected, c.pull)
 		}
 		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
 			t.Errorf("%s, validated after mutation: got %v, want no error", name, err)

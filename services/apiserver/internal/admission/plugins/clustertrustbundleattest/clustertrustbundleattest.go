@@ -22,7 +22,7 @@ type Plugin struct{ Authorizer authz.Authorizer }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.Is(certificatesv1.GroupName, "clustertrustbundles") || r.Operation != admission.Create && r.Operation != admission.Update {
+	if !r.IsResource(certificatesv1.GroupName, "clustertrustbundles") || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var signer string
@@ -37,7 +37,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	switch {
 	case signer == "":
 		return nil
-	case r.Operation == admission.Update && r.Housekeeping():
+	case r.Operation == admission.Update && r.IsMetadataOnlyUpdate():
 		return nil
 	case !authz.MayOnSigner(ctx, p.Authorizer, r.User, "attest", signer):
 		return r.Forbiddenf("user not permitted to attest for signerName %q", signer)

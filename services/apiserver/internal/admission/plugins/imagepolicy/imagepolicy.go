@@ -101,12 +101,12 @@ func (p *Plugin) Close() { p.service.Close() }
 
 // CallsExternal implements admission.ExternalCaller.
 func (p *Plugin) CallsExternal(_ context.Context, r *admission.Request) bool {
-	return r.Is("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
+	return r.IsResource("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
 }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.Is("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+	if !r.IsResource("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	pod, ok := r.Object.(*corev1.Pod)
@@ -161,11 +161,11 @@ func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.P
 
 // status returns the service's response, possibly from the cache.
 func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
-	text, err := json.Marshal(spec)
+	data, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256(text) // the text may have a megabyte
+	key := sha256.Sum256(data) // the text may have a megabyte
 	if st, ok := p.responses.Get(key); ok {
 		return st.(*imagepolicyv1alpha1.ImageReviewStatus), nil
 	}

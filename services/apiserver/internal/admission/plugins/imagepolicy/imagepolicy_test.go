@@ -324,9 +324,9 @@ func TestConfigurations(t *testing.T) {
 		}
 	}
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
-	text, _ := json.Marshal(got)
-	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
-		t.Errorf("got %s, %v; want no error, %v", text, err, want)
+	data, _ := json.Marshal(got)
+	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(data) != want {
+		t.Errorf("got %s, %v; want no error, %v", data, err, want)
 	}
 }
 

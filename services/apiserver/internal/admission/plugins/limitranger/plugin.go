@@ -45,7 +45,7 @@ func limited(r *admission.Request) bool {
 	}
 	write := r.Operation == admission.Create || r.Operation == admission.Update
 	switch {
-	case r.Is("", "pods"):
+	case r.IsResource("", "pods"):
 		return r.Operation == admission.Create && r.Subresource == "" || r.Operation == admission.Update && r.Subresource == "resize"
 	default:
 		return write && r.IsObject("", "persistentvolumeclaims")

@@ -25,7 +25,7 @@ type Plugin struct{ Namespaces Namespaces }
 
 // Admit implements admission.Mutator. A dry run creates no namespace.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	if r.DryRun || r.Operation != admission.Create || r.Namespace == "" || r.Is("", "namespaces") {
+	if r.DryRun || r.Operation != admission.Create || r.Namespace == "" || r.IsResource("", "namespaces") {
 		return nil
 	}
 	exists, _, err := p.Namespaces.Phase(ctx, r.Namespace)

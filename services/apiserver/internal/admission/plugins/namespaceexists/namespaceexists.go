@@ -24,7 +24,7 @@ type Plugin struct{ Namespaces Namespaces }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Namespace == "" || r.Is("", "namespaces") || r.Operation == admission.Connect {
+	if r.Namespace == "" || r.IsResource("", "namespaces") || r.Operation == admission.Connect {
 		return nil
 	}
 	exists, _, err := p.Namespaces.Phase(ctx, r.Namespace)

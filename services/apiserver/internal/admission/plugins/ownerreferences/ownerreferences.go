@@ -32,7 +32,7 @@ type Plugin struct {
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	// A write of a pod's status does not change its owners, but old kubelets send other ones.
-	if r.Operation != admission.Create && r.Operation != admission.Update || r.Is("", "pods") && r.Subresource == "status" {
+	if r.Operation != admission.Create && r.Operation != admission.Update || r.IsResource("", "pods") && r.Subresource == "status" {
 		return nil
 	}
 	references, oldReferences := owners(r.Object), owners(r.OldObject)

@@ -26,10 +26,10 @@ type Lister struct {
 func NewLister(o *lister.Objects, namespaces lister.CachedResource) (*Lister, error) {
 	out := &Lister{Objects: o, namespaces: namespaces}
 	var err error
-	if out.outline, err = o.Pods.Coder.Partly("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
+	if out.outline, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
 		return nil, err
 	}
-	out.evaluated, err = o.Pods.Coder.Partly("metadata.name", "metadata.labels", "metadata.annotations", "spec")
+	out.evaluated, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.labels", "metadata.annotations", "spec")
 	return out, err
 }
 

@@ -66,7 +66,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	isNamespace, isPod := r.Is("", "namespaces"), r.Is("", "pods")
+	isNamespace, isPod := r.IsResource("", "namespaces"), r.IsResource("", "pods")
 	if !isNamespace && !isPod && !hasTemplate(r) {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 
 // hasTemplate reports whether the objects of a request may have a pod template.
 func hasTemplate(r *admission.Request) bool {
-	return r.Is("", "replicationcontrollers") || r.Is("", "podtemplates") || r.Is("apps", "replicasets") || r.Is("apps", "deployments") ||
-		r.Is("apps", "statefulsets") || r.Is("apps", "daemonsets") || r.Is("batch", "jobs") || r.Is("batch", "cronjobs")
+	return r.IsResource("", "replicationcontrollers") || r.IsResource("", "podtemplates") || r.IsResource("apps", "replicasets") || r.IsResource("apps", "deployments") ||
+		r.IsResource("apps", "statefulsets") || r.IsResource("apps", "daemonsets") || r.IsResource("batch", "jobs") || r.IsResource("batch", "cronjobs")
 }
 
 // templateOf returns the pod template of an object, or nil if it has none.

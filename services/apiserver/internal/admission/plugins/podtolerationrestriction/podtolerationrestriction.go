@@ -63,9 +63,9 @@ func New(data []byte, n Namespaces) (*Plugin, error) {
 	if err := configuration.Decode(data, &p.config, kind); err != nil {
 		return nil, err
 	}
-	if errs := validate.CheckAt(field.NewPath("podtolerationrestriction"), func(fldPath validate.Path) {
-		validate.Each(fldPath, "default", p.config.Default, podspec.TolerationRules)
-		validate.Each(fldPath, "whitelist", p.config.Whitelist, podspec.TolerationRules)
+	if errs := validate.CheckAt(field.NewPath("podtolerationrestriction"), func(fld validate.Field) {
+		validate.Each(fld, "default", p.config.Default, podspec.TolerationRules)
+		validate.Each(fld, "whitelist", p.config.Whitelist, podspec.TolerationRules)
 	}); len(errs) > 0 {
 		return nil, fmt.Errorf("invalid config: %v", errs)
 	}

@@ -33,7 +33,7 @@ type Plugin struct {
 
 // Admit labels a binding, whose labels are copied to its pod, and a pod that is created on a node.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	if !p.Enabled || r.Operation != admission.Create || !r.Is("", "pods") {
+	if !p.Enabled || r.Operation != admission.Create || !r.IsResource("", "pods") {
 		return nil
 	}
 	switch o := r.Object.(type) {

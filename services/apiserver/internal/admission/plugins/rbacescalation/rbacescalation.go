@@ -51,7 +51,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.User == nil {
 		return forbidden(r, errNoUser)
 	}
-	if r.User.InGroup(api.GroupMasters) || r.Housekeeping() {
+	if r.User.InGroup(api.GroupMasters) || r.IsMetadataOnlyUpdate() {
 		return nil
 	}
 	switch o := r.Object.(type) {
@@ -84,7 +84,7 @@ func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rb
 	if err := checkRules(ctx, s, r, rules); err != nil {
 		return err
 	}
-	if aggregated && s.Escalation(r.User, "", allRules()) != nil {
+	if aggregated && s.CheckEscalation(r.User, "", allRules()) != nil {
 		return forbidden(r, errAggregation)
 	}
 	return nil
@@ -119,7 +119,7 @@ func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rul
 	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(r.User, r.Namespace, rules)); err != nil {
 		return err
 	}
-	if err := s.Escalation(r.User, r.Namespace, rules); err != nil {
+	if err := s.CheckEscalation(r.User, r.Namespace, rules); err != nil {
 		return forbidden(r, err)
 	}
 	return nil

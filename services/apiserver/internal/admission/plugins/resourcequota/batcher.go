@@ -142,9 +142,9 @@ func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs [
 				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
 			}
 		}
-		counted := countTimes(q)
+		counted := recountTimes(q)
 		for i := range attempt {
-			attempt[i].countTimes = counted
+			attempt[i].recountTimes = counted
 		}
 	})
 	if apierrors.IsNotFound(err) { // the quota is gone and limits nothing
@@ -170,7 +170,7 @@ func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 		return nil, apierrors.NewInternalError(err)
 	}
 	growth, _, err := j.evaluator.charges(j.request, q, used)
-	delta := quota.Mask(growth, q.Status.Hard)
+	delta := quota.FilterNames(growth, q.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func TestCanceledClaimReleasesCharges(t *testing.T) {
 		}
 	}
 	p := plugin(t, quotas, "")
-	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil {
+	if _, err := p.Reserve(ctx, create("", "configmaps", configMap())); err == nil {
 		t.Error("Claim with a canceled context = nil, want an error")
 	}
 	if got := suspended.Load(); got != 0 {
@@ -64,15 +64,15 @@ func TestClaimKeepsReasonOfLookupErrors(t *testing.T) {
 	p := plugin(t, quotas, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
+	if _, err := p.Reserve(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
 		t.Errorf("Claim with a canceled context = %v, want %v", err, context.Canceled)
 	}
 	quotas.lookupError = apierrors.NewTooManyRequests("busy", 1)
-	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
+	if _, err := p.Reserve(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("Claim with a throttled lookup = %v, want TooManyRequests", err)
 	}
 	quotas.lookupError = errors.New("broken")
-	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
+	if _, err := p.Reserve(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
 		t.Errorf("Claim with a failed lookup = %v, want InternalError", err)
 	}
 }

@@ -47,7 +47,7 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	p := plugin(t, quotas, "")
 	results := make(chan error, 31)
 	claimAsync := func() {
-		_, err := p.Claim(context.Background(), create("", "configmaps", configMap()))
+		_, err := p.Reserve(context.Background(), create("", "configmaps", configMap()))
 		results <- err
 	}
 	go claimAsync()

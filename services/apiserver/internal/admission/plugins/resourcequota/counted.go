@@ -8,15 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Manager is the field manager of API servers in quotas.
-const Manager = "kube-apiserver"
+// FieldManager is the field manager of API servers in quotas.
+const FieldManager = "kube-apiserver"
 
-// countTimes returns when managers other than API servers last wrote the status of a quota,
+// recountTimes returns when managers other than API servers last wrote the status of a quota,
 // according to its managed fields.
-func countTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
+func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 	times := map[string]metav1.Time{}
 	for i := range q.ManagedFields {
-		if f := &q.ManagedFields[i]; f.Subresource == "status" && f.Manager != Manager && f.Time != nil {
+		if f := &q.ManagedFields[i]; f.Subresource == "status" && f.Manager != FieldManager && f.Time != nil {
 			times[f.Manager+"/"+string(f.Operation)] = *f.Time
 		}
 	}
@@ -27,12 +27,12 @@ func countTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 // it wrote the status at another time, or owns an amount that the charge made this server own.
 // Without managed fields, it returns true.
 func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
-	if len(q.ManagedFields) == 0 || !maps.EqualFunc(countTimes(q), c.countTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
+	if len(q.ManagedFields) == 0 || !maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true
 	}
 	for i := range q.ManagedFields {
 		f := &q.ManagedFields[i]
-		if f.Subresource != "status" || f.Manager == Manager || f.FieldsV1 == nil {
+		if f.Subresource != "status" || f.Manager == FieldManager || f.FieldsV1 == nil {
 			continue
 		}
 		var owned struct {

@@ -72,7 +72,7 @@ func (ev *evaluation) measure() (err error) {
 		q := ev.used[name]
 		return q.Sign() < 0
 	}
-	if negative := quota.Pick(ev.used, isNegative); len(negative) > 0 {
+	if negative := quota.SelectNames(ev.used, isNegative); len(negative) > 0 {
 		return ev.request.Forbiddenf("quota usage is negative for resource(s): %s", formatNames(negative))
 	}
 	return nil
@@ -92,9 +92,9 @@ func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 	if applies {
 		ev.matched = true
 		ev.usageGrows = ev.usageGrows || len(growth) > 0
-		ev.covered = append(ev.covered, quota.Pick(q.Status.Hard, ev.evaluator.MatchesResource)...)
+		ev.covered = append(ev.covered, quota.SelectNames(q.Status.Hard, ev.evaluator.MatchesResource)...)
 	}
-	if len(quota.Mask(growth, q.Status.Hard)) > 0 {
+	if len(quota.FilterNames(growth, q.Status.Hard)) > 0 {
 		ev.toCharge = append(ev.toCharge, q.Name)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 	} else if !ok {
 		return nil, false, nil
 	}
-	restricted := quota.Pick(q.Status.Hard, e.MatchesResource)
+	restricted := quota.SelectNames(q.Status.Hard, e.MatchesResource)
 	if e.constraints != nil {
 		if err := e.constraints(restricted, r.Object); err != nil {
 			return nil, false, r.Forbiddenf("failed quota: %s: %w", q.Name, err)
@@ -203,7 +203,7 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 	}
 	if len(exceeded) > 0 {
 		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name, formatAmounts(quota.Mask(delta, exceeded)), formatAmounts(quota.Mask(q.Status.Used, exceeded)), formatAmounts(exceeded))
+			q.Name, formatAmounts(quota.FilterNames(delta, exceeded)), formatAmounts(quota.FilterNames(q.Status.Used, exceeded)), formatAmounts(exceeded))
 	}
 	q.Status.Used = sum
 	return nil
@@ -215,8 +215,8 @@ type charge struct {
 	uid      string
 	amounts  amounts
 	revision int64
-	// countTimes holds the times at which managers other than API servers last counted.
-	countTimes map[string]metav1.Time
+	// recountTimes holds the times at which managers other than API servers last counted.
+	recountTimes map[string]metav1.Time
 }
 
 // refund subtracts a charge from a quota, unless another manager has counted the objects since.

@@ -63,12 +63,12 @@ func handlesClaim(r *admission.Request) bool {
 
 // isIgnored reports whether the request's resource is not counted.
 func isIgnored(r *admission.Request) bool {
-	return r.Resource.Virtual || r.Is("", "events") || r.Is("", "namespaces")
+	return r.Resource.Virtual || r.IsResource("", "events") || r.IsResource("", "namespaces")
 }
 
 // matches reports whether a quota limits any resource of an object.
 func (e *evaluator) matches(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	all := quota.Scopes(q)
 	matched, err := e.ScopesOf(obj, all)
-	return len(matched) == len(all) && len(quota.Pick(q.Status.Hard, e.MatchesResource)) > 0, err
+	return len(matched) == len(all) && len(quota.SelectNames(q.Status.Hard, e.MatchesResource)) > 0, err
 }

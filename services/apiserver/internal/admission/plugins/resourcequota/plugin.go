@@ -59,8 +59,8 @@ func New(c Config) *Plugin {
 	}
 }
 
-// Claim charges a request to the quotas of its namespace. A dry run is checked but not charged.
-func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Claim, error) {
+// Reserve charges a request to the quotas of its namespace. A dry run is checked but not charged.
+func (p *Plugin) Reserve(ctx context.Context, r *admission.Request) (admission.Reservation, error) {
 	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || isIgnored(r) {
 		return nil, nil
 	}
@@ -89,10 +89,10 @@ type claim struct {
 	charges   []charge
 }
 
-// Commit implements admission.Claim.
+// Commit implements admission.Reservation.
 func (c *claim) Commit(context.Context) {}
 
-// Rollback implements admission.Claim. It undoes the charges, even if the request has been canceled,
+// Rollback implements admission.Reservation. It undoes the charges, even if the request has been canceled,
 // and waits for that before the response if possible.
 func (c *claim) Rollback(ctx context.Context) {
 	j := &job{refunds: c.charges, done: make(chan struct{})}

@@ -177,7 +177,7 @@ func configMap() runtime.Object { return &corev1.ConfigMap{} }
 // claim succeeds.
 func rejectionOf(t *testing.T, plugin *resourcequota.Plugin, r *admission.Request) string {
 	t.Helper()
-	c, err := plugin.Claim(t.Context(), r)
+	c, err := plugin.Reserve(t.Context(), r)
 	if err != nil {
 		return err.Error()
 	}
@@ -389,7 +389,7 @@ func TestDryRunsAreNotCharged(t *testing.T) {
 func TestFailedWritesAreReleased(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
 	p := plugin(t, quotas, "")
-	c, err := p.Claim(t.Context(), create("", "configmaps", configMap()))
+	c, err := p.Reserve(t.Context(), create("", "configmaps", configMap()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +443,7 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 			q := quota("q", "count/configmaps=5", "count/configmaps=2")
 			q.ManagedFields = []metav1.ManagedFieldsEntry{owned(at, `{"f:status":{"f:hard":{}}}`)}
 			quotas := newStore(q)
-			claim, err := plugin(t, quotas, "").Claim(t.Context(), create("", "configmaps", configMap()))
+			claim, err := plugin(t, quotas, "").Reserve(t.Context(), create("", "configmaps", configMap()))
 			if err != nil {
 				t.Fatal(err)
 			}

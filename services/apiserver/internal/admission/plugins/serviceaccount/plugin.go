@@ -32,7 +32,7 @@ type Plugin struct{ Accounts Accounts }
 
 // podOf returns the pod of a request for a pod or its ephemeral containers, otherwise nil.
 func podOf(r *admission.Request) *corev1.Pod {
-	if !r.Is("", "pods") || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+	if !r.IsResource("", "pods") || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
 		return nil
 	}
 	pod, _ := r.Object.(*corev1.Pod)

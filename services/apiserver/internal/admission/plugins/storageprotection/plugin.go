@@ -35,11 +35,11 @@ func (p Plugin) Admit(_ context.Context, r *admission.Request) error {
 	}
 	f := ""
 	switch {
-	case r.Is("", "persistentvolumes"):
+	case r.IsResource("", "persistentvolumes"):
 		f = volumeFinalizer
-	case r.Is("", "persistentvolumeclaims"):
+	case r.IsResource("", "persistentvolumeclaims"):
 		f = claimFinalizer
-	case p.AttributesClasses && r.Is(storagev1.GroupName, "volumeattributesclasses"):
+	case p.AttributesClasses && r.IsResource(storagev1.GroupName, "volumeattributesclasses"):
 		f = classFinalizer
 	}
 	if o, ok := r.Object.(registry.Object); ok && f != "" && !slices.Contains(o.GetFinalizers(), f) {

@@ -18,16 +18,16 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[alphav1.MutatingAdmissionPolicy],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyList],
-		Parts: declare.SpecParts(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
+		Parts: declare.SpecAccessors(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
 			return &p.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
 		Default: declare.Adapt(defaultMutatingPolicy),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, p *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(fldPath, p, nil, compile)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(fld, p, nil, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(fldPath, p, old, compile)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(fld, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

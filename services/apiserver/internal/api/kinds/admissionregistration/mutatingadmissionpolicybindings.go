@@ -19,14 +19,14 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		},
 		New:     declare.New[alphav1.MutatingAdmissionPolicyBinding],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyBindingList],
-		Parts: declare.SpecParts(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
+		Parts: declare.SpecAccessors(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
 			return &b.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultMutatingBinding),
 		Create:  registry.Create{Validate: declare.AdaptValidation(mutatingBindingRules)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
-			mutatingBindingRules(fldPath, b)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+			mutatingBindingRules(fld, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

@@ -17,15 +17,15 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.MutatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.MutatingWebhookConfigurationList],
-		Parts:   declare.SpecParts(func(m *admissionv1.MutatingWebhookConfiguration) *[]admissionv1.MutatingWebhook { return &m.Webhooks }),
+		Parts:   declare.SpecAccessors(func(m *admissionv1.MutatingWebhookConfiguration) *[]admissionv1.MutatingWebhook { return &m.Webhooks }),
 		Stored:  registry.StorageForm{Prefix: "mutatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultMutatingWebhooks),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, c *admissionv1.MutatingWebhookConfiguration) {
-			hookRules(fldPath, mutatingHooks(c), tolerated{}, compile)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.MutatingWebhookConfiguration) {
+			hookRules(fld, mutatingHooks(c), tolerated{}, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *admissionv1.MutatingWebhookConfiguration) {
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.MutatingWebhookConfiguration) {
 			hooks := mutatingHooks(c)
-			hookRules(fldPath, hooks, tolerates(hooks, mutatingHooks(old)), compile)
+			hookRules(fld, hooks, tolerates(hooks, mutatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

@@ -14,28 +14,28 @@ import (
 )
 
 // mutatingPolicyRules validates a policy. old is the live one, or nil.
-func mutatingPolicyRules(fldPath validate.Path, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
-	spec, s := fldPath.Child("spec"), &p.Spec
+func mutatingPolicyRules(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
+	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	spec.Present("failurePolicy", s.FailurePolicy != nil)
+	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
-	spec.Present("matchConstraints", s.MatchConstraints != nil)
-	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fldPath validate.Path, m *admissionv1.MatchResources) {
-		matchRules(fldPath, m)
-		fldPath.Present("resourceRules", len(m.ResourceRules) > 0)
-		mutableOperations(fldPath, m)
+	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
+	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fld validate.Field, m *admissionv1.MatchResources) {
+		matchRules(fld, m)
+		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
+		mutableOperations(fld, m)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		conditionRules(spec, policyform.Conditions(s.MatchConditions), sees, compile)
 	}
 	if engine := ready(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
-		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fldPath validate.Path, v *admissionv1.Variable) { variableRules(fldPath, v, sees, policy) })
-		spec.PresentWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
+		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { variableRules(fld, v, sees, policy) })
+		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 		sees.Patches = true
-		validate.Each(spec, "mutations", s.Mutations, func(fldPath validate.Path, m *alphav1.Mutation) { mutationRules(fldPath, m, sees, policy) })
+		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { mutationRules(fld, m, sees, policy) })
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -46,16 +46,16 @@ func mutatingPolicyRules(fldPath validate.Path, p, old *alphav1.MutatingAdmissio
 
 // mutableOperations validates the operations that a policy or a binding matches. Deletions cannot be
 // mutated.
-func mutableOperations(fldPath validate.Path, m *admissionv1.MatchResources) {
+func mutableOperations(fld validate.Field, m *admissionv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
-			validate.OneOf(fldPath.Child("resourceRules"), "operations", o,
+			validate.OneOf(fld.Child("resourceRules"), "operations", o,
 				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)
 		}
 	}
 }
 
-func mutationRules(fldPath validate.Path, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
+func mutationRules(fld validate.Field, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
 		configuration = m.ApplyConfiguration.Expression
@@ -66,14 +66,14 @@ func mutationRules(fldPath validate.Path, m *alphav1.Mutation, sees expressions.
 	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
 	form := func(name string, specified bool, expression string, expected *cel.Type, other string, otherGiven bool) {
 		if !specified {
-			fldPath.Required(name, must+string(m.PatchType))
-		} else if within := fldPath.Child(name); strings.TrimSpace(expression) == "" {
+			fld.Required(name, must+string(m.PatchType))
+		} else if within := fld.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
 			invalidExpression(within, "expression", expression, policy.Check(sees, expression, expected))
 		}
 		if otherGiven {
-			fldPath.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
+			fld.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
 		}
 	}
 	switch m.PatchType {
@@ -82,18 +82,18 @@ func mutationRules(fldPath validate.Path, m *alphav1.Mutation, sees expressions.
 	case alphav1.PatchTypeJSONPatch:
 		form("jsonPatch", m.JSONPatch != nil, patch, cel.ListType(celenv.JSONPatchType), "applyConfiguration", m.ApplyConfiguration != nil)
 	case "":
-		fldPath.Required("patchType", "")
+		fld.Required("patchType", "")
 	default:
-		validate.OneOf(fldPath, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
+		validate.OneOf(fld, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
 	}
 }
 
-func mutatingBindingRules(fldPath validate.Path, b *alphav1.MutatingAdmissionPolicyBinding) {
-	spec := fldPath.Child("spec")
-	spec.RequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
+func mutatingBindingRules(fld validate.Field, b *alphav1.MutatingAdmissionPolicyBinding) {
+	spec := fld.Child("spec")
+	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), paramRefRules)
-	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fldPath validate.Path, m *admissionv1.MatchResources) {
-		matchRules(fldPath, m)
-		mutableOperations(fldPath, m)
+	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fld validate.Field, m *admissionv1.MatchResources) {
+		matchRules(fld, m)
+		mutableOperations(fld, m)
 	})
 }

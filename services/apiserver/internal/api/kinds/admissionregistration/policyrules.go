@@ -17,17 +17,17 @@ import (
 )
 
 // policyRules validates a policy. old is the live one, or nil.
-func policyRules(fldPath validate.Path, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
-	spec, s := fldPath.Child("spec"), &p.Spec
+func policyRules(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
+	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	spec.Present("failurePolicy", s.FailurePolicy != nil)
+	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, s.FailurePolicy, nil)
 	validate.Optional(spec, "paramKind", s.ParamKind, paramKindRules)
-	spec.Present("matchConstraints", s.MatchConstraints != nil)
-	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fldPath validate.Path, m *admissionv1.MatchResources) {
-		matchRules(fldPath, m)
-		fldPath.Present("resourceRules", len(m.ResourceRules) > 0)
+	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
+	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fld validate.Field, m *admissionv1.MatchResources) {
+		matchRules(fld, m)
+		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		conditionRules(spec, s.MatchConditions, sees, compile)
@@ -37,69 +37,69 @@ func policyRules(fldPath validate.Path, p, old *admissionv1.ValidatingAdmissionP
 		return
 	}
 	policy := engine.Policy()
-	validate.Each(spec, "variables", s.Variables, func(fldPath validate.Path, v *admissionv1.Variable) { variableRules(fldPath, v, sees, policy) })
+	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { variableRules(fld, v, sees, policy) })
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"
 		spec.Required("validations", some)
 		spec.Required("auditAnnotations", some)
 		return
 	}
-	validate.Each(spec, "validations", s.Validations, func(fldPath validate.Path, v *admissionv1.Validation) { validationRules(fldPath, v, sees, policy) })
+	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validationRules(fld, v, sees, policy) })
 	annotationRules(spec, p, sees, policy)
 }
 
 // paramKindRules validates the kind of a policy's parameters, which may be any kind.
-func paramKindRules(fldPath validate.Path, k *admissionv1.ParamKind) {
+func paramKindRules(fld validate.Field, k *admissionv1.ParamKind) {
 	group, version, grouped := strings.Cut(k.APIVersion, "/")
 	if !grouped {
 		group, version = "", k.APIVersion
 	}
 	joined := func(name, value, prefix string, messages []string) {
 		if len(messages) > 0 {
-			fldPath.Invalid(name, value, prefix+strings.Join(messages, ","))
+			fld.Invalid(name, value, prefix+strings.Join(messages, ","))
 		}
 	}
 	switch {
 	case k.APIVersion == "":
-		fldPath.Required("apiVersion", "")
+		fld.Required("apiVersion", "")
 	case strings.Contains(version, "/") && k.APIVersion != "/":
-		fldPath.Invalid("apiVersion", k.APIVersion, "unexpected GroupVersion string: "+k.APIVersion)
+		fld.Invalid("apiVersion", k.APIVersion, "unexpected GroupVersion string: "+k.APIVersion)
 	default:
 		if group != "" {
 			joined("apiVersion", group, "", validation.IsDNS1123Subdomain(group))
 		}
 		if version == "" {
-			fldPath.Invalid("apiVersion", k.APIVersion, "version must be specified")
+			fld.Invalid("apiVersion", k.APIVersion, "version must be specified")
 		} else {
 			joined("apiVersion", version, "", validation.IsDNS1035Label(version))
 		}
 	}
 	if k.Kind == "" {
-		fldPath.Required("kind", "")
+		fld.Required("kind", "")
 	} else {
 		joined("kind", k.Kind, "may have mixed case, but should otherwise match: ", validation.IsDNS1035Label(strings.ToLower(k.Kind)))
 	}
 }
 
 // matchRules validates the match resources of a policy or binding.
-func matchRules(fldPath validate.Path, m *admissionv1.MatchResources) {
-	fldPath.Present("matchPolicy", m.MatchPolicy != nil)
-	policyAndMatch(fldPath, nil, m.MatchPolicy)
-	fldPath.Present("namespaceSelector", m.NamespaceSelector != nil)
-	fldPath.Selector("namespaceSelector", m.NamespaceSelector, false)
-	fldPath.Present("objectSelector", m.ObjectSelector != nil)
-	fldPath.Selector("objectSelector", m.ObjectSelector, false)
+func matchRules(fld validate.Field, m *admissionv1.MatchResources) {
+	fld.RequireSet("matchPolicy", m.MatchPolicy != nil)
+	policyAndMatch(fld, nil, m.MatchPolicy)
+	fld.RequireSet("namespaceSelector", m.NamespaceSelector != nil)
+	fld.CheckSelector("namespaceSelector", m.NamespaceSelector, false)
+	fld.RequireSet("objectSelector", m.ObjectSelector != nil)
+	fld.CheckSelector("objectSelector", m.ObjectSelector, false)
 	for _, list := range []struct {
 		name  string
 		rules []admissionv1.NamedRuleWithOperations
 	}{{"resourceRules", m.ResourceRules}, {"excludeResourceRules", m.ExcludeResourceRules}} {
-		validate.Each(fldPath, list.name, list.rules, func(fldPath validate.Path, r *admissionv1.NamedRuleWithOperations) {
+		validate.Each(fld, list.name, list.rules, func(fld validate.Field, r *admissionv1.NamedRuleWithOperations) {
 			names := validate.Set[string]{}
 			for i, name := range r.ResourceNames {
-				fldPath.Index("resourceNames", i).Text("", name, validate.PathSegment)
-				validate.Unique(fldPath.Index("resourceNames", i), "", name, names)
+				fld.Index("resourceNames", i).CheckText("", name, validate.PathSegment)
+				validate.Unique(fld.Index("resourceNames", i), "", name, names)
 			}
-			operationRules(fldPath, &r.RuleWithOperations)
+			operationRules(fld, &r.RuleWithOperations)
 		})
 	}
 }
@@ -112,41 +112,41 @@ func reserved() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func variableRules(fldPath validate.Path, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
+func variableRules(fld validate.Field, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
 	switch {
 	case strings.TrimSpace(v.Name) == "":
-		fldPath.Required("name", "name is not specified")
+		fld.Required("name", "name is not specified")
 	case !identifier.MatchString(v.Name) || slices.Contains(reserved(), v.Name):
-		fldPath.Invalid("name", v.Name, "name is not a valid CEL identifier")
+		fld.Invalid("name", v.Name, "name is not a valid CEL identifier")
 	}
 	if strings.TrimSpace(v.Expression) == "" {
-		fldPath.Required("expression", "expression is not specified")
+		fld.Required("expression", "expression is not specified")
 	} else {
-		invalidExpression(fldPath, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
+		invalidExpression(fld, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
 	}
 }
 
-func validationRules(fldPath validate.Path, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
+func validationRules(fld validate.Field, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
 	if strings.TrimSpace(v.Expression) == "" {
-		fldPath.Required("expression", "expression is not specified")
+		fld.Required("expression", "expression is not specified")
 	} else {
-		invalidExpression(fldPath, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
+		invalidExpression(fld, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
 	}
 	if v.MessageExpression != "" {
 		if strings.TrimSpace(v.MessageExpression) == "" {
-			fldPath.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
+			fld.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 		} else {
 			sees.Authorizer = false
-			invalidExpression(fldPath, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
+			invalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
 		}
 	}
 	switch text := strings.TrimSpace(v.Message); {
 	case v.Message != "" && text == "":
-		fldPath.Invalid("message", v.Message, "message must be non-empty if specified")
+		fld.Invalid("message", v.Message, "message must be non-empty if specified")
 	case strings.ContainsAny(text, "\n\r"):
-		fldPath.Invalid("message", v.Message, "message must not contain line breaks")
+		fld.Invalid("message", v.Message, "message must not contain line breaks")
 	}
-	validate.OptionalOneOf(fldPath, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
+	validate.OptionalOneOf(fld, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
 }
 
 const (
@@ -158,75 +158,75 @@ const (
 	maxFieldRef = 16 << 10
 )
 
-func annotationRules(spec validate.Path, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
+func annotationRules(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
 			fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	keys := validate.Set[string]{}
-	validate.Each(spec, "auditAnnotations", annotations, func(fldPath validate.Path, a *admissionv1.AuditAnnotation) {
+	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, a *admissionv1.AuditAnnotation) {
 		if p.Name != "" {
-			fldPath.Text("key", p.Name+"/"+a.Key, validate.QualifiedName)
+			fld.CheckText("key", p.Name+"/"+a.Key, validate.QualifiedName)
 		} else {
-			fldPath.Invalid("key", a.Key, "requires metadata.name be non-empty")
+			fld.Invalid("key", a.Key, "requires metadata.name be non-empty")
 		}
 		switch expression := strings.TrimSpace(a.ValueExpression); {
 		case expression == "":
-			fldPath.Required("valueExpression", "valueExpression is not specified")
+			fld.Required("valueExpression", "valueExpression is not specified")
 		case len(expression) > maxAnnotationExpression:
-			fldPath.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
+			fld.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			invalidExpression(fldPath, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
+			invalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
 		}
-		validate.Unique(fldPath, "key", a.Key, keys)
+		validate.Unique(fld, "key", a.Key, keys)
 	})
 }
 
-func policyStatusRules(fldPath validate.Path, p, _ *admissionv1.ValidatingAdmissionPolicy) {
-	status := fldPath.Child("status")
-	validate.Optional(status, "typeChecking", p.Status.TypeChecking, func(fldPath validate.Path, c *admissionv1.TypeChecking) {
-		validate.Each(fldPath, "expressionWarnings", c.ExpressionWarnings, func(fldPath validate.Path, w *admissionv1.ExpressionWarning) {
-			fldPath.Present("warning", w.Warning != "")
+func policyStatusRules(fld validate.Field, p, _ *admissionv1.ValidatingAdmissionPolicy) {
+	status := fld.Child("status")
+	validate.Optional(status, "typeChecking", p.Status.TypeChecking, func(fld validate.Field, c *admissionv1.TypeChecking) {
+		validate.Each(fld, "expressionWarnings", c.ExpressionWarnings, func(fld validate.Field, w *admissionv1.ExpressionWarning) {
+			fld.RequireSet("warning", w.Warning != "")
 			ref := strings.TrimSpace(w.FieldRef)
 			if ref == "" {
-				fldPath.Required("fieldRef", "")
+				fld.Required("fieldRef", "")
 			} else if len(ref) > maxFieldRef {
-				fldPath.TooLong("fieldRef", maxFieldRef)
+				fld.TooLong("fieldRef", maxFieldRef)
 			} else if err := jsonpath.New("spec").Parse("{" + ref + "}"); err != nil {
-				fldPath.Invalid("fieldRef", ref, fmt.Sprintf("invalid JSONPath: %v", err))
+				fld.Invalid("fieldRef", ref, fmt.Sprintf("invalid JSONPath: %v", err))
 			}
 		})
 	})
-	status.Conditions("conditions", p.Status.Conditions)
+	status.CheckConditions("conditions", p.Status.Conditions)
 }
 
-func bindingRules(fldPath validate.Path, b *admissionv1.ValidatingAdmissionPolicyBinding) {
-	spec := fldPath.Child("spec")
-	spec.RequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
+func bindingRules(fld validate.Field, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+	spec := fld.Child("spec")
+	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", b.Spec.ParamRef, paramRefRules)
 	validate.Optional(spec, "matchResources", b.Spec.MatchResources, matchRules)
 	actionRules(spec, b.Spec.ValidationActions)
 }
 
-func paramRefRules(fldPath validate.Path, r *admissionv1.ParamRef) {
+func paramRefRules(fld validate.Field, r *admissionv1.ParamRef) {
 	const either = "name and selector are mutually exclusive"
 	both := r.Name != "" && r.Selector != nil
 	if r.Name != "" {
-		fldPath.Text("name", r.Name, validate.PathSegment)
+		fld.CheckText("name", r.Name, validate.PathSegment)
 	}
-	fldPath.Absent("name", both, either)
-	fldPath.Selector("selector", r.Selector, false)
-	fldPath.Absent("selector", both, either)
-	fldPath.PresentWithDetail("", r.Name != "" || r.Selector != nil, "one of name or selector must be specified")
+	fld.ForbidSet("name", both, either)
+	fld.CheckSelector("selector", r.Selector, false)
+	fld.ForbidSet("selector", both, either)
+	fld.RequireSetWithDetail("", r.Name != "" || r.Selector != nil, "one of name or selector must be specified")
 	if action := r.ParameterNotFoundAction; action == nil || *action == "" {
-		fldPath.Required("parameterNotFoundAction", "")
+		fld.Required("parameterNotFoundAction", "")
 	} else {
-		validate.OneOf(fldPath, "parameterNotFoundAction", *action, admissionv1.DenyAction, admissionv1.AllowAction)
+		validate.OneOf(fld, "parameterNotFoundAction", *action, admissionv1.DenyAction, admissionv1.AllowAction)
 	}
 }
 
-func actionRules(spec validate.Path, actions []admissionv1.ValidationAction) {
+func actionRules(spec validate.Field, actions []admissionv1.ValidationAction) {
 	seen := validate.Set[admissionv1.ValidationAction]{}
 	for i, action := range actions {
 		entry := spec.Index("validationActions", i)
@@ -237,5 +237,5 @@ func actionRules(spec validate.Path, actions []admissionv1.ValidationAction) {
 		spec.Invalid("validationActions", actions,
 			"must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
 	}
-	spec.PresentWithDetail("validationActions", len(actions) > 0, "at least one validation action is required")
+	spec.RequireSetWithDetail("validationActions", len(actions) > 0, "at least one validation action is required")
 }

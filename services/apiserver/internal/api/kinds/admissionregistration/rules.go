@@ -29,39 +29,39 @@ func (c compiler) forObject() compiler {
 }
 
 // operationRules validates the operations and resources that webhooks or policies match.
-func operationRules(fldPath validate.Path, r *admissionv1.RuleWithOperations) {
-	fldPath.Present("operations", len(r.Operations) > 0)
+func operationRules(fld validate.Field, r *admissionv1.RuleWithOperations) {
+	fld.RequireSet("operations", len(r.Operations) > 0)
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		fldPath.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
+		fld.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
 	}
 	for i, o := range r.Operations {
-		validate.OneOf(fldPath.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
+		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
 	}
-	everyOrSome(fldPath, "apiGroups", r.APIGroups, "API groups")
-	everyOrSome(fldPath, "apiVersions", r.APIVersions, "API versions")
+	everyOrSome(fld, "apiGroups", r.APIGroups, "API groups")
+	everyOrSome(fld, "apiVersions", r.APIVersions, "API versions")
 	for i, v := range r.APIVersions {
-		fldPath.Index("apiVersions", i).Present("", v != "")
+		fld.Index("apiVersions", i).RequireSet("", v != "")
 	}
-	resourceRules(fldPath, r.Resources)
-	validate.OptionalOneOf(fldPath, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
+	resourceRules(fld, r.Resources)
+	validate.OptionalOneOf(fld, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
 }
 
-func everyOrSome(fldPath validate.Path, name string, values []string, others string) {
-	fldPath.Present(name, len(values) > 0)
+func everyOrSome(fld validate.Field, name string, values []string, others string) {
+	fld.RequireSet(name, len(values) > 0)
 	if len(values) > 1 && slices.Contains(values, "*") {
-		fldPath.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
+		fld.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
 	}
 }
 
 // resourceRules validates resources and subresources. Each may be a wildcard. Among those
 // without a subresource, Kubernetes compares only the last one with '*'.
-func resourceRules(fldPath validate.Path, resources []string) {
-	fldPath.Present("resources", len(resources) > 0)
+func resourceRules(fld validate.Field, resources []string) {
+	fld.RequireSet("resources", len(resources) > 0)
 	every, plain := false, false
 	allOf, allNamed := validate.Set[string]{}, validate.Set[string]{}
 	for i, r := range resources {
-		entry := fldPath.Index("resources", i)
-		entry.Present("", r != "")
+		entry := fld.Index("resources", i)
+		entry.RequireSet("", r != "")
 		resource, sub, isSub := strings.Cut(r, "/")
 		every = every || r == "*"
 		switch {
@@ -85,48 +85,48 @@ func resourceRules(fldPath validate.Path, resources []string) {
 		}
 	}
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
-		fldPath.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
+		fld.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
 	}
 	if every && plain {
-		fldPath.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
+		fld.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
 	}
 }
 
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func conditionRules(fldPath validate.Path, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
-	validate.MaxItems(fldPath, "matchConditions", conditions, maxConditions)
+func conditionRules(fld validate.Field, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
+	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
-	validate.Each(fldPath, "matchConditions", conditions, func(fldPath validate.Path, c *admissionv1.MatchCondition) {
+	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {
 		if expression := strings.TrimSpace(c.Expression); expression == "" {
-			fldPath.Required("expression", "")
-		} else if engine := ready(fldPath, "expression", compile); engine != nil {
-			invalidExpression(fldPath, "expression", expression, engine.Check(sees, expression, cel.BoolType))
+			fld.Required("expression", "")
+		} else if engine := ready(fld, "expression", compile); engine != nil {
+			invalidExpression(fld, "expression", expression, engine.Check(sees, expression, cel.BoolType))
 		}
-		fldPath.RequiredText("name", c.Name, validate.QualifiedName)
+		fld.CheckRequiredText("name", c.Name, validate.QualifiedName)
 		if c.Name != "" {
-			validate.Unique(fldPath, "name", c.Name, names)
+			validate.Unique(fld, "name", c.Name, names)
 		}
 	})
 }
 
-func ready(fldPath validate.Path, name string, compile compiler) *expressions.Compiler {
+func ready(fld validate.Field, name string, compile compiler) *expressions.Compiler {
 	engine, err := compile()
 	if err != nil {
-		fldPath.Add(field.InternalError(fldPath.Child(name).FieldPath(), err))
+		fld.Add(field.InternalError(fld.Child(name).FieldPath(), err))
 		return nil
 	}
 	return engine
 }
 
-func invalidExpression(fldPath validate.Path, name, expression string, err error) {
+func invalidExpression(fld validate.Field, name, expression string, err error) {
 	if err != nil {
-		fldPath.Invalid(name, expression, err.Error())
+		fld.Invalid(name, expression, err.Error())
 	}
 }
 
-func policyAndMatch(fldPath validate.Path, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
-	validate.OptionalOneOf(fldPath, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
-	validate.OptionalOneOf(fldPath, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
+func policyAndMatch(fld validate.Field, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
+	validate.OptionalOneOf(fld, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
+	validate.OptionalOneOf(fld, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
 }

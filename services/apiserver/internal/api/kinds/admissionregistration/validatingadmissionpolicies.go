@@ -18,16 +18,16 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicy],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyList],
-		Parts: declare.Parts(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+		Parts: declare.SpecStatusAccessors(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
 			return &v.Spec, &v.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
 		Default: declare.Adapt(defaultPolicy),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, p *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(fldPath, p, nil, compile)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(fld, p, nil, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(fldPath, p, old, compile)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(fld, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

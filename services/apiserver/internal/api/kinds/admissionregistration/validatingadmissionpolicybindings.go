@@ -18,14 +18,14 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
-		Parts: declare.SpecParts(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
 			return &v.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultPolicyBinding),
 		Create:  registry.Create{Validate: declare.AdaptValidation(bindingRules)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
-			bindingRules(fldPath, b)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			bindingRules(fld, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -47,7 +47,7 @@ func paramText(ref *admissionv1.ParamRef) string {
 	case ref == nil:
 		return columns.Unset
 	case ref.Name != "":
-		return columns.Or(ref.Namespace, "*") + "/" + ref.Name
+		return columns.DefaultString(ref.Namespace, "*") + "/" + ref.Name
 	case ref.Selector != nil:
 		return ref.Selector.String()
 	default:

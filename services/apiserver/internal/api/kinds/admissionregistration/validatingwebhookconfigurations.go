@@ -17,17 +17,17 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.ValidatingWebhookConfigurationList],
-		Parts: declare.SpecParts(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
+		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
 			return &v.Webhooks
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultValidatingWebhooks),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, c *admissionv1.ValidatingWebhookConfiguration) {
-			hookRules(fldPath, validatingHooks(c), tolerated{}, compile)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.ValidatingWebhookConfiguration) {
+			hookRules(fld, validatingHooks(c), tolerated{}, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *admissionv1.ValidatingWebhookConfiguration) {
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
 			hooks := validatingHooks(c)
-			hookRules(fldPath, hooks, tolerates(hooks, validatingHooks(old)), compile)
+			hookRules(fld, hooks, tolerates(hooks, validatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

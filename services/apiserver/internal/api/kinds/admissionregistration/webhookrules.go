@@ -60,46 +60,46 @@ func tolerates(hooks, old []hook) tolerated {
 	return t
 }
 
-func hookRules(fldPath validate.Path, hooks []hook, may tolerated, compile compiler) {
+func hookRules(fld validate.Field, hooks []hook, may tolerated, compile compiler) {
 	compile = compile.forObject()
 	names := validate.Set[string]{}
-	validate.Each(fldPath, "webhooks", hooks, func(fldPath validate.Path, h *hook) {
-		webhookRules(fldPath, h, may, compile)
-		versionRules(fldPath, h.AdmissionReviewVersions, may.unknownVersions)
+	validate.Each(fld, "webhooks", hooks, func(fld validate.Field, h *hook) {
+		webhookRules(fld, h, may, compile)
+		versionRules(fld, h.AdmissionReviewVersions, may.unknownVersions)
 		if !may.sameNames && h.Name != "" {
-			validate.Unique(fldPath, "name", h.Name, names)
+			validate.Unique(fld, "name", h.Name, names)
 		}
 	})
 }
 
-func webhookRules(fldPath validate.Path, h *hook, may tolerated, compile compiler) {
+func webhookRules(fld validate.Field, h *hook, may tolerated, compile compiler) {
 	const longest = 30
-	fldPath.Add(content.IsFullyQualifiedName(fldPath.Child("name").FieldPath(), h.Name)...)
-	validate.Each(fldPath, "rules", h.Rules, operationRules)
-	policyAndMatch(fldPath, h.FailurePolicy, h.MatchPolicy)
-	sideEffectRules(fldPath, h.SideEffects, may.sideEffects)
+	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
+	validate.Each(fld, "rules", h.Rules, operationRules)
+	policyAndMatch(fld, h.FailurePolicy, h.MatchPolicy)
+	sideEffectRules(fld, h.SideEffects, may.sideEffects)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longest) {
-		fldPath.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
+		fld.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
-	fldPath.Selector("namespaceSelector", h.NamespaceSelector, may.labelValues)
-	fldPath.Selector("objectSelector", h.ObjectSelector, may.labelValues)
-	validate.OptionalOneOf(fldPath, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-	clientRules(fldPath, &h.ClientConfig)
+	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, may.labelValues)
+	fld.CheckSelector("objectSelector", h.ObjectSelector, may.labelValues)
+	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	clientRules(fld, &h.ClientConfig)
 	if !may.conditions {
-		conditionRules(fldPath, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
+		conditionRules(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
 
-func clientRules(fldPath validate.Path, c *admissionv1.WebhookClientConfig) {
-	client := fldPath.Child("clientConfig")
+func clientRules(fld validate.Field, c *admissionv1.WebhookClientConfig) {
+	client := fld.Child("clientConfig")
 	switch s := c.Service; {
 	case (c.URL == nil) == (s == nil):
-		fldPath.Required("clientConfig", "exactly one of url or service is required")
+		fld.Required("clientConfig", "exactly one of url or service is required")
 	case c.URL != nil:
-		client.WebhookURL("url", *c.URL)
+		client.CheckWebhookURL("url", *c.URL)
 	default:
 		// Kubernetes passes the name of the service as its namespace here.
-		client.Child("service").WebhookService(s.Name, s.Namespace, s.Path, declare.Deref(s.Port))
+		client.Child("service").CheckWebhookService(s.Name, s.Namespace, s.Path, declare.Deref(s.Port))
 	}
 }
 
@@ -107,7 +107,7 @@ func noSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
-func sideEffectRules(fldPath validate.Path, s *admissionv1.SideEffectClass, any bool) {
+func sideEffectRules(fld validate.Field, s *admissionv1.SideEffectClass, any bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	if any {
 		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
@@ -117,9 +117,9 @@ func sideEffectRules(fldPath validate.Path, s *admissionv1.SideEffectClass, any 
 		for i, c := range classes {
 			names[i] = string(c)
 		}
-		fldPath.Required("sideEffects", "must specify one of "+strings.Join(names, ", "))
+		fld.Required("sideEffects", "must specify one of "+strings.Join(names, ", "))
 	}
-	validate.OptionalOneOf(fldPath, "sideEffects", s, classes...)
+	validate.OptionalOneOf(fld, "sideEffects", s, classes...)
 }
 
 // reviewVersions are the review versions that the server supports for webhooks.
@@ -134,21 +134,21 @@ func supportedVersion(versions []string) bool {
 	return false
 }
 
-func versionRules(fldPath validate.Path, versions []string, any bool) {
+func versionRules(fld validate.Field, versions []string, any bool) {
 	if len(versions) == 0 {
-		fldPath.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
+		fld.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
 		return
 	}
 	seen := validate.Set[string]{}
 	for i, v := range versions {
-		entry := fldPath.Index("admissionReviewVersions", i)
+		entry := fld.Index("admissionReviewVersions", i)
 		if !seen.Add(v) {
 			entry.Invalid("", v, "duplicate version")
 			continue
 		}
-		entry.Text("", v, validate.DNS1035Label)
+		entry.CheckText("", v, validate.DNS1035Label)
 	}
 	if !any && !supportedVersion(versions) {
-		fldPath.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
+		fld.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
 	}
 }

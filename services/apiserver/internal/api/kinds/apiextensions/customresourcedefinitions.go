@@ -38,7 +38,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 		},
 		New:     declare.New[v1.CustomResourceDefinition],
 		NewList: declare.New[v1.CustomResourceDefinitionList],
-		Parts: declare.Parts(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
+		Parts: declare.SpecStatusAccessors(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
 			return &d.Spec, &d.Status
 		}),
 		Stored:  stored(),

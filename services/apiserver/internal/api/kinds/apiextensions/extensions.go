@@ -8,35 +8,35 @@ import (
 )
 
 // extensions validates the Kubernetes extensions that define how values are merged.
-func (r *schemaRules) extensions(fldPath validate.Path, s *v1.JSONSchemaProps) {
+func (r *schemaRules) extensions(fld validate.Field, s *v1.JSONSchemaProps) {
 	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
-		fldPath.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
+		fld.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
 	}
 	if s.XMapType != nil {
-		typeMustBe(fldPath, s, "object", "must be object if x-kubernetes-map-type is specified")
-		validate.OneOf(fldPath, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
+		typeMustBe(fld, s, "object", "must be object if x-kubernetes-map-type is specified")
+		validate.OneOf(fld, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
 	}
 	if s.XListType != nil {
-		typeMustBe(fldPath, s, "array", "must be array if x-kubernetes-list-type is specified")
+		typeMustBe(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
 		if name := looseItems(s); s.Type == "array" && name != "" && !r.looseSets() {
 			// The error has the list type for the map type too, as in Kubernetes.
-			fldPath.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
+			fld.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
-		validate.OneOf(fldPath, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
+		validate.OneOf(fld, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
 	}
-	mapRules(fldPath, s)
-	if len(validate.Check(func(fldPath validate.Path) { keyRules(fldPath, s) })) > 0 && !r.looseKeys() {
-		keyRules(fldPath, s)
+	mapRules(fld, s)
+	if len(validate.Check(func(fld validate.Field) { keyRules(fld, s) })) > 0 && !r.looseKeys() {
+		keyRules(fld, s)
 	}
 }
 
-func typeMustBe(fldPath validate.Path, s *v1.JSONSchemaProps, expected, detail string) {
+func typeMustBe(fld validate.Field, s *v1.JSONSchemaProps, expected, detail string) {
 	switch s.Type {
 	case expected:
 	case "":
-		fldPath.Required("type", detail)
+		fld.Required("type", detail)
 	default:
-		fldPath.Invalid("type", s.Type, detail)
+		fld.Invalid("type", s.Type, detail)
 	}
 }
 
@@ -55,55 +55,55 @@ func looseItems(s *v1.JSONSchemaProps) string {
 }
 
 // mapRules validates lists of type map.
-func mapRules(fldPath validate.Path, s *v1.JSONSchemaProps) {
+func mapRules(fld validate.Field, s *v1.JSONSchemaProps) {
 	const keys = "x-kubernetes-list-map-keys"
 	if len(s.XListMapKeys) > 0 {
 		const detail = "must be map if x-kubernetes-list-map-keys is non-empty"
 		if s.XListType == nil {
-			fldPath.Required("x-kubernetes-list-type", detail)
+			fld.Required("x-kubernetes-list-type", detail)
 		} else if *s.XListType != "map" {
-			fldPath.Invalid("x-kubernetes-list-type", *s.XListType, detail)
+			fld.Invalid("x-kubernetes-list-type", *s.XListType, detail)
 		}
 	}
 	if s.XListType == nil || *s.XListType != "map" {
 		return
 	}
 	if len(s.XListMapKeys) == 0 {
-		fldPath.Required(keys, "must not be empty if x-kubernetes-list-type is map")
+		fld.Required(keys, "must not be empty if x-kubernetes-list-type is map")
 	}
 	switch {
 	case s.Items == nil:
-		fldPath.Required("items", "must have a schema if x-kubernetes-list-type is map")
+		fld.Required("items", "must have a schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema == nil:
-		fldPath.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
+		fld.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema.Type != "object":
-		fldPath.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
+		fld.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
 		return
 	}
 	seen := validate.Set[string]{}
 	for _, k := range s.XListMapKeys {
 		if f, ok := s.Items.Schema.Properties[k]; !ok {
-			fldPath.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties")
+			fld.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties")
 		} else if f.Type == "array" || f.Type == "object" {
-			fldPath.Child("items").Key("properties", k).Invalid("type", s.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
+			fld.Child("items").Key("properties", k).Invalid("type", s.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
 		}
 		if !seen.Add(k) {
-			fldPath.Invalid(keys, s.XListMapKeys, "must not contain duplicate entries")
+			fld.Invalid(keys, s.XListMapKeys, "must not contain duplicate entries")
 		}
 	}
 }
 
 // keyRules requires that the items of sets and maps, and the keys of maps, are never null or
 // absent.
-func keyRules(fldPath validate.Path, s *v1.JSONSchemaProps) {
+func keyRules(fld validate.Field, s *v1.JSONSchemaProps) {
 	if s.XListType == nil || *s.XListType != "set" && *s.XListType != "map" || s.Items == nil || s.Items.Schema == nil {
 		return
 	}
 	each := s.Items.Schema
-	fldPath = fldPath.Child("items")
-	fldPath.Absent("nullable", each.Nullable, "cannot be nullable when x-kubernetes-list-type is "+*s.XListType)
+	fld = fld.Child("items")
+	fld.ForbidSet("nullable", each.Nullable, "cannot be nullable when x-kubernetes-list-type is "+*s.XListType)
 	if *s.XListType != "map" {
 		return
 	}
@@ -112,10 +112,10 @@ func keyRules(fldPath validate.Path, s *v1.JSONSchemaProps) {
 		if !ok {
 			continue
 		}
-		fldPath := fldPath.Key("properties", k)
+		fld := fld.Key("properties", k)
 		if !slices.Contains(each.Required, k) && f.Default == nil {
-			fldPath.Required("default", "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
+			fld.Required("default", "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
 		}
-		fldPath.Absent("nullable", f.Nullable, "this property is in x-kubernetes-list-map-keys, so it cannot be nullable")
+		fld.ForbidSet("nullable", f.Nullable, "this property is in x-kubernetes-list-map-keys, so it cannot be nullable")
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // definitionCoders returns the codec of definitions, and one without lazily decoded fields.
-func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
+func definitionCoders(t *testing.T) (lazy, whole *codec.KindCodec) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -29,7 +29,7 @@ func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
 		if k.Resource == "customresourcedefinitions" {
 			plain := *k
 			plain.Stored.LazyField = nil
-			if whole, err = c.Custom(&plain); err != nil {
+			if whole, err = c.NewKindCodec(&plain); err != nil {
 				t.Fatal(err)
 			}
 			lazy = c.ForKind(k)
@@ -87,7 +87,7 @@ func TestLazyDefinitions(t *testing.T) {
 				t.Errorf("body %d, strict %t: %+v, %v\nwant %+v, %v\nof %s", i, strict, got, err, want, wrong, body)
 			}
 			obj, ok := want.Object.(registry.Object)
-			if wrong != nil || !ok || want.GVK != whole.Decl.GVK() {
+			if wrong != nil || !ok || want.GVK != whole.Kind.GVK() {
 				continue
 			}
 			stored, err := whole.EncodeStored(obj)
@@ -116,10 +116,10 @@ func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	taken := 0
 	for _, body := range bodies(t) {
 		shorter := false
-		_, ok := lazy.Decl.Stored.LazyField.Decode([]byte(body), func(text []byte) (registry.Object, error) {
-			shorter = !strings.Contains(string(text), "openAPIV3Schema")
-			obj := lazy.Decl.New().(registry.Object)
-			return obj, json.Unmarshal(text, obj)
+		_, ok := lazy.Kind.Stored.LazyField.Decode([]byte(body), func(data []byte) (registry.Object, error) {
+			shorter = !strings.Contains(string(data), "openAPIV3Schema")
+			obj := lazy.Kind.New().(registry.Object)
+			return obj, json.Unmarshal(data, obj)
 		})
 		if ok && shorter && strings.Contains(body, "openAPIV3Schema") {
 			taken++

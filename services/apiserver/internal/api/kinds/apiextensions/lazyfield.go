@@ -20,8 +20,8 @@ func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, boo
 }
 
 // readLazily implements registry.LazyField.Decode.
-func readLazily(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
-	o, ok := definition.OutlineOfServed(text)
+func readLazily(data []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
+	o, ok := definition.OutlineOfServed(data)
 	if !ok {
 		return nil, false
 	}

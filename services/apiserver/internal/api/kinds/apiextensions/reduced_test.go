@@ -24,7 +24,7 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	} else {
 		errs = r.shape(path, s)
 	}
-	keywords := validate.CheckAt(path, func(fldPath validate.Path) { r.keywords(fldPath, s, place{root: true}) })
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.keywords(fld, s, place{root: true}) })
 	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords})...)
 	for _, e := range errs {
 		all = append(all, e.Error())
@@ -106,7 +106,7 @@ func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 		if r.IntN(10) == 0 {
 			odd(r, &s)
 		}
-		reduced := structural.Reduced(&s)
+		reduced := structural.Minimize(&s)
 		got, want := errorsOf(reduced), errorsOf(&s)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("schema %d:\n%s\nreduced:\n%s\n%q, want %q", i, s.AppendJSON(nil), reduced.AppendJSON(nil), got, want)

@@ -30,31 +30,31 @@ func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []
 }
 
 func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
-	return validate.Check(func(fldPath validate.Path) {
-		c.ofOne().spec(fldPath.Child("spec"), &d.Spec, tolerance{})
-		nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(fldPath.Child("status"), d)
-		approvalRules(fldPath.Child("metadata"), d, nil)
+	return validate.Check(func(fld validate.Field) {
+		c.ofOne().spec(fld.Child("spec"), &d.Spec, tolerance{})
+		nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(fld.Child("status"), d)
+		approvalRules(fld.Child("metadata"), d, nil)
 		if d.Spec.PreserveUnknownFields {
-			preserveRule(fldPath.Child("spec"))
+			preserveRule(fld.Child("spec"))
 		}
 	})
 }
 
 func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
-	return validate.Check(func(fldPath validate.Path) {
+	return validate.Check(func(fld validate.Field) {
 		t := tolerance{live: live}
-		spec := fldPath.Child("spec")
+		spec := fld.Child("spec")
 		c.ofOne().spec(spec, &d.Spec, t)
 		if t.established() {
-			spec.Immutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
-			spec.Child("names").Immutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
+			spec.CheckImmutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
+			spec.Child("names").CheckImmutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
 		}
-		spec.Immutable("group", d.Spec.Group, live.Spec.Group)
-		spec.Child("names").Immutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
-		nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(fldPath.Child("status"), d)
-		approvalRules(fldPath.Child("metadata"), d, live)
+		spec.CheckImmutable("group", d.Spec.Group, live.Spec.Group)
+		spec.Child("names").CheckImmutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
+		nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(fld.Child("status"), d)
+		approvalRules(fld.Child("metadata"), d, live)
 		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
 			preserveRule(spec)
 		}
@@ -63,38 +63,38 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 
 // statusRules validates a change of the status only, which may contain stored versions that do not
 // exist and any condition.
-func statusRules(fldPath validate.Path, d, _ *v1.CustomResourceDefinition) {
-	nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+func statusRules(fld validate.Field, d, _ *v1.CustomResourceDefinition) {
+	nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 }
 
-func preserveRule(fldPath validate.Path) {
-	fldPath.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
+func preserveRule(fld validate.Field) {
+	fld.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
 // storedVersions requires that every stored version exists.
-func storedVersions(fldPath validate.Path, d *v1.CustomResourceDefinition) {
+func storedVersions(fld validate.Field, d *v1.CustomResourceDefinition) {
 	stored := d.Status.StoredVersions
 	if len(stored) == 0 {
-		fldPath.Invalid("storedVersions", stored, "must have at least one stored version")
+		fld.Invalid("storedVersions", stored, "must have at least one stored version")
 		return
 	}
 	missing := validate.KeySet(stored, func(v *string) string { return *v })
 	for _, v := range d.Spec.Versions {
 		if v.Storage && !missing.Has(v.Name) {
-			fldPath.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
+			fld.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
 		}
 		delete(missing, v.Name)
 	}
 	for i, v := range stored {
 		if missing.Has(v) {
-			fldPath.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
+			fld.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
 		}
 	}
 }
 
 // approvalRules validates the approval annotation in groups owned by Kubernetes. The state of the
 // live definition may stay.
-func approvalRules(fldPath validate.Path, d, live *v1.CustomResourceDefinition) {
+func approvalRules(fld validate.Field, d, live *v1.CustomResourceDefinition) {
 	if !definition.IsProtected(d.Spec.Group) {
 		return
 	}
@@ -104,7 +104,7 @@ func approvalRules(fldPath validate.Path, d, live *v1.CustomResourceDefinition) 
 			return
 		}
 	}
-	annotation := fldPath.Key("annotations", v1.KubeAPIApprovedAnnotation)
+	annotation := fld.Key("annotations", v1.KubeAPIApprovedAnnotation)
 	switch state {
 	case definition.ApprovalMissing:
 		annotation.Required("", reason)

@@ -27,36 +27,36 @@ type schemaRules struct {
 
 // check validates the schema at a path. whole is the schema of the version in the definition
 // itself.
-func (r *schemaRules) check(fldPath validate.Path, v, whole *v1.CustomResourceValidation) {
+func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValidation) {
 	s := schemaOf(v)
 	if s == nil {
 		return
 	}
-	before := fldPath.ErrorCount()
+	before := fld.ErrorCount()
 	if r.status {
-		rootFields(fldPath, s)
+		rootFields(fld, s)
 	}
 	if s.Nullable {
-		fldPath.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
+		fld.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
 	}
-	path := fldPath.Child("openAPIV3Schema").FieldPath()
+	path := fld.Child("openAPIV3Schema").FieldPath()
 	if r.structural {
-		s = structural.Reduced(s)
+		s = structural.Minimize(s)
 	}
 	unsupported := structural.Unsupported(s)
 	normalized := r.structural && unsupported == nil
 	if normalized {
 		errs := r.shape(path, s)
-		fldPath.Add(errs...)
+		fld.Add(errs...)
 		normalized = len(errs) == 0
 	}
-	keywords := validate.CheckAt(path, func(fldPath validate.Path) { r.keywords(fldPath, s, place{root: true}) })
-	fldPath.Add(keywords...)
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.keywords(fld, s, place{root: true}) })
+	fld.Add(keywords...)
 	if normalized {
-		fldPath.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
+		fld.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
 	}
-	if r.structural && unsupported != nil && fldPath.ErrorCount() == before {
-		fldPath.Invalid("openAPIV3Schema", "", unsupported.Error())
+	if r.structural && unsupported != nil && fld.ErrorCount() == before {
+		fld.Invalid("openAPIV3Schema", "", unsupported.Error())
 	}
 }
 
@@ -66,7 +66,7 @@ func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.Error
 	if errs := structural.Check(path, s); len(errs) > 0 {
 		return errs
 	}
-	if !structural.Any(s, func(s *v1.JSONSchemaProps) bool { return s.Default != nil }) {
+	if !structural.AnySchema(s, func(s *v1.JSONSchemaProps) bool { return s.Default != nil }) {
 		return nil
 	}
 	ctx := context.Background()
@@ -84,17 +84,17 @@ var allowedAtRoot = []string{
 	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
 }
 
-func rootFields(fldPath validate.Path, s *v1.JSONSchemaProps) {
+func rootFields(fld validate.Field, s *v1.JSONSchemaProps) {
 	v := reflect.ValueOf(*s)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		switch {
 		case v.Field(i).IsZero() || name == "Type" && s.Type == "object":
 		case name == "Type":
-			fldPath.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
+			fld.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
 			return
 		case !slices.Contains(allowedAtRoot, name):
-			fldPath.Invalid("openAPIV3Schema", *s,
+			fld.Invalid("openAPIV3Schema", *s,
 				fmt.Sprintf("only %v fields are allowed at the root of the schema if the status subresource is enabled", allowedAtRoot))
 			return
 		}
@@ -111,7 +111,7 @@ type place struct {
 }
 
 // properties validates the properties of a schema at p.
-func (r *schemaRules) properties(fldPath validate.Path, s *v1.JSONSchemaProps, p, within place) {
+func (r *schemaRules) properties(fld validate.Field, s *v1.JSONSchemaProps, p, within place) {
 	if len(s.Properties) == 0 {
 		return
 	}
@@ -125,65 +125,65 @@ func (r *schemaRules) properties(fldPath validate.Path, s *v1.JSONSchemaProps, p
 			}
 		}
 		f = s.Properties[name]
-		r.keywords(fldPath.Key("properties", name), &f, of)
+		r.keywords(fld.Key("properties", name), &f, of)
 	}
 }
 
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
 // keywords validates a schema and the schemas inside it.
-func (r *schemaRules) keywords(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
-	r.unsupported(fldPath, s, p)
+func (r *schemaRules) keywords(fld validate.Field, s *v1.JSONSchemaProps, p place) {
+	r.unsupported(fld, s, p)
 	within := place{meta: p.meta, noDefault: p.noDefault}
-	child := func(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
+	child := func(fld validate.Field, s *v1.JSONSchemaProps, p place) {
 		if s != nil {
-			r.keywords(fldPath, s, p)
+			r.keywords(fld, s, p)
 		}
 	}
 	if a := s.AdditionalProperties; a != nil {
 		if len(s.Properties) > 0 && (!a.Allows || a.Schema != nil) {
-			fldPath.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
+			fld.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
 		}
 		of := within
 		if p.meta {
 			of.noDefault = "inside additionalProperties applying to object metadata"
 		}
-		child(fldPath.Child("additionalProperties"), a.Schema, of)
+		child(fld.Child("additionalProperties"), a.Schema, of)
 	}
-	r.properties(fldPath, s, p, within)
-	child(fldPath.Child("not"), s.Not, within)
-	each := func(fldPath validate.Path, s *v1.JSONSchemaProps) { r.keywords(fldPath, s, within) }
-	validate.Each(fldPath, "allOf", s.AllOf, each)
-	validate.Each(fldPath, "oneOf", s.OneOf, each)
-	validate.Each(fldPath, "anyOf", s.AnyOf, each)
-	validate.EachKey(fldPath, "definitions", s.Definitions, func(fldPath validate.Path, _ string, s v1.JSONSchemaProps) { each(fldPath, &s) })
+	r.properties(fld, s, p, within)
+	child(fld.Child("not"), s.Not, within)
+	each := func(fld validate.Field, s *v1.JSONSchemaProps) { r.keywords(fld, s, within) }
+	validate.Each(fld, "allOf", s.AllOf, each)
+	validate.Each(fld, "oneOf", s.OneOf, each)
+	validate.Each(fld, "anyOf", s.AnyOf, each)
+	validate.EachKey(fld, "definitions", s.Definitions, func(fld validate.Field, _ string, s v1.JSONSchemaProps) { each(fld, &s) })
 	if s.Items != nil {
-		child(fldPath.Child("items"), s.Items.Schema, within)
-		validate.Each(fldPath, "items", s.Items.JSONSchemas, each)
+		child(fld.Child("items"), s.Items.Schema, within)
+		validate.Each(fld, "items", s.Items.JSONSchemas, each)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Dependencies)) {
-		child(fldPath.Key("dependencies", name), s.Dependencies[name].Schema, within)
+		child(fld.Key("dependencies", name), s.Dependencies[name].Schema, within)
 	}
-	r.extensions(fldPath, s)
-	fldPath.Add(rules.CheckSyntax(fldPath.FieldPath(), s)...)
+	r.extensions(fld, s)
+	fld.Add(rules.CheckSyntax(fld.FieldPath(), s)...)
 }
 
 // unsupported validates single keywords.
-func (r *schemaRules) unsupported(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
+func (r *schemaRules) unsupported(fld validate.Field, s *v1.JSONSchemaProps, p place) {
 	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
-		validate.OneOf(fldPath, "type", s.Type, types...)
+		validate.OneOf(fld, "type", s.Type, types...)
 	}
 	if s.Default != nil && p.noDefault != "" {
-		fldPath.Forbidden("default", "must not be set "+p.noDefault)
+		fld.Forbidden("default", "must not be set "+p.noDefault)
 	}
-	fldPath.Absent("id", s.ID != "", "id is not supported")
-	fldPath.Absent("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
-	fldPath.Absent("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
-	fldPath.Absent("definitions", len(s.Definitions) > 0, "definitions is not supported")
-	fldPath.Absent("dependencies", s.Dependencies != nil, "dependencies is not supported")
-	fldPath.Absent("$ref", s.Ref != nil, "$ref is not supported")
-	fldPath.Absent("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
-	fldPath.Absent("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
-	fldPath.Absent("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
-	fldPath.Absent("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
+	fld.ForbidSet("id", s.ID != "", "id is not supported")
+	fld.ForbidSet("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
+	fld.ForbidSet("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
+	fld.ForbidSet("definitions", len(s.Definitions) > 0, "definitions is not supported")
+	fld.ForbidSet("dependencies", s.Dependencies != nil, "dependencies is not supported")
+	fld.ForbidSet("$ref", s.Ref != nil, "$ref is not supported")
+	fld.ForbidSet("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
+	fld.ForbidSet("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
+	fld.ForbidSet("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
+	fld.ForbidSet("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
 }

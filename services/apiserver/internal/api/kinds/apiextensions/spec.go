@@ -12,46 +12,46 @@ import (
 )
 
 // joined requires a text of a format and reports all its errors as one.
-func joined(fldPath validate.Path, name, value, before string, format validate.Format) {
+func joined(fld validate.Field, name, value, before string, format validate.Format) {
 	text := value
 	if before != "" {
 		text = strings.ToLower(value)
 	}
 	if errs := format(text); len(errs) > 0 {
-		fldPath.Invalid(name, value, before+strings.Join(errs, ","))
+		fld.Invalid(name, value, before+strings.Join(errs, ","))
 	}
 }
 
-func (c *checker) spec(fldPath validate.Path, s *v1.CustomResourceDefinitionSpec, t tolerance) {
+func (c *checker) spec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t tolerance) {
 	v := viewOf(s)
 	switch {
 	case s.Group == "":
-		fldPath.Required("group", "")
+		fld.Required("group", "")
 	case len(validate.DNSSubdomain(s.Group)) > 0:
-		joined(fldPath, "group", s.Group, "", validate.DNSSubdomain)
+		joined(fld, "group", s.Group, "", validate.DNSSubdomain)
 	case !strings.Contains(s.Group, "."):
-		fldPath.Invalid("group", s.Group, "should be a domain with at least one dot")
+		fld.Invalid("group", s.Group, "should be a domain with at least one dot")
 	}
-	validate.RequiredOneOf(fldPath, "scope", s.Scope, v1.ClusterScoped, v1.NamespaceScoped)
-	mustBeStructural := schemaPresence(fldPath, v, t)
-	c.versions(fldPath, v, t, mustBeStructural)
-	names := fldPath.Child("names")
-	names.Present("plural", s.Names.Plural != "")
-	names.Present("singular", s.Names.Singular != "")
-	names.Present("kind", s.Names.Kind != "")
-	names.Present("listKind", s.Names.ListKind != "")
+	validate.RequiredOneOf(fld, "scope", s.Scope, v1.ClusterScoped, v1.NamespaceScoped)
+	mustBeStructural := schemaPresence(fld, v, t)
+	c.versions(fld, v, t, mustBeStructural)
+	names := fld.Child("names")
+	names.RequireSet("plural", s.Names.Plural != "")
+	names.RequireSet("singular", s.Names.Singular != "")
+	names.RequireSet("kind", s.Names.Kind != "")
+	names.RequireSet("listKind", s.Names.ListKind != "")
 	nameRules(names, &s.Names)
-	c.shared(fldPath, v, t, mustBeStructural)
+	c.shared(fld, v, t, mustBeStructural)
 	if s.Conversion != nil {
 		if s.Conversion.Strategy != v1.NoneConverter && s.PreserveUnknownFields {
-			fldPath.Invalid("conversion.strategy", s.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
+			fld.Invalid("conversion.strategy", s.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
 		}
-		conversionRules(fldPath.Child("conversion"), s.Conversion, t)
+		conversionRules(fld.Child("conversion"), s.Conversion, t)
 	}
 }
 
 // schemaPresence requires a schema in every version and reports whether schemas must be structural.
-func schemaPresence(fldPath validate.Path, v *view, t tolerance) (mustBeStructural bool) {
+func schemaPresence(fld validate.Field, v *view, t tolerance) (mustBeStructural bool) {
 	if schemaOf(v.schema) == nil {
 		missing := "schemas are required"
 		if t.schemaMayMiss() {
@@ -60,7 +60,7 @@ func schemaPresence(fldPath validate.Path, v *view, t tolerance) (mustBeStructur
 		for i, version := range v.versions {
 			optional := t.schemaMayMiss() && (v.PreserveUnknownFields || !version.Served)
 			if schemaOf(version.Schema) == nil && !optional {
-				fldPath.Index("versions", i).Required("schema.openAPIV3Schema", missing)
+				fld.Index("versions", i).Required("schema.openAPIV3Schema", missing)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func schemaPresence(fldPath validate.Path, v *view, t tolerance) (mustBeStructur
 		return true
 	}
 	if anySchema(v.CustomResourceDefinitionSpec, func(s *v1.JSONSchemaProps) bool { return s.Default != nil }) {
-		fldPath.Invalid("preserveUnknownFields", true, "must be false in order to use defaults in the schema")
+		fld.Invalid("preserveUnknownFields", true, "must be false in order to use defaults in the schema")
 		return true
 	}
 	return anySchema(v.CustomResourceDefinitionSpec, hasExtensions) || !t.nonStructural()
@@ -79,89 +79,89 @@ func hasExtensions(s *v1.JSONSchemaProps) bool {
 }
 
 // versions validates each version, and all versions together.
-func (c *checker) versions(fldPath validate.Path, v *view, t tolerance, mustBeStructural bool) {
+func (c *checker) versions(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
 	names := validate.Set[string]{}
 	twice := false
 	storage := 0
 	for i := range v.versions {
 		version := &v.versions[i]
-		fldPath := fldPath.Index("versions", i)
+		fld := fld.Index("versions", i)
 		if version.Storage {
 			storage++
 		}
 		twice = !names.Add(version.Name) || twice
-		joined(fldPath, "name", version.Name, "", validate.DNS1035Label)
-		deprecationWarning(fldPath, version)
+		joined(fld, "name", version.Name, "", validate.DNS1035Label)
+		deprecationWarning(fld, version)
 		s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: v.hasStatus(version.Name), version: version.Name}
-		s.check(fldPath.Child("schema"), version.Schema, v.Versions[i].Schema)
-		subresourceRules(fldPath.Child("subresources"), version.Subresources)
-		columnRules(fldPath, version.AdditionalPrinterColumns)
+		s.check(fld.Child("schema"), version.Schema, v.Versions[i].Schema)
+		subresourceRules(fld.Child("subresources"), version.Subresources)
+		columnRules(fld, version.AdditionalPrinterColumns)
 		if len(version.SelectableFields) > 0 {
 			const misplaced = "selectableFields may only be set when version.schema.openAPIV3Schema is not included"
-			selectableFields(fldPath, version.SelectableFields, schemaOf(version.Schema), misplaced)
+			selectableFields(fld, version.SelectableFields, schemaOf(version.Schema), misplaced)
 		}
 	}
 	all := v.versions
 	if twice {
-		fldPath.Invalid("versions", all, "must contain unique version names")
+		fld.Invalid("versions", all, "must contain unique version names")
 	}
 	if storage != 1 {
-		fldPath.Invalid("versions", all, "must have exactly one version marked as storage version")
+		fld.Invalid("versions", all, "must have exactly one version marked as storage version")
 	}
 	if len(v.versions) > 0 && v.versions[0].Name != "" {
-		joined(fldPath, "version", v.versions[0].Name, "", validate.DNS1035Label)
+		joined(fld, "version", v.versions[0].Name, "", validate.DNS1035Label)
 	}
 }
 
 // shared validates the parts that all versions share.
-func (c *checker) shared(fldPath validate.Path, v *view, t tolerance, mustBeStructural bool) {
+func (c *checker) shared(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
 	s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: slices.ContainsFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return hasStatus(v.Subresources)
 	})}
 	if len(v.versions) > 0 {
 		s.version = v.versions[0].Name
 	}
-	s.check(fldPath.Child("validation"), v.schema, v.schema)
-	subresourceRules(fldPath.Child("subresources"), v.subresources)
-	columnRules(fldPath, v.columns)
+	s.check(fld.Child("validation"), v.schema, v.schema)
+	subresourceRules(fld.Child("subresources"), v.subresources)
+	columnRules(fld, v.columns)
 	if len(v.fields) > 0 {
 		of := schemaOf(v.schema)
 		if of == nil && v.schema != nil {
 			of = &v1.JSONSchemaProps{}
 		}
-		selectableFields(fldPath, v.fields, of, "selectableFields may only be set when validations.schema is included")
+		selectableFields(fld, v.fields, of, "selectableFields may only be set when validations.schema is included")
 	}
 }
 
-func deprecationWarning(fldPath validate.Path, v *v1.CustomResourceDefinitionVersion) {
+func deprecationWarning(fld validate.Field, v *v1.CustomResourceDefinitionVersion) {
 	const name = "deprecationWarning"
 	warning := v.DeprecationWarning
 	switch {
 	case warning == nil:
 		return
 	case !v.Deprecated:
-		fldPath.Invalid(name, warning, "can only be set for deprecated versions")
+		fld.Invalid(name, warning, "can only be set for deprecated versions")
 		return
 	}
 	if len(*warning) > 256 {
-		fldPath.Invalid(name, warning, "must be <= 256 characters long")
+		fld.Invalid(name, warning, "must be <= 256 characters long")
 	}
 	if *warning == "" {
-		fldPath.Invalid(name, warning, "must not be an empty string")
+		fld.Invalid(name, warning, "must not be an empty string")
 	}
 	if i := strings.IndexFunc(*warning, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
-		fldPath.Invalid(name, warning, fmt.Sprintf("must only contain printable UTF-8 characters; non-printable character found at index %d", i))
+		fld.Invalid(name, warning, fmt.Sprintf("must only contain printable UTF-8 characters; non-printable character found at index %d", i))
 	}
 	if !utf8.ValidString(*warning) {
-		fldPath.Invalid(name, warning, "must only contain printable UTF-8 characters")
+		fld.Invalid(name, warning, "must only contain printable UTF-8 characters")
 	}
 }
 
-func nameRules(fldPath validate.Path, n *v1.CustomResourceDefinitionNames) {
+func nameRules(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
 	const mixed = "may have mixed case, but should otherwise match: "
 	optional := func(name, value, before string) {
 		if value != "" {
-			joined(fldPath, name, value, before, validate.DNS1035Label)
+			joined(fld, name, value, before, validate.DNS1035Label)
 		}
 	}
 	optional("plural", n.Plural, "")
@@ -169,12 +169,12 @@ func nameRules(fldPath validate.Path, n *v1.CustomResourceDefinitionNames) {
 	optional("kind", n.Kind, mixed)
 	optional("listKind", n.ListKind, mixed)
 	for i, short := range n.ShortNames {
-		joined(fldPath.Index("shortNames", i), "", short, "", validate.DNS1035Label)
+		joined(fld.Index("shortNames", i), "", short, "", validate.DNS1035Label)
 	}
 	if n.Kind != "" && n.Kind == n.ListKind {
-		fldPath.Invalid("listKind", n.ListKind, "kind and listKind may not be the same")
+		fld.Invalid("listKind", n.ListKind, "kind and listKind may not be the same")
 	}
 	for i, category := range n.Categories {
-		joined(fldPath.Index("categories", i), "", category, "", validate.DNS1035Label)
+		joined(fld.Index("categories", i), "", category, "", validate.DNS1035Label)
 	}
 }

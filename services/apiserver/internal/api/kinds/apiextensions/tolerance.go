@@ -25,7 +25,7 @@ func (t tolerance) liveSchema(has func(*v1.JSONSchemaProps) bool) bool {
 // anySchema reports whether any schema of a definition satisfies has.
 func anySchema(s *v1.CustomResourceDefinitionSpec, has func(*v1.JSONSchemaProps) bool) bool {
 	return slices.ContainsFunc(s.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
-		return structural.Any(schemaOf(v.Schema), has)
+		return structural.AnySchema(schemaOf(v.Schema), has)
 	})
 }
 
@@ -57,7 +57,7 @@ func (t tolerance) looseSets() bool {
 // looseKeys reports whether the live definition has a map whose keys may be absent or null.
 func (t tolerance) looseKeys() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool {
-		return len(validate.Check(func(fldPath validate.Path) { keyRules(fldPath, s) })) > 0
+		return len(validate.Check(func(fld validate.Field) { keyRules(fld, s) })) > 0
 	})
 }
 

@@ -27,7 +27,7 @@ func apiServices() *registry.Kind {
 		},
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],
-		Parts:   declare.Parts(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
+		Parts:   declare.SpecStatusAccessors(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
 		Stored:  registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
 		Default: declare.Adapt(func(a *v1.APIService) {
 			if a.Spec.Service != nil {
@@ -48,7 +48,7 @@ func apiServices() *registry.Kind {
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fldPath validate.Path, a, _ *v1.APIService) { apiServiceRules(fldPath, a) }),
+			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, a, _ *v1.APIService) { apiServiceRules(fld, a) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -60,8 +60,8 @@ func apiServices() *registry.Kind {
 			declare.WithoutTable(declare.WithResetFields(declare.ValidatedView("status", "APIService", func(a, old *v1.APIService) {
 				a.Spec = old.Spec
 				declare.ResetMetaForStatus(a, old)
-			}, func(fldPath validate.Path, a, _ *v1.APIService) {
-				apiServiceStatusRules(fldPath.Child("status"), &a.Status)
+			}, func(fld validate.Field, a, _ *v1.APIService) {
+				apiServiceStatusRules(fld.Child("status"), &a.Status)
 			}), "metadata", "spec")),
 		},
 	}

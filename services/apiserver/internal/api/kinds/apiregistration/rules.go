@@ -14,14 +14,14 @@ const (
 	maxVersionPriority = 1000
 )
 
-func apiServiceRules(fldPath validate.Path, a *v1.APIService) {
-	s, spec := &a.Spec, fldPath.Child("spec")
+func apiServiceRules(fld validate.Field, a *v1.APIService) {
+	s, spec := &a.Spec, fld.Child("spec")
 	if s.Group == "" {
-		spec.PresentWithDetail("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
+		spec.RequireSetWithDetail("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
 	} else {
-		spec.Text("group", s.Group, validate.DNSSubdomain)
+		spec.CheckText("group", s.Group, validate.DNSSubdomain)
 	}
-	spec.Text("version", s.Version, validate.DNS1035Label)
+	spec.CheckText("version", s.Version, validate.DNS1035Label)
 	priorityRules(spec, "groupPriorityMinimum", s.GroupPriorityMinimum, maxGroupPriority)
 	priorityRules(spec, "versionPriority", s.VersionPriority, maxVersionPriority)
 	switch {
@@ -52,24 +52,24 @@ func nameRules(o registry.Object, name string, _ bool) []string {
 	return nil
 }
 
-func priorityRules(spec validate.Path, name string, n, maximum int32) {
+func priorityRules(spec validate.Field, name string, n, maximum int32) {
 	if n <= 0 || n > maximum {
 		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", maximum))
 	}
 }
 
-func serviceRules(fldPath validate.Path, s *v1.ServiceReference) {
-	fldPath.Present("namespace", s.Namespace != "")
-	fldPath.Present("name", s.Name != "")
+func serviceRules(fld validate.Field, s *v1.ServiceReference) {
+	fld.RequireSet("namespace", s.Namespace != "")
+	fld.RequireSet("name", s.Name != "")
 	if s.Port != nil {
 		for _, msg := range validate.PortNumber(*s.Port) {
-			fldPath.Invalid("port", *s.Port, "port is not valid: "+msg)
+			fld.Invalid("port", *s.Port, "port is not valid: "+msg)
 		}
 	}
 }
 
-func apiServiceStatusRules(status validate.Path, s *v1.APIServiceStatus) {
-	validate.Each(status, "conditions", s.Conditions, func(fldPath validate.Path, c *v1.APIServiceCondition) {
-		validate.OneOf(fldPath, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
+func apiServiceStatusRules(status validate.Field, s *v1.APIServiceStatus) {
+	validate.Each(status, "conditions", s.Conditions, func(fld validate.Field, c *v1.APIServiceCondition) {
+		validate.OneOf(fld, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
 	})
 }

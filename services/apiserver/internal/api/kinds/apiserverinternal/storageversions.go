@@ -35,12 +35,12 @@ func storageVersions() *registry.Kind {
 		},
 		New:     declare.New[apiserverinternalv1alpha1.StorageVersion],
 		NewList: declare.New[apiserverinternalv1alpha1.StorageVersionList],
-		Parts: declare.Parts(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
+		Parts: declare.SpecStatusAccessors(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
 			return &v.Spec, &v.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversions"},
 		Create: registry.Create{Validate: declare.AdaptValidation(statusRules)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(validate.Path, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
 			// The spec has no fields yet.
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -64,7 +64,7 @@ func storageVersions() *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
 				v.Spec = old.Spec
 				declare.ResetMetaForStatus(v, old)
-			}, func(fldPath validate.Path, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(fldPath, v) }), "metadata", "spec"),
+			}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(fld, v) }), "metadata", "spec"),
 		},
 	}
 }
@@ -84,42 +84,42 @@ func resourceName(name string, _ bool) (wrong []string) {
 	return wrong
 }
 
-func statusRules(fldPath validate.Path, v *apiserverinternalv1alpha1.StorageVersion) {
-	status := fldPath.Child("status")
+func statusRules(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion) {
+	status := fld.Child("status")
 	validate.Each(status, "storageVersions", v.Status.StorageVersions, serverRules)
 	commonRules(status, &v.Status)
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i := range v.Status.Conditions {
-		c, fldPath := &v.Status.Conditions[i], status.Index("", i)
+		c, fld := &v.Status.Conditions[i], status.Index("", i)
 		if first, ok := seen[c.Type]; ok {
-			fldPath.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
+			fld.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
 		}
 		seen[c.Type] = i
-		fldPath.InvalidMessages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
+		fld.InvalidMessages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
 		// As in Kubernetes, an error of the status has the type as its value.
-		fldPath.InvalidMessages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
-		fldPath.PresentWithDetail("reason", c.Reason != "", "reason cannot be empty")
-		fldPath.PresentWithDetail("message", c.Message != "", "message cannot be empty")
+		fld.InvalidMessages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
+		fld.RequireSetWithDetail("reason", c.Reason != "", "reason cannot be empty")
+		fld.RequireSetWithDetail("message", c.Message != "", "message cannot be empty")
 	}
 }
 
 // serverRules validates the record of one server. It must be able to decode the version it encodes.
-func serverRules(fldPath validate.Path, s *apiserverinternalv1alpha1.ServerStorageVersion) {
-	fldPath.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
-	version := func(fldPath validate.Path, name, value string) {
+func serverRules(fld validate.Field, s *apiserverinternalv1alpha1.ServerStorageVersion) {
+	fld.CheckText("apiServerID", s.APIServerID, validate.DNSSubdomain)
+	version := func(fld validate.Field, name, value string) {
 		if wrong := apiVersion(value); len(wrong) > 0 {
-			fldPath.Invalid(name, value, strings.Join(wrong, ","))
+			fld.Invalid(name, value, strings.Join(wrong, ","))
 		}
 	}
-	version(fldPath, "encodingVersion", s.EncodingVersion)
-	validate.Each(fldPath, "decodableVersions", s.DecodableVersions, func(fldPath validate.Path, v *string) { version(fldPath, "", *v) })
+	version(fld, "encodingVersion", s.EncodingVersion)
+	validate.Each(fld, "decodableVersions", s.DecodableVersions, func(fld validate.Field, v *string) { version(fld, "", *v) })
 	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
-		fldPath.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
+		fld.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
 	}
-	validate.Each(fldPath, "servedVersions", s.ServedVersions, func(fldPath validate.Path, v *string) {
-		version(fldPath, "", *v)
+	validate.Each(fld, "servedVersions", s.ServedVersions, func(fld validate.Field, v *string) {
+		version(fld, "", *v)
 		if !slices.Contains(s.DecodableVersions, *v) {
-			fldPath.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
+			fld.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func apiVersion(value string) (wrong []string) {
 
 // commonRules requires that commonEncodingVersion is set if and only if all servers encode the same
 // version.
-func commonRules(fldPath validate.Path, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+func commonRules(fld validate.Field, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
 	add, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
 	for i := range s.StorageVersions {
@@ -162,10 +162,10 @@ func commonRules(fldPath validate.Path, s *apiserverinternalv1alpha1.StorageVers
 	switch {
 	case !agreed && add == nil:
 	case !agreed:
-		fldPath.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+		fld.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
 	case add == nil:
-		fldPath.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		fld.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	case *add != s.StorageVersions[0].EncodingVersion:
-		fldPath.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		fld.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	}
 }

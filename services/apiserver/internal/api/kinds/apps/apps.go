@@ -56,36 +56,36 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 }
 
 // selectorRules requires a non-empty selector. kind appears in messages.
-func selectorRules(fldPath validate.Path, s *metav1.LabelSelector, kind string) {
+func selectorRules(fld validate.Field, s *metav1.LabelSelector, kind string) {
 	if s == nil {
-		fldPath.Required("selector", "")
+		fld.Required("selector", "")
 		return
 	}
-	fldPath.Selector("selector", s, false)
+	fld.CheckSelector("selector", s, false)
 	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		fldPath.Invalid("selector", *s, "empty selector is invalid for "+kind)
+		fld.Invalid("selector", *s, "empty selector is invalid for "+kind)
 	}
 }
 
 // selects requires that a selector matches the pods of a template. It reports whether the selector
 // is valid.
-func selects(fldPath validate.Path, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+func selects(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		fldPath.Invalid("selector", *s, invalid)
+		fld.Invalid("selector", *s, invalid)
 		return false
 	}
 	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
-		fldPath.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
+		fld.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
 	}
 	return true
 }
 
 // replicaTemplateRules validates the selector and the template of kinds that create replica sets.
-func replicaTemplateRules(fldPath validate.Path, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
-	selectorRules(fldPath, s, "deployment")
-	if selects(fldPath, s, t, "invalid label selector") {
-		rules.ReplicatedTemplate(fldPath.Child("template"), t, old, "ReplicaSet")
+func replicaTemplateRules(fld validate.Field, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
+	selectorRules(fld, s, "deployment")
+	if selects(fld, s, t, "invalid label selector") {
+		rules.ReplicatedTemplate(fld.Child("template"), t, old, "ReplicaSet")
 	}
 }
 

@@ -24,13 +24,13 @@ func controllerRevisions() *registry.Kind {
 		New:     declare.New[appsv1.ControllerRevision],
 		NewList: declare.New[appsv1.ControllerRevisionList],
 		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, r *appsv1.ControllerRevision) {
-			fldPath.NonNegative("revision", r.Revision)
-			dataRules(fldPath, r.Data.Raw)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ControllerRevision) {
+			fld.CheckNonNegative("revision", r.Revision)
+			dataRules(fld, r.Data.Raw)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *appsv1.ControllerRevision) {
-			fldPath.NonNegative("revision", r.Revision)
-			fldPath.Immutable("data", r.Data, old.Data)
+		Update: registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ControllerRevision) {
+			fld.CheckNonNegative("revision", r.Revision)
+			fld.CheckImmutable("data", r.Data, old.Data)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -43,14 +43,14 @@ func controllerRevisions() *registry.Kind {
 	}
 }
 
-func dataRules(fldPath validate.Path, data []byte) {
+func dataRules(fld validate.Field, data []byte) {
 	if len(data) == 0 {
-		fldPath.Required("data", "data is mandatory")
+		fld.Required("data", "data is mandatory")
 		return
 	}
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil {
-		fldPath.Required("data", "data must be a valid JSON object")
+		fld.Required("data", "data must be a valid JSON object")
 	}
 }
 

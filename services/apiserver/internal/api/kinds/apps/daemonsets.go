@@ -24,14 +24,14 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),
 		OwnChanges: true,
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
 			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
 		},
 		New:     declare.New[appsv1.DaemonSet],
 		NewList: declare.New[appsv1.DaemonSetList],
-		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
+		Parts:   declare.SpecStatusAccessors(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
 		Stored:  registry.StorageForm{Prefix: "daemonsets"},
 		Default: declare.Adapt(defaultDaemonSet),
 		Convertible: declare.AdaptResult(func(d *appsv1.DaemonSet) error {
@@ -46,8 +46,8 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 			Prepare: declare.Adapt(func(d *appsv1.DaemonSet) {
 				setTemplateGeneration(d, max(templateGeneration(d), 1))
 			}),
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, d *appsv1.DaemonSet) {
-				daemonSetRules(fldPath.Child("spec"), rules, &d.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, d *appsv1.DaemonSet) {
+				daemonSetRules(fld.Child("spec"), rules, &d.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
@@ -60,9 +60,9 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 				}
 				setTemplateGeneration(d, generation)
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *appsv1.DaemonSet) {
-				fldPath.RecordTwice(func() { daemonSetRules(fldPath.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
-				fldPath.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *appsv1.DaemonSet) {
+				fld.RecordTwice(func() { daemonSetRules(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
+				fld.Child("spec").CheckImmutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: daemonSetColumns()},
@@ -104,42 +104,42 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
-func daemonSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
-	fldPath.Selector("selector", s.Selector, false)
+func daemonSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	fld.CheckSelector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
 	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
-		fldPath.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
+		fld.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
 	}
-	rules.ReplicatedTemplate(fldPath.Child("template"), &s.Template, old, "DaemonSet")
-	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	rules.ReplicatedTemplate(fld.Child("template"), &s.Template, old, "DaemonSet")
+	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
 	switch strategy := &s.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
-		path := fldPath.Child("updateStrategy")
-		path.Present("rollingUpdate", strategy.RollingUpdate != nil)
+		path := fld.Child("updateStrategy")
+		path.RequireSet("rollingUpdate", strategy.RollingUpdate != nil)
 		validate.Optional(path, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
 	default:
-		fldPath.Add(field.NotSupported(fldPath.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
+		fld.Add(field.NotSupported(fld.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
-	validate.OptionalNonNegative(fldPath, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", s.RevisionHistoryLimit)
 }
 
 // daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
-func daemonRollingRules(fldPath validate.Path, r *appsv1.RollingUpdateDaemonSet) {
+func daemonRollingRules(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
 	unavailable := optionalAmount(r.MaxUnavailable)
 	surge := optionalAmount(r.MaxSurge)
-	fldPath.NonNegativeIntOrPercent("maxUnavailable", unavailable)
-	fldPath.NonNegativeIntOrPercent("maxSurge", surge)
-	fldPath.NotMoreThan100Percent("maxUnavailable", unavailable)
-	fldPath.NotMoreThan100Percent("maxSurge", surge)
+	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
+	fld.CheckNonNegativeIntOrPercent("maxSurge", surge)
+	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
+	fld.CheckAtMost100Percent("maxSurge", surge)
 	switch missing, many := amount(r.MaxUnavailable) != 0, amount(r.MaxSurge) != 0; {
 	case missing && many:
-		fldPath.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+		fld.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
 	case !missing && !many:
-		fldPath.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+		fld.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
 	}
 }
 
@@ -154,18 +154,18 @@ func daemonSetStatus() registry.Subresource {
 	return s
 }
 
-func checkDaemonSetStatus(fldPath validate.Path, d, old *appsv1.DaemonSet) {
-	s, status := &d.Status, fldPath.Child("status")
-	status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
-	status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
-	status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
-	status.NonNegative("numberReady", int64(s.NumberReady))
-	status.NonNegative("observedGeneration", s.ObservedGeneration)
-	status.NonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
-	status.NonNegative("numberAvailable", int64(s.NumberAvailable))
-	status.NonNegative("numberUnavailable", int64(s.NumberUnavailable))
+func checkDaemonSetStatus(fld validate.Field, d, old *appsv1.DaemonSet) {
+	s, status := &d.Status, fld.Child("status")
+	status.CheckNonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+	status.CheckNonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
+	status.CheckNonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+	status.CheckNonNegative("numberReady", int64(s.NumberReady))
+	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
+	status.CheckNonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+	status.CheckNonNegative("numberAvailable", int64(s.NumberAvailable))
+	status.CheckNonNegative("numberUnavailable", int64(s.NumberUnavailable))
 	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
-	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	status.CheckNotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 // daemonSetColumns uses some descriptions of an older version, as in Kubernetes.

@@ -23,30 +23,30 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 	pods := podspec.PodsOf[*appsv1.Deployment]{
 		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
 			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
 		},
 		New:     declare.New[appsv1.Deployment],
 		NewList: declare.New[appsv1.DeploymentList],
-		Parts: declare.Parts(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
+		Parts: declare.SpecStatusAccessors(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
 			return &d.Spec, &d.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "deployments"},
 		Default:        declare.Adapt(defaultDeployment),
 		DefaultedRules: deploymentDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, d *appsv1.Deployment) {
-				deploymentRules(fldPath.Child("spec"), rules, &d.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, d *appsv1.Deployment) {
+				deploymentRules(fld.Child("spec"), rules, &d.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
 			Prepare:    declare.AdaptUpdate(prepareDeploymentUpdate),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *appsv1.Deployment) {
-				deploymentRules(fldPath.Child("spec"), rules, &d.Spec, &old.Spec.Template)
-				fldPath.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *appsv1.Deployment) {
+				deploymentRules(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				fld.Child("spec").CheckImmutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: deploymentColumns()},
@@ -95,53 +95,53 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	}
 }
 
-func deploymentRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
-	replicaTemplateRules(fldPath, rules, s.Selector, &s.Template, old)
+func deploymentRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
+	replicaTemplateRules(fld, rules, s.Selector, &s.Template, old)
 	switch strategy := &s.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
-		fldPath.Child("strategy").Absent("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
+		fld.Child("strategy").ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
 	case appsv1.RollingUpdateDeploymentStrategyType:
-		validate.Optional(fldPath.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
+		validate.Optional(fld.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
 	default:
-		fldPath.Add(field.NotSupported(fldPath.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
+		fld.Add(field.NotSupported(fld.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
-	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	validate.OptionalNonNegative(fldPath, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", s.RevisionHistoryLimit)
 	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
-		fldPath.NonNegative("progressDeadlineSeconds", int64(*deadline))
+		fld.CheckNonNegative("progressDeadlineSeconds", int64(*deadline))
 		if *deadline <= s.MinReadySeconds {
-			fldPath.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
+			fld.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
 		}
 	}
 }
 
-func rollingRules(fldPath validate.Path, r *appsv1.RollingUpdateDeployment) {
+func rollingRules(fld validate.Field, r *appsv1.RollingUpdateDeployment) {
 	unavailable := optionalAmount(r.MaxUnavailable)
-	fldPath.NonNegativeIntOrPercent("maxUnavailable", unavailable)
-	fldPath.NonNegativeIntOrPercent("maxSurge", optionalAmount(r.MaxSurge))
+	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
+	fld.CheckNonNegativeIntOrPercent("maxSurge", optionalAmount(r.MaxSurge))
 	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
-		fldPath.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+		fld.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
 	}
-	fldPath.NotMoreThan100Percent("maxUnavailable", unavailable)
+	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
 }
 
-func checkDeploymentStatus(fldPath validate.Path, d, old *appsv1.Deployment) {
-	s, status := &d.Status, fldPath.Child("status")
-	status.NonNegative("observedGeneration", s.ObservedGeneration)
-	status.NonNegative("replicas", int64(s.Replicas))
-	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
-	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-	status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
+func checkDeploymentStatus(fld validate.Field, d, old *appsv1.Deployment) {
+	s, status := &d.Status, fld.Child("status")
+	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
+	status.CheckNonNegative("replicas", int64(s.Replicas))
+	status.CheckNonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.CheckNonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.CheckNonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
 	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
 	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
 	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
-	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	status.CheckNotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 // deploymentColumns uses some descriptions of an older version, as in Kubernetes.

@@ -19,30 +19,30 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
 		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "replicasets", Singular: "replicaset", Kind: "ReplicaSet",
 			ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true,
 		},
 		New:     declare.New[appsv1.ReplicaSet],
 		NewList: declare.New[appsv1.ReplicaSetList],
-		Parts: declare.Parts(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
+		Parts: declare.SpecStatusAccessors(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 			return &r.Spec, &r.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "replicasets"},
 		Default:        declare.Adapt(defaultReplicaSet),
 		DefaultedRules: replicaSetDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, r *appsv1.ReplicaSet) {
-				replicaSetRules(fldPath.Child("spec"), rules, &r.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ReplicaSet) {
+				replicaSetRules(fld.Child("spec"), rules, &r.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *appsv1.ReplicaSet) {
-				fldPath.RecordTwice(func() { replicaSetRules(fldPath.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
-				fldPath.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ReplicaSet) {
+				fld.RecordTwice(func() { replicaSetRules(fld.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
+				fld.Child("spec").CheckImmutable("selector", r.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: replicaSetColumns()},
@@ -64,20 +64,20 @@ func defaultReplicaSet(r *appsv1.ReplicaSet) {
 	poddefaults.Template(&r.Spec.Template)
 }
 
-func replicaSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
-	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	replicaTemplateRules(fldPath, rules, s.Selector, &s.Template, old)
+func replicaSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
+	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	replicaTemplateRules(fld, rules, s.Selector, &s.Template, old)
 }
 
-func checkReplicaSetStatus(fldPath validate.Path, r, _ *appsv1.ReplicaSet) {
-	s, status := &r.Status, fldPath.Child("status")
-	status.NonNegative("replicas", int64(s.Replicas))
-	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
-	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+func checkReplicaSetStatus(fld validate.Field, r, _ *appsv1.ReplicaSet) {
+	s, status := &r.Status, fld.Child("status")
+	status.CheckNonNegative("replicas", int64(s.Replicas))
+	status.CheckNonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.CheckNonNegative("availableReplicas", int64(s.AvailableReplicas))
 	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
-	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
 	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")

@@ -24,7 +24,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.StatefulSet]{
 		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, Path: field.NewPath("spec", "template"),
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
 			ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
@@ -33,24 +33,24 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		},
 		New:     declare.New[appsv1.StatefulSet],
 		NewList: declare.New[appsv1.StatefulSetList],
-		Parts: declare.Parts(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
+		Parts: declare.SpecStatusAccessors(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 			return &s.Spec, &s.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "statefulsets"},
 		Default: declare.Adapt(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(s *appsv1.StatefulSet) { drop(s, nil) }),
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *appsv1.StatefulSet) {
-				statefulSetRules(fldPath.Child("spec"), rules, &s.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, s *appsv1.StatefulSet) {
+				statefulSetRules(fld.Child("spec"), rules, &s.Spec, nil)
 			}),
 			Warnings: declare.AdaptResult(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
 		},
 		Update: registry.Update{
 			Generation: true,
 			Prepare:    declare.AdaptUpdate(drop),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *appsv1.StatefulSet) {
-				statefulSetRules(fldPath.Child("spec"), rules, &s.Spec, &old.Spec.Template)
-				statefulSetChanges(fldPath, &s.Spec, &old.Spec)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *appsv1.StatefulSet) {
+				statefulSetRules(fld.Child("spec"), rules, &s.Spec, &old.Spec.Template)
+				statefulSetChanges(fld, &s.Spec, &old.Spec)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
@@ -112,53 +112,53 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	}
 }
 
-func statefulSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+func statefulSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
 	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
 	switch s.PodManagementPolicy {
 	case "":
-		fldPath.Required("podManagementPolicy", "")
+		fld.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
-		fldPath.Invalid("podManagementPolicy", s.PodManagementPolicy,
+		fld.Invalid("podManagementPolicy", s.PodManagementPolicy,
 			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
 	}
 	rolling := s.UpdateStrategy.RollingUpdate
 	switch s.UpdateStrategy.Type {
 	case "":
-		fldPath.Required("updateStrategy", "")
+		fld.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if rolling != nil {
-			fldPath.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.Deref(rolling.Partition), rolling.MaxUnavailable},
+			fld.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.Deref(rolling.Partition), rolling.MaxUnavailable},
 				"only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
-		validate.Optional(fldPath.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
+		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
 	default:
-		fldPath.Invalid("updateStrategy", s.UpdateStrategy,
+		fld.Invalid("updateStrategy", s.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
 	}
-	validate.Optional(fldPath, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
-		func(fldPath validate.Path, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
+	validate.Optional(fld, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
+		func(fld validate.Field, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
 			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-			validate.OneOf(fldPath, "whenDeleted", p.WhenDeleted, retain, remove)
-			validate.OneOf(fldPath, "whenScaled", p.WhenScaled, retain, remove)
+			validate.OneOf(fld, "whenDeleted", p.WhenDeleted, retain, remove)
+			validate.OneOf(fld, "whenScaled", p.WhenScaled, retain, remove)
 		})
-	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
-	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
+	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
 	if s.Ordinals != nil {
-		fldPath.NonNegative("ordinals.start", int64(s.Ordinals.Start))
+		fld.CheckNonNegative("ordinals.start", int64(s.Ordinals.Start))
 	}
 	if old == nil {
-		fldPath.OptionalText("serviceName", s.ServiceName, validate.DNSLabel)
+		fld.CheckOptionalText("serviceName", s.ServiceName, validate.DNSLabel)
 	}
-	selectorRules(fldPath, s.Selector, "statefulset")
-	if selects(fldPath, s.Selector, &s.Template, "") {
+	selectorRules(fld, s.Selector, "statefulset")
+	if selects(fld, s.Selector, &s.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
-		rules.TemplateMeta(fldPath.Child("template"), &s.Template, old)
+		rules.TemplateMeta(fld.Child("template"), &s.Template, old)
 	}
-	pods := fldPath.Child("template", "spec")
+	pods := fld.Child("template", "spec")
 	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
-	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
+	pods.ForbidSet("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
 }
 
 // RollingUpdateStatefulSetStrategy is the form of a strategy in messages.
@@ -177,20 +177,20 @@ func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	}
 }
 
-func setRollingRules(fldPath validate.Path, r *appsv1.RollingUpdateStatefulSetStrategy) {
-	validate.OptionalNonNegative(fldPath, "partition", r.Partition)
+func setRollingRules(fld validate.Field, r *appsv1.RollingUpdateStatefulSetStrategy) {
+	validate.OptionalNonNegative(fld, "partition", r.Partition)
 	if r.MaxUnavailable == nil {
 		return
 	}
-	fldPath.NonNegativeIntOrPercent("maxUnavailable", *r.MaxUnavailable)
+	fld.CheckNonNegativeIntOrPercent("maxUnavailable", *r.MaxUnavailable)
 	if amount(r.MaxUnavailable) == 0 {
-		fldPath.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
+		fld.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
 	}
-	fldPath.NotMoreThan100Percent("maxUnavailable", *r.MaxUnavailable)
+	fld.CheckAtMost100Percent("maxUnavailable", *r.MaxUnavailable)
 }
 
 // statefulSetChanges rejects changes of fields that existing pods and claims depend on.
-func statefulSetChanges(fldPath validate.Path, s, old *appsv1.StatefulSetSpec) {
+func statefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
 	rest.Replicas = old.Replicas
 	rest.Template = old.Template
@@ -199,25 +199,25 @@ func statefulSetChanges(fldPath validate.Path, s, old *appsv1.StatefulSetSpec) {
 	rest.Ordinals = old.Ordinals
 	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
 	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
-	fldPath.Absent("spec", !validate.SemanticEqual(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
+	fld.ForbidSet("spec", !validate.SemanticEqual(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
 		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }
 
-func checkStatefulSetStatus(fldPath validate.Path, set, old *appsv1.StatefulSet) {
-	s, status := &set.Status, fldPath.Child("status")
-	status.NonNegative("replicas", int64(s.Replicas))
-	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-	status.NonNegative("currentReplicas", int64(s.CurrentReplicas))
-	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
-	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-	status.NonNegative("observedGeneration", s.ObservedGeneration)
+func checkStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet) {
+	s, status := &set.Status, fld.Child("status")
+	status.CheckNonNegative("replicas", int64(s.Replicas))
+	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.CheckNonNegative("currentReplicas", int64(s.CurrentReplicas))
+	status.CheckNonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.CheckNonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
 	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
-	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	status.CheckNotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 func statefulSetColumns() []registry.Column {

@@ -91,14 +91,14 @@ func annotate(h *autoscalingv1.HorizontalPodAutoscaler, key string, is bool, val
 	if !is {
 		return nil
 	}
-	text, err := json.Marshal(value)
+	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("annotation %s: %w", key, err)
 	}
 	if h.Annotations == nil {
 		h.Annotations = map[string]string{}
 	}
-	h.Annotations[key] = string(text)
+	h.Annotations[key] = string(data)
 	return nil
 }
 

@@ -22,12 +22,12 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k.Version = "v2"
 	k.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
 	k.NewList = declare.New[autoscalingv2.HorizontalPodAutoscalerList]
-	k.Parts = declare.Parts(func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
+	k.Parts = declare.SpecStatusAccessors(func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
 		return &h.Spec, &h.Status
 	})
 	k.Default = declare.Adapt(defaultAutoscaler)
 	k.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
-	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fldPath, h, nil) })
+	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fld, h, nil) })
 	k.Update.Prepare = declare.AdaptUpdate(g.drop)
 	k.Update.Validate = declare.AdaptUpdateValidation(g.rules)
 	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", statusRules)}
@@ -51,12 +51,12 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		resetStatus(h, old)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
-	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fldPath, toV2(h), nil) })
-	k.Update.Validate = declare.AdaptUpdateValidation(func(fldPath validate.Path, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		g.rules(fldPath, toV2(h), toV2(old))
+	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fld, toV2(h), nil) })
+	k.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+		g.rules(fld, toV2(h), toV2(old))
 	})
-	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", func(fldPath validate.Path, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		statusRules(fldPath, toV2(h), toV2(old))
+	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+		statusRules(fld, toV2(h), toV2(old))
 	})}
 	k.Stored.Version = autoscalingv2.SchemeGroupVersion
 	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
@@ -76,8 +76,8 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 }
 
 // partsV1 returns Parts that include the annotations.
-func partsV1() registry.Parts {
-	p := declare.Parts(func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
+func partsV1() registry.SpecStatusAccessors {
+	p := declare.SpecStatusAccessors(func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
 		return &h.Spec, &h.Status
 	})
 	spec := p.CopySpec

@@ -38,15 +38,15 @@ func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv
 		conditionsAnnotation:     old.Status.Conditions,
 	} {
 		delete(h.Annotations, key)
-		text, err := json.Marshal(value)
+		data, err := json.Marshal(value)
 		if err != nil {
 			return nil, err
 		}
-		if string(text) != "null" {
+		if string(data) != "null" {
 			if h.Annotations == nil {
 				h.Annotations = map[string]string{}
 			}
-			h.Annotations[key] = string(text)
+			h.Annotations[key] = string(data)
 		}
 	}
 	return toV2(h), nil

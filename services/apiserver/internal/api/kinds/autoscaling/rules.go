@@ -54,12 +54,12 @@ func hasTolerance(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
 }
 
 // rules validates an autoscaler. old is nil at creation. An existing minReplicas of 0 may stay.
-func (g gates) rules(fldPath validate.Path, h, old *autoscalingv2.HorizontalPodAutoscaler) {
+func (g gates) rules(fld validate.Field, h, old *autoscalingv2.HorizontalPodAutoscaler) {
 	least := int32(1)
 	if g.zero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
 		least = 0
 	}
-	s, spec := &h.Spec, fldPath.Child("spec")
+	s, spec := &h.Spec, fld.Child("spec")
 	if s.MinReplicas != nil && *s.MinReplicas < least {
 		spec.Invalid("minReplicas", *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", least))
 	}
@@ -74,48 +74,48 @@ func (g gates) rules(fldPath validate.Path, h, old *autoscalingv2.HorizontalPodA
 	reachesZero := slices.ContainsFunc(s.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
-	spec.Absent("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
+	spec.ForbidSet("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
 		"must specify at least one Object or External metric to support scaling to zero replicas")
-	validate.Optional(spec, "behavior", s.Behavior, func(fldPath validate.Path, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
-		validate.Optional(fldPath, "scaleUp", b.ScaleUp, paceRules)
-		validate.Optional(fldPath, "scaleDown", b.ScaleDown, paceRules)
+	validate.Optional(spec, "behavior", s.Behavior, func(fld validate.Field, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
+		validate.Optional(fld, "scaleUp", b.ScaleUp, paceRules)
+		validate.Optional(fld, "scaleDown", b.ScaleDown, paceRules)
 	})
 }
 
-func statusRules(fldPath validate.Path, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
-	fldPath.Child("status").NonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
-	fldPath.Child("status").NonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
+func statusRules(fld validate.Field, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
+	fld.Child("status").CheckNonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
+	fld.Child("status").CheckNonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
 }
 
-func targetRules(fldPath validate.Path, r *autoscalingv2.CrossVersionObjectReference) {
-	fldPath.RequiredText("kind", r.Kind, validate.PathSegment)
-	fldPath.RequiredText("name", r.Name, validate.PathSegment)
+func targetRules(fld validate.Field, r *autoscalingv2.CrossVersionObjectReference) {
+	fld.CheckRequiredText("kind", r.Kind, validate.PathSegment)
+	fld.CheckRequiredText("name", r.Name, validate.PathSegment)
 }
 
 // metricRules requires exactly one source, which matches the type of the metric.
-func metricRules(fldPath validate.Path, m *autoscalingv2.MetricSpec) {
+func metricRules(fld validate.Field, m *autoscalingv2.MetricSpec) {
 	if m.Type == "" {
-		fldPath.Required("type", "must specify a metric source type")
+		fld.Required("type", "must specify a metric source type")
 	}
 	oneOf := func() {
-		validate.OneOf(fldPath, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		validate.OneOf(fld, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
 	}
-	fldPath.RecordTwice(oneOf)
+	fld.RecordTwice(oneOf)
 	sources := []struct {
 		of    autoscalingv2.MetricSourceType
 		name  string
 		set   bool
 		rules func()
 	}{
-		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(fldPath.Child("object"), m.Object) }},
-		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(fldPath.Child("external"), m.External) }},
-		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(fldPath.Child("pods"), m.Pods) }},
+		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(fld.Child("object"), m.Object) }},
+		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(fld.Child("external"), m.External) }},
+		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(fld.Child("pods"), m.Pods) }},
 		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
-			resourceRules(fldPath.Child("resource"), m.Resource)
+			resourceRules(fld.Child("resource"), m.Resource)
 		}},
 		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
-			containerRules(fldPath.Child("containerResource"), m.ContainerResource)
+			containerRules(fld.Child("containerResource"), m.ContainerResource)
 		}},
 	}
 	count := 0
@@ -129,129 +129,129 @@ func metricRules(fldPath validate.Path, m *autoscalingv2.MetricSpec) {
 	}
 	for _, s := range sources {
 		if s.of == m.Type && !s.set {
-			fldPath.Required(s.name, "must populate information for the given metric source")
+			fld.Required(s.name, "must populate information for the given metric source")
 		}
 	}
 	for _, s := range sources {
-		fldPath.Absent(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
+		fld.ForbidSet(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
 	}
 }
 
-func objectRules(fldPath validate.Path, m *autoscalingv2.ObjectMetricSource) {
-	targetRules(fldPath.Child("describedObject"), &m.DescribedObject)
-	identifierRules(fldPath.Child("metric"), &m.Metric)
-	target := fldPath.Child("target")
+func objectRules(fld validate.Field, m *autoscalingv2.ObjectMetricSource) {
+	targetRules(fld.Child("describedObject"), &m.DescribedObject)
+	identifierRules(fld.Child("metric"), &m.Metric)
+	target := fld.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value or averageValue")
 	}
 }
 
-func externalRules(fldPath validate.Path, m *autoscalingv2.ExternalMetricSource) {
-	identifierRules(fldPath.Child("metric"), &m.Metric)
-	target := fldPath.Child("target")
+func externalRules(fld validate.Field, m *autoscalingv2.ExternalMetricSource) {
+	identifierRules(fld.Child("metric"), &m.Metric)
+	target := fld.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value for metric or a per-pod target")
 	}
-	target.Absent("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
+	target.ForbidSet("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
 }
 
-func podsRules(fldPath validate.Path, m *autoscalingv2.PodsMetricSource) {
-	identifierRules(fldPath.Child("metric"), &m.Metric)
-	target := fldPath.Child("target")
+func podsRules(fld validate.Field, m *autoscalingv2.PodsMetricSource) {
+	identifierRules(fld.Child("metric"), &m.Metric)
+	target := fld.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.AverageValue == nil {
 		target.Required("averageValue", "must specify a positive target averageValue")
 	}
 }
 
-func containerRules(fldPath validate.Path, m *autoscalingv2.ContainerResourceMetricSource) {
+func containerRules(fld validate.Field, m *autoscalingv2.ContainerResourceMetricSource) {
 	if m.Name == "" {
-		fldPath.Required("name", "must specify a resource name")
+		fld.Required("name", "must specify a resource name")
 	} else {
-		podspec.ContainerResourceName(fldPath.Child("name"), m.Name)
+		podspec.ContainerResourceName(fld.Child("name"), m.Name)
 	}
 	if m.Container == "" {
-		fldPath.Required("container", "must specify a container")
+		fld.Required("container", "must specify a container")
 	} else {
-		fldPath.Text("container", m.Container, validate.DNSLabel)
+		fld.CheckText("container", m.Container, validate.DNSLabel)
 	}
-	utilizationRules(fldPath, &m.Target)
+	utilizationRules(fld, &m.Target)
 }
 
-func resourceRules(fldPath validate.Path, m *autoscalingv2.ResourceMetricSource) {
+func resourceRules(fld validate.Field, m *autoscalingv2.ResourceMetricSource) {
 	if m.Name == "" {
-		fldPath.Required("name", "must specify a resource name")
+		fld.Required("name", "must specify a resource name")
 	}
-	utilizationRules(fldPath, &m.Target)
+	utilizationRules(fld, &m.Target)
 }
 
-func utilizationRules(fldPath validate.Path, t *autoscalingv2.MetricTarget) {
-	target := fldPath.Child("target")
+func utilizationRules(fld validate.Field, t *autoscalingv2.MetricTarget) {
+	target := fld.Child("target")
 	amountRules(target, t)
 	if t.AverageUtilization == nil && t.AverageValue == nil {
 		target.Required("averageUtilization", "must set either a target raw value or a target utilization")
 	}
-	target.Absent("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
+	target.ForbidSet("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
 }
 
-func identifierRules(fldPath validate.Path, id *autoscalingv2.MetricIdentifier) {
+func identifierRules(fld validate.Field, id *autoscalingv2.MetricIdentifier) {
 	if id.Name == "" {
-		fldPath.Required("name", "must specify a metric name")
+		fld.Required("name", "must specify a metric name")
 		return
 	}
-	fldPath.Text("name", id.Name, validate.PathSegment)
+	fld.CheckText("name", id.Name, validate.PathSegment)
 }
 
-func amountRules(fldPath validate.Path, t *autoscalingv2.MetricTarget) {
+func amountRules(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
 		if t.Type == "" {
-			fldPath.Required("type", "must specify a metric target type")
+			fld.Required("type", "must specify a metric target type")
 		}
-		fldPath.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
+		fld.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
 	}
 	positive := func(name string, q *resource.Quantity) {
 		if q != nil && q.Sign() != 1 {
-			fldPath.Invalid(name, q, "must be positive")
+			fld.Invalid(name, q, "must be positive")
 		}
 	}
 	positive("value", t.Value)
 	positive("averageValue", t.AverageValue)
 	if n := t.AverageUtilization; n != nil && *n < 1 {
-		fldPath.Invalid("averageUtilization", *n, "must be greater than 0")
+		fld.Invalid("averageUtilization", *n, "must be greater than 0")
 	}
 }
 
-func paceRules(fldPath validate.Path, r *autoscalingv2.HPAScalingRules) {
+func paceRules(fld validate.Field, r *autoscalingv2.HPAScalingRules) {
 	if n := r.StabilizationWindowSeconds; n != nil {
 		if *n < 0 {
-			fldPath.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
+			fld.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
 		}
 		if *n > longestWindow {
-			fldPath.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
+			fld.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
 		}
 	}
-	validate.OptionalOneOf(fldPath, "selectPolicy", r.SelectPolicy,
+	validate.OptionalOneOf(fld, "selectPolicy", r.SelectPolicy,
 		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
 	if len(r.Policies) == 0 {
-		fldPath.Required("policies", "must specify at least one Policy")
+		fld.Required("policies", "must specify at least one Policy")
 	}
-	validate.Each(fldPath, "policies", r.Policies, func(fldPath validate.Path, p *autoscalingv2.HPAScalingPolicy) {
-		validate.OneOf(fldPath, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
+	validate.Each(fld, "policies", r.Policies, func(fld validate.Field, p *autoscalingv2.HPAScalingPolicy) {
+		validate.OneOf(fld, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
 		if p.Value <= 0 {
-			fldPath.Invalid("value", p.Value, validate.NotPositive)
+			fld.Invalid("value", p.Value, validate.NotPositive)
 		}
 		if p.PeriodSeconds <= 0 {
-			fldPath.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
+			fld.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
 		}
 		if p.PeriodSeconds > longestPeriod {
-			fldPath.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
+			fld.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
 		}
 	})
 	if r.Tolerance != nil {
-		fldPath.NonNegativeQuantity("tolerance", *r.Tolerance)
+		fld.CheckNonNegativeQuantity("tolerance", *r.Tolerance)
 	}
 }

@@ -26,28 +26,28 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
 	}
-	return podspec.Templated(rules, created, &registry.Kind{
+	return podspec.WithPodTemplate(rules, created, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
 			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
 		},
 		New:     declare.New[batchv1.CronJob],
 		NewList: declare.New[batchv1.CronJobList],
-		Parts:   declare.Parts(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
+		Parts:   declare.SpecStatusAccessors(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
 		Stored:  registry.StorageForm{Prefix: "cronjobs"},
 		Default: declare.Adapt(defaultCronJob),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *batchv1.CronJob) {
-				cronJobRules(fldPath.Child("spec"), rules, &c.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *batchv1.CronJob) {
+				cronJobRules(fld.Child("spec"), rules, &c.Spec, nil)
 				if len(c.Name) > longestCronJobName {
-					fldPath.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
+					fld.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
 				}
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *batchv1.CronJob) {
-				cronJobRules(fldPath.Child("spec"), rules, &c.Spec, &old.Spec)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *batchv1.CronJob) {
+				cronJobRules(fld.Child("spec"), rules, &c.Spec, &old.Spec)
 			}),
 			Warnings: declare.AdaptUpdateResult(zoneWarnings),
 		},
@@ -78,24 +78,24 @@ func defaultCronJob(c *batchv1.CronJob) {
 // pods returns the pod template of the jobs.
 func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
 
-func cronJobRules(fldPath validate.Path, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
+func cronJobRules(fld validate.Field, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
 	if s.Schedule == "" {
-		fldPath.Required("schedule", "")
+		fld.Required("schedule", "")
 	} else {
-		scheduleRules(fldPath, s, old)
+		scheduleRules(fld, s, old)
 	}
-	validate.OptionalNonNegative(fldPath, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
+	validate.OptionalNonNegative(fld, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
 	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
-		fldPath.Text("timeZone", *s.TimeZone, timeZone)
+		fld.CheckText("timeZone", *s.TimeZone, timeZone)
 	}
-	validate.RequiredOneOf(fldPath, "concurrencyPolicy", s.ConcurrencyPolicy,
+	validate.RequiredOneOf(fld, "concurrencyPolicy", s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
 	var template *corev1.PodTemplateSpec
 	if old != nil {
 		template = &old.JobTemplate.Spec.Template
 	}
 	jobs := &s.JobTemplate.Spec
-	job := fldPath.Child("jobTemplate", "spec")
+	job := fld.Child("jobTemplate", "spec")
 	jobPartRules(job, rules, jobs, template)
 	if jobs.Selector != nil {
 		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
@@ -103,20 +103,20 @@ func cronJobRules(fldPath validate.Path, rules *podspec.Rules, s, old *batchv1.C
 	if manual := jobs.ManualSelector; manual != nil && *manual {
 		job.Add(field.NotSupported(job.Child("manualSelector").FieldPath(), *manual, []string{"nil", "false"}))
 	}
-	validate.OptionalNonNegative(fldPath, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
-	validate.OptionalNonNegative(fldPath, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
+	validate.OptionalNonNegative(fld, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
+	validate.OptionalNonNegative(fld, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
 // scheduleRules requires a schedule with the five fields of cron, or a named one. Time zones have
 // their own field; an existing schedule with a time zone may keep it.
-func scheduleRules(fldPath validate.Path, s, old *batchv1.CronJobSpec) {
-	fldPath.Text("schedule", s.Schedule, schedule)
+func scheduleRules(fld validate.Field, s, old *batchv1.CronJobSpec) {
+	fld.CheckText("schedule", s.Schedule, schedule)
 	switch zoned := strings.Contains(s.Schedule, "TZ"); {
 	case !zoned:
 	case old == nil || !strings.Contains(old.Schedule, "TZ"):
-		fldPath.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+		fld.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
 	case s.TimeZone != nil:
-		fldPath.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+		fld.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 	}
 }
 

@@ -21,102 +21,102 @@ const (
 )
 
 // failurePolicyRules validates the effects of failed pods on the job.
-func failurePolicyRules(fldPath validate.Path, s *batchv1.JobSpec) {
-	validate.MaxItems(fldPath, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
+func failurePolicyRules(fld validate.Field, s *batchv1.JobSpec) {
+	validate.MaxItems(fld, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
 	containers := validate.Set[string]{}
 	for _, list := range [][]corev1.Container{s.Template.Spec.Containers, s.Template.Spec.InitContainers} {
 		for i := range list {
 			containers.Add(list[i].Name)
 		}
 	}
-	validate.Each(fldPath, "rules", s.PodFailurePolicy.Rules, func(fldPath validate.Path, r *batchv1.PodFailurePolicyRule) {
+	validate.Each(fld, "rules", s.PodFailurePolicy.Rules, func(fld validate.Field, r *batchv1.PodFailurePolicyRule) {
 		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
-			fldPath.Invalid("action", r.Action, "requires the backoffLimitPerIndex to be set")
+			fld.Invalid("action", r.Action, "requires the backoffLimitPerIndex to be set")
 		}
-		validate.NamedOneOf(fldPath, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+		validate.NamedOneOf(fld, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
-		validate.Optional(fldPath, "onExitCodes", r.OnExitCodes, func(fldPath validate.Path, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
-			exitCodeRules(fldPath, codes, containers)
+		validate.Optional(fld, "onExitCodes", r.OnExitCodes, func(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
+			exitCodeRules(fld, codes, containers)
 		})
-		validate.MaxItems(fldPath, "onPodConditions", r.OnPodConditions, mostConditions)
-		validate.Each(fldPath, "onPodConditions", r.OnPodConditions, func(fldPath validate.Path, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
-			fldPath.Text("type", string(c.Type), validate.QualifiedName)
-			validate.NamedOneOf(fldPath, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, mostConditions)
+		validate.Each(fld, "onPodConditions", r.OnPodConditions, func(fld validate.Field, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
+			fld.CheckText("type", string(c.Type), validate.QualifiedName)
+			validate.NamedOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 		})
 		switch codes, conditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
 		case codes && conditions:
-			fldPath.InvalidOmitValue("", "specifying both OnExitCodes and OnPodConditions is not supported")
+			fld.InvalidOmitValue("", "specifying both OnExitCodes and OnPodConditions is not supported")
 		case !codes && !conditions:
-			fldPath.InvalidOmitValue("", "specifying one of OnExitCodes and OnPodConditions is required")
+			fld.InvalidOmitValue("", "specifying one of OnExitCodes and OnPodConditions is required")
 		}
 	})
 }
 
-func exitCodeRules(fldPath validate.Path, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
-	validate.NamedOneOf(fldPath, "operator", codes.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+func exitCodeRules(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
+	validate.NamedOneOf(fld, "operator", codes.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := codes.ContainerName; name != nil && !containers.Has(*name) {
-		fldPath.Invalid("containerName", *name, "must be one of the container or initContainer names in the pod template")
+		fld.Invalid("containerName", *name, "must be one of the container or initContainer names in the pod template")
 	}
 	if len(codes.Values) == 0 {
-		fldPath.Invalid("values", codes.Values, "at least one value is required")
+		fld.Invalid("values", codes.Values, "at least one value is required")
 	}
-	validate.MaxItems(fldPath, "values", codes.Values, mostExitCodes)
+	validate.MaxItems(fld, "values", codes.Values, mostExitCodes)
 	seen := validate.Set[int32]{}
-	validate.Each(fldPath, "values", codes.Values, func(fldPath validate.Path, code *int32) {
-		validate.Unique(fldPath, "", *code, seen)
+	validate.Each(fld, "values", codes.Values, func(fld validate.Field, code *int32) {
+		validate.Unique(fld, "", *code, seen)
 		if *code == 0 && codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
-			fldPath.Invalid("", *code, "must not be 0 for the In operator")
+			fld.Invalid("", *code, "must not be 0 for the In operator")
 		}
 	})
 	if !slices.IsSorted(codes.Values) {
-		fldPath.Invalid("values", codes.Values, "must be ordered")
+		fld.Invalid("values", codes.Values, "must be ordered")
 	}
 }
 
 // successPolicyRules validates the conditions for the success of a job before all its indexes have
 // succeeded.
-func successPolicyRules(fldPath validate.Path, s *batchv1.JobSpec) {
+func successPolicyRules(fld validate.Field, s *batchv1.JobSpec) {
 	if !indexed(s) {
-		fldPath.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
+		fld.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
 		return
 	}
-	policy := fldPath.Child("successPolicy")
+	policy := fld.Child("successPolicy")
 	if len(s.SuccessPolicy.Rules) == 0 {
 		policy.Required("rules", "at least one rules must be specified when the successPolicy is specified")
 	}
 	validate.MaxItems(policy, "rules", s.SuccessPolicy.Rules, mostPolicyRules)
-	validate.Each(policy, "rules", s.SuccessPolicy.Rules, func(fldPath validate.Path, r *batchv1.SuccessPolicyRule) {
+	validate.Each(policy, "rules", s.SuccessPolicy.Rules, func(fld validate.Field, r *batchv1.SuccessPolicyRule) {
 		if r.SucceededCount == nil && r.SucceededIndexes == nil {
-			fldPath.Required("", "at least one of succeededCount or succeededIndexes must be specified")
+			fld.Required("", "at least one of succeededCount or succeededIndexes must be specified")
 		}
 		if s.Completions == nil {
 			return // already reported
 		}
 		var named int32
 		if r.SucceededIndexes != nil {
-			fldPath.MaxBytes("succeededIndexes", *r.SucceededIndexes, longestIndexesSet)
-			named = indexesRules(fldPath, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
+			fld.CheckMaxBytes("succeededIndexes", *r.SucceededIndexes, longestIndexesSet)
+			named = indexesRules(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
 		}
-		validate.OptionalNonNegative(fldPath, "succeededCount", r.SucceededCount)
+		validate.OptionalNonNegative(fld, "succeededCount", r.SucceededCount)
 		if n := r.SucceededCount; n != nil && *n > *s.Completions {
-			fldPath.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
+			fld.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
 		}
 		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > named {
-			fldPath.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
+			fld.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
 		}
 	})
 }
 
 // indexesRules requires a list of indexes and ranges in ascending order, such as "1,3-5", below the
 // number of completions. It returns the number of indexes, or zero after an error.
-func indexesRules(fldPath validate.Path, name, text string, completions int32) int32 {
+func indexesRules(fld validate.Field, name, text string, completions int32) int32 {
 	var total int32
 	err := eachInterval(text, completions, func(first, last int32) error {
 		total += last - first + 1
 		return nil
 	})
 	if err != nil {
-		fldPath.Invalid(name, text, fmt.Sprintf("error parsing %s: %v", name, err))
+		fld.Invalid(name, text, fmt.Sprintf("error parsing %s: %v", name, err))
 		return 0
 	}
 	return total

@@ -25,28 +25,28 @@ const (
 )
 
 // jobRules validates a job whose pods have been labelled. old is nil at creation.
-func jobRules(fldPath validate.Path, rules *podspec.Rules, j, old *batchv1.Job) {
+func jobRules(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
 	var template *corev1.PodTemplateSpec
 	if old != nil {
 		template = &old.Spec.Template
 	}
-	generatedSelectorRules(fldPath, j, template)
-	jobSpecRules(fldPath.Child("spec"), rules, &j.Spec, template)
+	generatedSelectorRules(fld, j, template)
+	jobSpecRules(fld.Child("spec"), rules, &j.Spec, template)
 	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
 		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
-			fldPath.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
+			fld.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
 		}
 	}
 }
 
 // generatedSelectorRules requires the labels on the pods of a job with a generated selector. The
 // prefixed labels are optional for a job from before they existed.
-func generatedSelectorRules(fldPath validate.Path, j *batchv1.Job, old *corev1.PodTemplateSpec) {
+func generatedSelectorRules(fld validate.Field, j *batchv1.Job, old *corev1.PodTemplateSpec) {
 	s := &j.Spec
 	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
 		return
 	}
-	fldPath.Child("metadata").Present("uid", j.UID != "")
+	fld.Child("metadata").RequireSet("uid", j.UID != "")
 	uid, name := string(j.UID), j.Name
 	expected := labels.Set{oldControllerUID: uid, oldJobName: name}
 	marks := []string{oldControllerUID, oldJobName}
@@ -54,12 +54,12 @@ func generatedSelectorRules(fldPath validate.Path, j *batchv1.Job, old *corev1.P
 		expected[batchv1.ControllerUidLabel], expected[batchv1.JobNameLabel] = uid, name
 		marks = append(marks, batchv1.ControllerUidLabel, batchv1.JobNameLabel)
 	}
-	template := fldPath.Child("spec", "template", "metadata")
+	template := fld.Child("spec", "template", "metadata")
 	for _, key := range marks {
-		template.HasLabel("labels", s.Template.Labels, key, expected[key])
+		template.RequireLabel("labels", s.Template.Labels, key, expected[key])
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(expected) {
-		fldPath.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
+		fld.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
 	}
 }
 
@@ -72,46 +72,46 @@ func hasLabels(labels map[string]string, keys ...string) bool {
 	return true
 }
 
-func jobSpecRules(fldPath validate.Path, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	jobPartRules(fldPath, rules, s, old)
-	fldPath.Present("selector", s.Selector != nil)
-	fldPath.Selector("selector", s.Selector, false)
+func jobSpecRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	jobPartRules(fld, rules, s, old)
+	fld.RequireSet("selector", s.Selector != nil)
+	fld.CheckSelector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
 }
 
 // jobPartRules validates the fields that jobs and their templates share.
-func jobPartRules(fldPath validate.Path, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fldPath, "parallelism", s.Parallelism)
-	validate.OptionalNonNegative(fldPath, "completions", s.Completions)
-	validate.OptionalNonNegative(fldPath, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
-	validate.OptionalNonNegative(fldPath, "backoffLimit", s.BackoffLimit)
-	validate.OptionalNonNegative(fldPath, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
-	validate.OptionalNonNegative(fldPath, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
-	validate.OptionalNonNegative(fldPath, "maxFailedIndexes", s.MaxFailedIndexes)
+func jobPartRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "parallelism", s.Parallelism)
+	validate.OptionalNonNegative(fld, "completions", s.Completions)
+	validate.OptionalNonNegative(fld, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
+	validate.OptionalNonNegative(fld, "backoffLimit", s.BackoffLimit)
+	validate.OptionalNonNegative(fld, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
+	validate.OptionalNonNegative(fld, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
+	validate.OptionalNonNegative(fld, "maxFailedIndexes", s.MaxFailedIndexes)
 	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
-		fldPath.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
+		fld.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
 	}
 	if s.ManagedBy != nil {
-		fldPath.DomainPath("managedBy", *s.ManagedBy)
-		fldPath.MaxBytes("managedBy", *s.ManagedBy, managedByLength)
+		fld.CheckDomainPath("managedBy", *s.ManagedBy)
+		fld.CheckMaxBytes("managedBy", *s.ManagedBy, managedByLength)
 	}
-	validate.OptionalOneOf(fldPath, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
-	indexRules(fldPath, s)
+	validate.OptionalOneOf(fld, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+	indexRules(fld, s)
 	if s.PodFailurePolicy != nil {
-		failurePolicyRules(fldPath.Child("podFailurePolicy"), s)
+		failurePolicyRules(fld.Child("podFailurePolicy"), s)
 	}
 	if s.SuccessPolicy != nil {
-		successPolicyRules(fldPath, s)
+		successPolicyRules(fld, s)
 	}
 	if p := s.PodReplacementPolicy; p != nil && s.PodFailurePolicy != nil {
-		validate.OneOf(fldPath, "podReplacementPolicy", *p, batchv1.Failed)
+		validate.OneOf(fld, "podReplacementPolicy", *p, batchv1.Failed)
 	} else {
-		validate.OptionalOneOf(fldPath, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
+		validate.OptionalOneOf(fld, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
-	rules.Template(fldPath.Child("template"), &s.Template, old)
-	restartRules(fldPath.Child("template", "spec"), s)
+	rules.Template(fld.Child("template"), &s.Template, old)
+	restartRules(fld.Child("template", "spec"), s)
 }
 
 func indexed(s *batchv1.JobSpec) bool {
@@ -119,7 +119,7 @@ func indexed(s *batchv1.JobSpec) bool {
 }
 
 // indexRules limits indexed jobs, and rejects their fields in other jobs.
-func indexRules(fldPath validate.Path, s *batchv1.JobSpec) {
+func indexRules(fld validate.Field, s *batchv1.JobSpec) {
 	exceeds := func(n *int32, maximum int32) bool { return n != nil && *n > maximum }
 	if !indexed(s) {
 		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
@@ -127,75 +127,75 @@ func indexRules(fldPath validate.Path, s *batchv1.JobSpec) {
 		}
 		const detail = "requires indexed completion mode"
 		if s.BackoffLimitPerIndex != nil {
-			fldPath.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
+			fld.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
 		}
 		if s.MaxFailedIndexes != nil {
-			fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
+			fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
 		}
 		return
 	}
 	if s.Completions == nil {
-		fldPath.Required("completions", "when completion mode is Indexed")
+		fld.Required("completions", "when completion mode is Indexed")
 	}
 	if exceeds(s.Parallelism, mostIndexes) {
-		fldPath.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
+		fld.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
 	}
 	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
-		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
+		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
 	}
 	if exceeds(s.MaxFailedIndexes, mostIndexes) {
-		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
+		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
 	}
 	if s.BackoffLimitPerIndex == nil || !exceeds(s.Completions, manyCompletions) {
 		return
 	}
 	if s.MaxFailedIndexes == nil {
-		fldPath.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
+		fld.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
 	}
 	tooMany := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfMany, manyCompletions)
 	if exceeds(s.Parallelism, mostOfMany) {
-		fldPath.Invalid("parallelism", *s.Parallelism, tooMany)
+		fld.Invalid("parallelism", *s.Parallelism, tooMany)
 	}
 	if exceeds(s.MaxFailedIndexes, mostOfMany) {
-		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
+		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
 	}
 }
 
-func restartRules(fldPath validate.Path, s *batchv1.JobSpec) {
+func restartRules(fld validate.Field, s *batchv1.JobSpec) {
 	switch policy := s.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
-		fldPath.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
+		fld.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
 	case corev1.RestartPolicyNever:
 	case corev1.RestartPolicyOnFailure:
 		if s.PodFailurePolicy != nil {
-			fldPath.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
+			fld.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
 		}
 	default:
-		validate.OneOf(fldPath, "restartPolicy", policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+		validate.OneOf(fld, "restartPolicy", policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	}
 }
 
 // jobChanges rejects changes of fields that existing pods depend on. A suspended job that has not
 // started may change its scheduling directives (KEP-2926).
-func jobChanges(fldPath validate.Path, j, old *batchv1.Job) {
+func jobChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Spec, &old.Spec
 	switch {
 	case !indexed(s):
-		fldPath.Immutable("completions", s.Completions, was.Completions)
+		fld.CheckImmutable("completions", s.Completions, was.Completions)
 	case !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
-		fldPath.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
+		fld.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
 	}
-	fldPath.Immutable("selector", s.Selector, was.Selector)
+	fld.CheckImmutable("selector", s.Selector, was.Selector)
 	template := was.Template.DeepCopy()
 	if was.Suspend != nil && *was.Suspend && old.Status.StartTime == nil {
 		moveScheduling(template, &s.Template)
 	}
-	fldPath.Immutable("template", s.Template, *template)
-	fldPath.Immutable("completionMode", s.CompletionMode, was.CompletionMode)
-	fldPath.Immutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
-	fldPath.Immutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
-	fldPath.Immutable("managedBy", s.ManagedBy, was.ManagedBy)
-	fldPath.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+	fld.CheckImmutable("template", s.Template, *template)
+	fld.CheckImmutable("completionMode", s.CompletionMode, was.CompletionMode)
+	fld.CheckImmutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
+	fld.CheckImmutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	fld.CheckImmutable("managedBy", s.ManagedBy, was.ManagedBy)
+	fld.CheckImmutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
 }
 
 // moveScheduling copies the scheduling directives.

@@ -22,27 +22,27 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		Path:     field.NewPath("spec", "template"), HostNames: true,
 		Around: func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
 			Categories: []string{"all"}, Namespaced: true,
 		},
 		New:            declare.New[batchv1.Job],
 		NewList:        declare.New[batchv1.JobList],
-		Parts:          declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
+		Parts:          declare.SpecStatusAccessors(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
 		Stored:         registry.StorageForm{Prefix: "jobs"},
 		Default:        declare.Adapt(defaultJob),
 		DefaultedRules: jobDefaultedRules,
 		Create: registry.Create{
 			Prepare:  declare.Adapt(prepareJobCreate),
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, j *batchv1.Job) { jobRules(fldPath, rules, j, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, j *batchv1.Job) { jobRules(fld, rules, j, nil) }),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, j, old *batchv1.Job) {
-				spec := fldPath.Child("spec")
-				jobRules(fldPath, rules, j, old)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, j, old *batchv1.Job) {
+				spec := fld.Child("spec")
+				jobRules(fld, rules, j, old)
 				jobSpecRules(spec, rules, &j.Spec, &old.Spec.Template)
 				jobChanges(spec, j, old)
 			}),

@@ -49,53 +49,53 @@ func neverStarts(spec *batchv1.JobSpec) bool {
 
 // jobStatusRules enforces on any controller of jobs (KEP-4368) the invariants that readers of jobs
 // rely on. Most rules apply only to changed fields, so that an older status may stay.
-func jobStatusRules(fldPath validate.Path, j, old *batchv1.Job) {
-	fldPath = fldPath.Child("status")
+func jobStatusRules(fld validate.Field, j, old *batchv1.Job) {
+	fld = fld.Child("status")
 	s, was := &j.Status, &old.Status
-	countRules(fldPath, s)
-	endRules(fldPath, j, was)
-	indexStatusRules(fldPath, j, was)
+	countRules(fld, s)
+	endRules(fld, j, was)
+	indexStatusRules(fld, j, was)
 	now, before := phaseOf(s), phaseOf(was)
 	if n := s.Terminating; n != nil && *n > 0 && now.finished() && (before.finished() != now.finished() || !ptr.Equal(n, was.Terminating)) {
-		fldPath.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
+		fld.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
 	}
 	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
-		fldPath.Invalid("ready", *n, "cannot set more ready pods than active")
+		fld.Invalid("ready", *n, "cannot set more ready pods than active")
 	}
 	if now.succeeds && now.failed {
-		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and Failed=true conditions")
+		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	}
 	if now.succeeds && now.fails {
-		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	}
 	if j.Spec.SuccessPolicy != nil && !now.succeeds && now.complete {
-		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+		fld.InvalidOmitValue("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
-	jobStatusChanges(fldPath, j, old)
+	jobStatusChanges(fld, j, old)
 }
 
-func countRules(fldPath validate.Path, s *batchv1.JobStatus) {
-	fldPath.NonNegative("active", int64(s.Active))
-	fldPath.NonNegative("succeeded", int64(s.Succeeded))
-	fldPath.NonNegative("failed", int64(s.Failed))
-	validate.OptionalNonNegative(fldPath, "ready", s.Ready)
-	validate.OptionalNonNegative(fldPath, "terminating", s.Terminating)
-	validate.Optional(fldPath, "uncountedTerminatedPods", s.UncountedTerminatedPods, func(fldPath validate.Path, pods *batchv1.UncountedTerminatedPods) {
+func countRules(fld validate.Field, s *batchv1.JobStatus) {
+	fld.CheckNonNegative("active", int64(s.Active))
+	fld.CheckNonNegative("succeeded", int64(s.Succeeded))
+	fld.CheckNonNegative("failed", int64(s.Failed))
+	validate.OptionalNonNegative(fld, "ready", s.Ready)
+	validate.OptionalNonNegative(fld, "terminating", s.Terminating)
+	validate.Optional(fld, "uncountedTerminatedPods", s.UncountedTerminatedPods, func(fld validate.Field, pods *batchv1.UncountedTerminatedPods) {
 		seen := validate.Set[types.UID]{}
-		unique := func(fldPath validate.Path, uid *types.UID) {
+		unique := func(fld validate.Field, uid *types.UID) {
 			if *uid == "" {
-				fldPath.Invalid("", *uid, "must not be empty")
+				fld.Invalid("", *uid, "must not be empty")
 				return
 			}
-			validate.Unique(fldPath, "", *uid, seen)
+			validate.Unique(fld, "", *uid, seen)
 		}
-		validate.Each(fldPath, "succeeded", pods.Succeeded, unique)
-		validate.Each(fldPath, "failed", pods.Failed, unique)
+		validate.Each(fld, "succeeded", pods.Succeeded, unique)
+		validate.Each(fld, "failed", pods.Failed, unique)
 	})
 }
 
 // endRules validates the end of a job.
-func endRules(fldPath validate.Path, j *batchv1.Job, was *batchv1.JobStatus) {
+func endRules(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
@@ -103,92 +103,92 @@ func endRules(fldPath validate.Path, j *batchv1.Job, was *batchv1.JobStatus) {
 		!s.StartTime.Equal(was.StartTime), !s.CompletionTime.Equal(was.CompletionTime),
 	}
 	if now.complete && now.failed && (changed.complete || changed.failed) {
-		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True and Failed=true conditions")
+		fld.InvalidOmitValue("conditions", "cannot set Complete=True and Failed=true conditions")
 	}
 	if now.complete && now.fails && (changed.complete || now.fails != before.fails) {
-		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True and FailureTarget=true conditions")
+		fld.InvalidOmitValue("conditions", "cannot set Complete=True and FailureTarget=true conditions")
 	}
 	if changed.complete || changed.completion {
 		if s.CompletionTime != nil && !now.complete {
-			fldPath.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+			fld.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
 		}
 		if s.CompletionTime == nil && now.complete {
-			fldPath.Required("completionTime", "completionTime is required for Complete jobs")
+			fld.Required("completionTime", "completionTime is required for Complete jobs")
 		}
 	}
 	if (changed.start || changed.completion) && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
-		fldPath.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
+		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
 	}
 	if now.failed && !now.fails && (changed.failed || now.fails != before.fails) {
-		fldPath.InvalidOmitValue("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
+		fld.InvalidOmitValue("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
 	}
 	if now.complete && !now.succeeds && (changed.complete || now.succeeds != before.succeeds) {
-		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+		fld.InvalidOmitValue("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
 	if !now.finished() {
 		return
 	}
 	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
-		fldPath.Invalid("active", s.Active, "active>0 is invalid for finished job")
+		fld.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
 	if s.StartTime == nil && (changed.finished || changed.start) && !neverStarts(&j.Spec) {
-		fldPath.Required("startTime", "startTime is required for finished job")
+		fld.Required("startTime", "startTime is required for finished job")
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
-		fldPath.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
+		fld.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
 	}
 }
 
 // indexStatusRules validates completed and failed indexes.
-func indexStatusRules(fldPath validate.Path, j *batchv1.Job, was *batchv1.JobStatus) {
+func indexStatusRules(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
 	completed := s.CompletedIndexes != was.CompletedIndexes
 	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
 	if completed && spec.Completions != nil {
-		indexesRules(fldPath, "completedIndexes", s.CompletedIndexes, *spec.Completions)
+		indexesRules(fld, "completedIndexes", s.CompletedIndexes, *spec.Completions)
 	}
 	if failed && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
-		indexesRules(fldPath, "failedIndexes", *s.FailedIndexes, *spec.Completions)
+		indexesRules(fld, "failedIndexes", *s.FailedIndexes, *spec.Completions)
 	}
 	if completed && s.CompletedIndexes != "" && !indexed(spec) {
-		fldPath.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+		fld.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
 	if failed && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
-		fldPath.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+		fld.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
 	if (completed || failed) && s.FailedIndexes != nil && spec.Completions != nil {
 		if i, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
-			fldPath.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
+			fld.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
 		}
 	}
 }
 
 // jobStatusChanges rejects changes that revert a terminal state.
-func jobStatusChanges(fldPath validate.Path, j, old *batchv1.Job) {
+func jobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if isJob(was, t) && !isJob(s, t) {
-			fldPath.InvalidOmitValue("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
+			fld.InvalidOmitValue("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
 		}
 	}
 	if s.Failed < was.Failed {
-		fldPath.Invalid("failed", s.Failed, "cannot decrease the failed counter")
+		fld.Invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
 	// A job that is scaled down may have fewer.
 	if s.Succeeded < was.Succeeded && !(indexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
-		fldPath.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
+		fld.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
-		fldPath.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
+		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
 	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !resumes(s, was) {
-		fldPath.Required("startTime", "startTime cannot be removed for unsuspended job")
+		fld.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)
 	if before.succeeds && !now.succeeds {
-		fldPath.InvalidOmitValue("conditions", "cannot disable the SuccessCriteriaMet=True condition")
+		fld.InvalidOmitValue("conditions", "cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if before.complete && !before.succeeds && now.succeeds {
-		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 }

@@ -14,11 +14,11 @@ func BenchmarkRules(b *testing.B) {
 	for _, name := range []string{"pod", "deployment", "service", "configmap", "node", "lease"} {
 		b.Run(name, func(b *testing.B) {
 			var c kindCase
-			text, err := kindCases.ReadFile("testdata/kinds/" + name + ".yaml")
+			data, err := kindCases.ReadFile("testdata/kinds/" + name + ".yaml")
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := yaml.UnmarshalStrict(text, &c); err != nil {
+			if err := yaml.UnmarshalStrict(data, &c); err != nil {
 				b.Fatal(err)
 			}
 			k := kinds[c.Kind]

@@ -48,13 +48,13 @@ func named(all *registry.Catalog) map[string]*registry.Kind {
 // decode decodes an object of a kind strictly.
 func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Object {
 	t.Helper()
-	text, err := yaml.Marshal(value)
+	data, err := yaml.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := k.New()
-	if err := yaml.UnmarshalStrict(text, o); err != nil {
-		t.Fatalf("%v in\n%s", err, text)
+	if err := yaml.UnmarshalStrict(data, o); err != nil {
+		t.Fatalf("%v in\n%s", err, data)
 	}
 	return o.(registry.Object)
 }

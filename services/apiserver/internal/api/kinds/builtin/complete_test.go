@@ -27,12 +27,12 @@ func readKindCases(t *testing.T) map[string]*kindCase {
 	}
 	out := map[string]*kindCase{}
 	for _, f := range files {
-		text, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
+		data, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := &kindCase{}
-		if err := yaml.UnmarshalStrict(text, c); err != nil {
+		if err := yaml.UnmarshalStrict(data, c); err != nil {
 			t.Fatalf("%s: %v", f.Name(), err)
 		}
 		out[strings.TrimSuffix(f.Name(), ".yaml")] = c

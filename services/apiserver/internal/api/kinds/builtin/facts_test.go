@@ -293,9 +293,9 @@ func TestKindsAreFresh(t *testing.T) {
 			k.Categories[i] = "changed"
 		}
 	}
-	text, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
-	if strings.Contains(string(text), "changed") {
-		t.Errorf("got a change in the next catalog: %s", text)
+	data, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
+	if strings.Contains(string(data), "changed") {
+		t.Errorf("got a change in the next catalog: %s", data)
 	}
 }
 

@@ -215,12 +215,12 @@ func textsOf(errs field.ErrorList) (out []string) {
 // toMap returns an object as JSON values, without its type.
 func toMap(t *testing.T, obj registry.Object) map[string]any {
 	t.Helper()
-	text, err := json.Marshal(obj)
+	data, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out map[string]any
-	if err := json.Unmarshal(text, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
 	delete(out, "apiVersion")
@@ -230,22 +230,22 @@ func toMap(t *testing.T, obj registry.Object) map[string]any {
 
 func mustYAML(t *testing.T, v any) string {
 	t.Helper()
-	text, err := yaml.Marshal(v)
+	data, err := yaml.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return string(data)
 }
 
 // withFields returns a copy of an object with values set.
 func withFields(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
 	t.Helper()
-	text, err := json.Marshal(obj)
+	data, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out any
-	if err := json.Unmarshal(text, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(set)) {

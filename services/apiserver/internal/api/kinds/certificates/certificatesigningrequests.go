@@ -24,7 +24,7 @@ func certificateSigningRequests() *registry.Kind {
 		},
 		New:     declare.New[certificatesv1.CertificateSigningRequest],
 		NewList: declare.New[certificatesv1.CertificateSigningRequestList],
-		Parts: declare.Parts(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
+		Parts: declare.SpecStatusAccessors(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
 			return &c.Spec, &c.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "certificatesigningrequests"},
@@ -33,8 +33,8 @@ func certificateSigningRequests() *registry.Kind {
 			RecordCreator: func(o registry.Object, requester registry.Requester) {
 				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
 			},
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, r *certificatesv1.CertificateSigningRequest) {
-				requestRules(fldPath, r, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, r *certificatesv1.CertificateSigningRequest) {
+				requestRules(fld, r, nil)
 			}),
 		},
 		Update: registry.Update{
@@ -100,13 +100,13 @@ func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 
 // conditionsOf returns the indexes of the conditions of a type.
 func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) []int {
-	var fldPath []int
+	var indices []int
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == typ {
-			fldPath = append(fldPath, i)
+			indices = append(fld, i)
 		}
 	}
-	return fldPath
+	return indices
 }
 
 // stampConditions sets missing times. A condition whose status is unchanged keeps its transition

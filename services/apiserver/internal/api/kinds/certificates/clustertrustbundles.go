@@ -27,17 +27,17 @@ func clusterTrustBundles() *registry.Kind {
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(fldPath, b)
-			anchorRules(fldPath.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(fld, b)
+			anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
 		// A stored bundle was valid once, and may not be for another version of the library.
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, old *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(fldPath, b)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(fld, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {
-				anchorRules(fldPath.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+				anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 			}
-			fldPath.Child("spec").Immutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
+			fld.Child("spec").CheckImmutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
 		})},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
@@ -53,13 +53,13 @@ func clusterTrustBundles() *registry.Kind {
 }
 
 // bundleNameRules requires the name of the signer as prefix of the bundle's name.
-func bundleNameRules(fldPath validate.Path, b *certificatesv1beta1.ClusterTrustBundle) {
+func bundleNameRules(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
 	signer := b.Spec.SignerName
 	if b.Name != "" {
-		fldPath.Child("metadata").Text("name", b.Name, validate.TrustBundleName(signer))
+		fld.Child("metadata").CheckText("name", b.Name, validate.TrustBundleName(signer))
 	}
 	if signer != "" {
-		fldPath.Child("spec").SignerName("signerName", signer)
+		fld.Child("spec").CheckSignerName("signerName", signer)
 	}
 }
 
@@ -67,18 +67,18 @@ func bundleNameRules(fldPath validate.Path, b *certificatesv1beta1.ClusterTrustB
 const maxTrustBundle = 1 << 20
 
 // anchorRules requires distinct CA certificates in PEM.
-func anchorRules(fldPath validate.Path, bundle string) {
+func anchorRules(fld validate.Field, bundle string) {
 	if len(bundle) > maxTrustBundle {
-		fldPath.TooLong("", maxTrustBundle)
+		fld.TooLong("", maxTrustBundle)
 		return
 	}
 	const omitted = "<value omitted>"
-	before, n := fldPath.ErrorCount(), 0
+	before, n := fld.ErrorCount(), 0
 	places := map[string][]int{}
 	var order []string
 	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
 		if wrong := wrongAnchor(block); wrong != "" {
-			fldPath.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
+			fld.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
 		} else {
 			key := string(block.Bytes)
 			if places[key] == nil {
@@ -88,15 +88,15 @@ func anchorRules(fldPath validate.Path, bundle string) {
 		}
 		n++
 	}
-	if fldPath.ErrorCount() > before {
+	if fld.ErrorCount() > before {
 		return
 	}
 	if n == 0 {
-		fldPath.Invalid("", omitted, "at least one trust anchor must be provided")
+		fld.Invalid("", omitted, "at least one trust anchor must be provided")
 	}
 	for _, key := range order {
 		if len(places[key]) > 1 {
-			fldPath.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
+			fld.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
 		}
 	}
 }

@@ -34,28 +34,28 @@ var usages = []certificatesv1.KeyUsage{
 
 // requestRules validates a request. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func requestRules(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
-	spec := fldPath.Child("spec")
+func requestRules(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+	spec := fld.Child("spec")
 	if err := parseRequest(r.Spec.Request); err != nil {
 		spec.Invalid("request", r.Spec.Request, err.Error())
 	}
-	spec.Present("usages", len(r.Spec.Usages) > 0)
+	spec.RequireSet("usages", len(r.Spec.Usages) > 0)
 	if old == nil {
 		seen := validate.Set[certificatesv1.KeyUsage]{}
-		validate.Each(spec, "usages", r.Spec.Usages, func(fldPath validate.Path, u *certificatesv1.KeyUsage) { validate.OneOf(fldPath, "", *u, usages...) })
-		validate.Each(spec, "usages", r.Spec.Usages, func(fldPath validate.Path, u *certificatesv1.KeyUsage) { validate.Unique(fldPath, "", *u, seen) })
+		validate.Each(spec, "usages", r.Spec.Usages, func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.OneOf(fld, "", *u, usages...) })
+		validate.Each(spec, "usages", r.Spec.Usages, func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.Unique(fld, "", *u, seen) })
 	}
 	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
 		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
 	} else {
-		spec.SignerName("signerName", r.Spec.SignerName)
+		spec.CheckSignerName("signerName", r.Spec.SignerName)
 	}
 	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
 	}
-	conditionRules(fldPath.Child("status"), r, old)
+	conditionRules(fld.Child("status"), r, old)
 	if err := parseCertificates(r.Status.Certificate); err != nil && (old == nil || parseCertificates(old.Status.Certificate) == nil) {
-		fldPath.Child("status").Invalid("certificate", "<certificate data>", err.Error())
+		fld.Child("status").Invalid("certificate", "<certificate data>", err.Error())
 	}
 }
 
@@ -103,11 +103,11 @@ func parseCertificates(data []byte) error {
 
 // conditionRules requires at most one condition of each type, and not both an approval and a
 // denial.
-func conditionRules(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
+func conditionRules(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	retained := struct{ noType, status, both, twice bool }{}
 	if old != nil {
-		found := validate.Check(func(fldPath validate.Path) { conditionRules(fldPath.Child("status"), old, nil) })
+		found := validate.Check(func(fld validate.Field) { conditionRules(fld.Child("status"), old, nil) })
 		for _, e := range found {
 			retained.noType = retained.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
 			retained.status = retained.status || strings.HasSuffix(e.Field, "status")
@@ -116,20 +116,20 @@ func conditionRules(fldPath validate.Path, r, old *certificatesv1.CertificateSig
 		}
 	}
 	seen := validate.Set[certificatesv1.RequestConditionType]{}
-	validate.Each(fldPath, "conditions", r.Status.Conditions, func(fldPath validate.Path, c *certificatesv1.CertificateSigningRequestCondition) {
-		fldPath.Present("type", c.Type != "" || retained.noType)
+	validate.Each(fld, "conditions", r.Status.Conditions, func(fld validate.Field, c *certificatesv1.CertificateSigningRequestCondition) {
+		fld.RequireSet("type", c.Type != "" || retained.noType)
 		switch {
 		case retained.status:
 		case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
-			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionTrue)
+			validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionTrue)
 		default:
-			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+			validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 		}
 		if !retained.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
-			fldPath.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
+			fld.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
 		}
 		if !seen.Add(c.Type) && !retained.twice {
-			fldPath.Duplicate("type", c.Type)
+			fld.Duplicate("type", c.Type)
 		}
 	})
 }
@@ -138,18 +138,18 @@ func conditionRules(fldPath validate.Path, r, old *certificatesv1.CertificateSig
 type allowedChanges struct{ approves, issues bool }
 
 // changes rejects changes of decisions and of issued certificates.
-func (w allowedChanges) changes(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
-	requestRules(fldPath, r, old)
-	status := fldPath.Child("status")
+func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+	requestRules(fld, r, old)
+	status := fld.Child("status")
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		now, before := len(conditionsOf(r, t)), len(conditionsOf(old, t))
-		status.Absent("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", t))
-		status.Absent("conditions", now > before && t != certificatesv1.CertificateFailed && !w.approves,
+		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", t))
+		status.ForbidSet("conditions", now > before && t != certificatesv1.CertificateFailed && !w.approves,
 			fmt.Sprintf("updates may not add a condition of type %q", t))
 	}
 	if bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
 		return
 	}
-	status.Absent("certificate", !w.issues, "updates may not set certificate content")
-	status.Absent("certificate", w.issues && len(old.Status.Certificate) > 0, "updates may not modify existing certificate content")
+	status.ForbidSet("certificate", !w.issues, "updates may not set certificate content")
+	status.ForbidSet("certificate", w.issues && len(old.Status.Certificate) > 0, "updates may not modify existing certificate content")
 }

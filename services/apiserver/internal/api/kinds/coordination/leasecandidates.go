@@ -27,9 +27,9 @@ func leaseCandidates() *registry.Kind {
 		Create:  registry.Create{Validate: declare.AdaptValidation(leaseCandidateRules)},
 		Update: registry.Update{
 			AllowCreateOnUpdate: true, RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *coordinationv1beta1.LeaseCandidate) {
-				leaseCandidateRules(fldPath, c)
-				fldPath.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *coordinationv1beta1.LeaseCandidate) {
+				leaseCandidateRules(fld, c)
+				fld.Child("spec").CheckImmutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -45,11 +45,11 @@ func leaseCandidates() *registry.Kind {
 	}
 }
 
-func leaseCandidateRules(fldPath validate.Path, c *coordinationv1beta1.LeaseCandidate) {
-	s, spec := &c.Spec, fldPath.Child("spec")
-	spec.Present("leaseName", s.LeaseName != "")
+func leaseCandidateRules(fld validate.Field, c *coordinationv1beta1.LeaseCandidate) {
+	s, spec := &c.Spec, fld.Child("spec")
+	spec.RequireSet("leaseName", s.LeaseName != "")
 	emulated := versionRules(spec, "emulationVersion", s.EmulationVersion)
-	spec.Present("binaryVersion", s.BinaryVersion != "")
+	spec.RequireSet("binaryVersion", s.BinaryVersion != "")
 	binary := versionRules(spec, "binaryVersion", s.BinaryVersion)
 	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LessThan(emulated) {
 		spec.Invalid("binaryVersion", s.BinaryVersion, "must be greater than or equal to `emulationVersion`")
@@ -59,20 +59,20 @@ func leaseCandidateRules(fldPath validate.Path, c *coordinationv1beta1.LeaseCand
 		return
 	}
 	if s.Strategy == coordinationv1.OldestEmulationVersion {
-		spec.PresentWithDetail("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
+		spec.RequireSetWithDetail("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
 	}
 	strategyRules(spec.Child("strategy"), s.Strategy)
 }
 
 // versionRules requires an empty or a semantic version, and returns it. An invalid one counts as
 // the oldest of all.
-func versionRules(fldPath validate.Path, name, text string) *apiversion.Version {
+func versionRules(fld validate.Field, name, text string) *apiversion.Version {
 	if text == "" {
 		return noVersion()
 	}
 	v, err := apiversion.ParseSemantic(text)
 	if err != nil || len(validate.SemanticVersion(text)) > 0 { // bounds the size of the numbers
-		fldPath.Invalid(name, text, "must be a valid semantic version")
+		fld.Invalid(name, text, "must be a valid semantic version")
 		return noVersion()
 	}
 	return v

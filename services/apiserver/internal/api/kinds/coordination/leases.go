@@ -25,7 +25,7 @@ func leases(coordinated bool) *registry.Kind {
 		Update: registry.Update{
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *coordinationv1.Lease) { leaseRules(fldPath, l) }),
+			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *coordinationv1.Lease) { leaseRules(fld, l) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -56,8 +56,8 @@ func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	}
 }
 
-func leaseRules(fldPath validate.Path, l *coordinationv1.Lease) {
-	s, spec := &l.Spec, fldPath.Child("spec")
+func leaseRules(fld validate.Field, l *coordinationv1.Lease) {
+	s, spec := &l.Spec, fld.Child("spec")
 	if n := s.LeaseDurationSeconds; n != nil && *n <= 0 {
 		spec.Invalid("leaseDurationSeconds", *n, "must be greater than 0")
 	}
@@ -72,10 +72,10 @@ func leaseRules(fldPath validate.Path, l *coordinationv1.Lease) {
 
 // strategyRules requires a standard strategy or a qualified name. Both errors are reported one path
 // level too deep, as in Kubernetes.
-func strategyRules(fldPath validate.Path, s coordinationv1.CoordinatedLeaseStrategy) {
+func strategyRules(fld validate.Field, s coordinationv1.CoordinatedLeaseStrategy) {
 	if strings.Contains(string(s), "/") {
-		fldPath.Child("strategy").InvalidMessages("", s, validate.QualifiedName(string(s)))
+		fld.Child("strategy").InvalidMessages("", s, validate.QualifiedName(string(s)))
 		return
 	}
-	validate.OneOf(fldPath, "strategy", s, coordinationv1.OldestEmulationVersion)
+	validate.OneOf(fld, "strategy", s, coordinationv1.OldestEmulationVersion)
 }

@@ -53,7 +53,7 @@ func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 
 // claimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing class
 // can be set once. A bound claim may request more, or less as long as the capacity is not provided.
-func claimChanges(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
+func claimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
 	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = now.VolumeName
@@ -64,7 +64,7 @@ func claimChanges(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
 		now.StorageClassName = nil
 	} else {
 		if class := c.Annotations[annotation]; class != annotated {
-			fldPath.Child("metadata", "annotations").Immutable(annotation, class, annotated)
+			fld.Child("metadata", "annotations").CheckImmutable(annotation, class, annotated)
 		}
 		if !hadAnnotation && was.StorageClassName == nil {
 			now.StorageClassName = nil
@@ -79,13 +79,13 @@ func claimChanges(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
 		}
 	}
 	if !validate.SemanticEqual(now, was) {
-		fldPath.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
+		fld.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	has := old.Status.Capacity[corev1.ResourceStorage]
-	fldPath.Child("spec", "resources", "requests").Absent("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
-	fldPath.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
+	fld.Child("spec", "resources", "requests").ForbidSet("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
+	fld.CheckImmutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
 // keepsOrDrops reports whether the class annotation of a claim is unchanged or removed.
@@ -100,33 +100,33 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 }
 
-func claimStatusRules(fldPath validate.Path, c, _ *corev1.PersistentVolumeClaim) {
-	fldPath.Child("Spec").Present("accessModes", len(c.Spec.AccessModes) > 0)
-	status := fldPath.Child("status")
-	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(fldPath validate.Path, _ corev1.ResourceName, q validate.Quantity) {
-		fldPath.BasicQuantity("", q)
+func claimStatusRules(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
+	fld.Child("Spec").RequireSet("accessModes", len(c.Spec.AccessModes) > 0)
+	status := fld.Child("status")
+	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
+		fld.CheckBasicQuantity("", q)
 	})
-	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.Path, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
+	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.Field, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
 		claimResource(status, "allocatedResourceStatus", name)
 		if !slices.Contains(resizeStates, state) {
 			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").FieldPath(), name, resizeStates))
 		}
 	})
-	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(fldPath validate.Path, name corev1.ResourceName, q validate.Quantity) {
-		before := fldPath.ErrorCount()
+	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
+		before := fld.ErrorCount()
 		claimResource(status, "allocatedResources", name)
-		if fldPath.ErrorCount() == before {
-			fldPath.BasicQuantity("", q)
+		if fld.ErrorCount() == before {
+			fld.CheckBasicQuantity("", q)
 		}
 	})
 }
 
 // claimResource requires a resource that claims can request: storage, or one that is not native to
 // Kubernetes.
-func claimResource(fldPath validate.Path, path string, name corev1.ResourceName) {
-	before := fldPath.ErrorCount()
-	fldPath.Text(path, string(name), validate.QualifiedName)
-	if fldPath.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {
-		fldPath.Add(field.NotSupported(fldPath.Child(path).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
+func claimResource(fld validate.Field, path string, name corev1.ResourceName) {
+	before := fld.ErrorCount()
+	fld.CheckText(path, string(name), validate.QualifiedName)
+	if fld.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {
+		fld.Add(field.NotSupported(fld.Child(path).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 }

@@ -34,8 +34,8 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	}
 }
 
-// own returns a kind of the group itself.
-func own(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
+// coreKind returns a kind of the group itself.
+func coreKind(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
 
 // connectVerbs returns the verbs of subresources that open a stream to a pod.
 func connectVerbs() []string { return []string{"create", "get"} }

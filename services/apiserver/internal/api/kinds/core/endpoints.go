@@ -29,16 +29,16 @@ func endpoints() *registry.Kind {
 		Default:        declare.Adapt(defaultEndpoints),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[corev1.EndpointPort]("protocol")),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, e *corev1.Endpoints) {
-				validate.Each(fldPath, "subsets", e.Subsets, subsetRules)
+			Validate: declare.AdaptValidation(func(fld validate.Field, e *corev1.Endpoints) {
+				validate.Each(fld, "subsets", e.Subsets, subsetRules)
 			}),
 			Warnings: declare.AdaptResult(endpointsWarnings),
 		},
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, e, _ *corev1.Endpoints) {
-				validate.Each(fldPath, "subsets", e.Subsets, subsetRules)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, e, _ *corev1.Endpoints) {
+				validate.Each(fld, "subsets", e.Subsets, subsetRules)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -60,27 +60,27 @@ func defaultEndpoints(e *corev1.Endpoints) {
 }
 
 // subsetRules requires addresses that are valid from every node.
-func subsetRules(fldPath validate.Path, s *corev1.EndpointSubset) {
+func subsetRules(fld validate.Field, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
-		fldPath.Required("", "must specify `addresses` or `notReadyAddresses`")
+		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
-	address := func(fldPath validate.Path, a *corev1.EndpointAddress) {
-		fldPath.IP("ip", a.IP)
-		fldPath.OptionalText("hostname", a.Hostname, validate.DNSLabel)
+	address := func(fld validate.Field, a *corev1.EndpointAddress) {
+		fld.CheckIP("ip", a.IP)
+		fld.CheckOptionalText("hostname", a.Hostname, validate.DNSLabel)
 		if a.NodeName != nil {
-			fldPath.Text("nodeName", *a.NodeName, validate.DNSSubdomain)
+			fld.CheckText("nodeName", *a.NodeName, validate.DNSSubdomain)
 		}
-		fldPath.NonSpecialIP("ip", a.IP)
+		fld.CheckNonSpecialIP("ip", a.IP)
 	}
-	validate.Each(fldPath, "addresses", s.Addresses, address)
-	validate.Each(fldPath, "notReadyAddresses", s.NotReadyAddresses, address)
-	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.EndpointPort) {
-		fldPath.OptionalText("name", p.Name, validate.DNSLabel)
-		fldPath.Present("name", p.Name != "" || len(s.Ports) == 1)
-		fldPath.Port("port", p.Port)
-		podspec.Protocol(fldPath, p.Protocol)
+	validate.Each(fld, "addresses", s.Addresses, address)
+	validate.Each(fld, "notReadyAddresses", s.NotReadyAddresses, address)
+	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.EndpointPort) {
+		fld.CheckOptionalText("name", p.Name, validate.DNSLabel)
+		fld.RequireSet("name", p.Name != "" || len(s.Ports) == 1)
+		fld.CheckPort("port", p.Port)
+		podspec.Protocol(fld, p.Protocol)
 		if p.AppProtocol != nil {
-			fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+			fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func events() *registry.Kind {
 // EventSource returns the value of the field "source": the component that reported the event, in
 // the old or new style.
 func EventSource(e *corev1.Event) string {
-	return columns.Or(e.Source.Component, e.ReportingController)
+	return columns.DefaultString(e.Source.Component, e.ReportingController)
 }
 
 // EventColumns returns the columns of events. view returns the core form of an event.
@@ -107,7 +107,7 @@ func eventObject(e *corev1.Event) string {
 }
 
 func eventReporter(e *corev1.Event) string {
-	instance := columns.Or(e.Source.Host, e.ReportingInstance)
+	instance := columns.DefaultString(e.Source.Host, e.ReportingInstance)
 	if instance == "" {
 		return EventSource(e)
 	}

@@ -28,7 +28,7 @@ func limitRanges() *registry.Kind {
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
-			Validate:            declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *corev1.LimitRange) { limitRangeRules(fldPath, l) }),
+			Validate:            declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *corev1.LimitRange) { limitRangeRules(fld, l) }),
 		},
 	}
 }

@@ -13,47 +13,47 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func limitRangeRules(fldPath validate.Path, l *corev1.LimitRange) {
+func limitRangeRules(fld validate.Field, l *corev1.LimitRange) {
 	types := validate.Set[corev1.LimitType]{}
-	validate.Each(fldPath.Child("spec"), "limits", l.Spec.Limits, func(fldPath validate.Path, item *corev1.LimitRangeItem) {
-		limitTypeRules(fldPath, string(item.Type))
-		validate.Unique(fldPath, "type", item.Type, types)
-		limitItemRules(fldPath, item)
+	validate.Each(fld.Child("spec"), "limits", l.Spec.Limits, func(fld validate.Field, item *corev1.LimitRangeItem) {
+		limitTypeRules(fld, string(item.Type))
+		validate.Unique(fld, "type", item.Type, types)
+		limitItemRules(fld, item)
 	})
 }
 
-func limitTypeRules(fldPath validate.Path, name string) {
-	before := fldPath.ErrorCount()
-	fldPath.Text("type", name, validate.QualifiedName)
+func limitTypeRules(fld validate.Field, name string) {
+	before := fld.ErrorCount()
+	fld.CheckText("type", name, validate.QualifiedName)
 	switch corev1.LimitType(name) {
 	case corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim:
 		return
 	}
-	if fldPath.ErrorCount() == before && !strings.Contains(name, "/") {
-		fldPath.Invalid("type", name, "must be a standard limit type or fully qualified")
+	if fld.ErrorCount() == before && !strings.Contains(name, "/") {
+		fld.Invalid("type", name, "must be a standard limit type or fully qualified")
 	}
 }
 
 // limitItemRules validates the resource names of an item, and its lists against each other. Pods
 // have no defaults.
-func limitItemRules(fldPath validate.Path, item *corev1.LimitRangeItem) {
+func limitItemRules(fld validate.Field, item *corev1.LimitRangeItem) {
 	const notForPods = "may not be specified when `type` is 'Pod'"
 	resources := validate.Set[corev1.ResourceName]{}
 	names := func(list string, quantities corev1.ResourceList) {
-		validate.EachQuantity(fldPath, list, quantities, func(fldPath validate.Path, name corev1.ResourceName, _ validate.Quantity) {
+		validate.EachQuantity(fld, list, quantities, func(fld validate.Field, name corev1.ResourceName, _ validate.Quantity) {
 			resources.Add(name)
 			if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
-				podspec.ContainerResourceName(fldPath, name)
+				podspec.ContainerResourceName(fld, name)
 			} else {
-				podspec.ResourceName(fldPath, name)
+				podspec.ResourceName(fld, name)
 			}
 		})
 	}
 	names("max", item.Max)
 	names("min", item.Min)
 	if item.Type == corev1.LimitTypePod {
-		fldPath.Absent("default", len(item.Default) > 0, notForPods)
-		fldPath.Absent("defaultRequest", len(item.DefaultRequest) > 0, notForPods)
+		fld.ForbidSet("default", len(item.Default) > 0, notForPods)
+		fld.ForbidSet("defaultRequest", len(item.DefaultRequest) > 0, notForPods)
 	} else {
 		names("default", item.Default)
 		names("defaultRequest", item.DefaultRequest)
@@ -62,17 +62,17 @@ func limitItemRules(fldPath validate.Path, item *corev1.LimitRangeItem) {
 		_, least := item.Min[corev1.ResourceStorage]
 		_, maximum := item.Max[corev1.ResourceStorage]
 		if !least && !maximum {
-			fldPath.Required("limits", "either minimum or maximum storage value is required, but neither was provided")
+			fld.Required("limits", "either minimum or maximum storage value is required, but neither was provided")
 		}
 	}
 	names("maxLimitRequestRatio", item.MaxLimitRequestRatio)
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		limitOrderRules(fldPath, item, name)
+		limitOrderRules(fld, item, name)
 	}
 }
 
 // limitOrderRules requires minimum, default and maximum of a resource to be in ascending order.
-func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name corev1.ResourceName) {
+func limitOrderRules(fld validate.Field, item *corev1.LimitRangeItem, name corev1.ResourceName) {
 	least, hasLeast := item.Min[name]
 	maximum, hasMost := item.Max[name]
 	limit, hasLimit := item.Default[name]
@@ -82,7 +82,7 @@ func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name co
 	}
 	above := func(list string, shown, a, b resource.Quantity, words string) {
 		if a.Cmp(b) > 0 {
-			fldPath.Key(list, string(name)).Invalid("", shown, fmt.Sprintf(words, a.String(), b.String()))
+			fld.Key(list, string(name)).Invalid("", shown, fmt.Sprintf(words, a.String(), b.String()))
 		}
 	}
 	if hasLeast && hasMost {
@@ -104,7 +104,7 @@ func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name co
 		above("default", maximum, limit, maximum, "default value %s is greater than max value %s")
 	}
 	if ratio, ok := item.MaxLimitRequestRatio[name]; ok {
-		path := fldPath.Key("maxLimitRequestRatio", string(name))
+		path := fld.Key("maxLimitRequestRatio", string(name))
 		if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
 			path.Invalid("", ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
 		}
@@ -115,7 +115,7 @@ func limitOrderRules(fldPath validate.Path, item *corev1.LimitRangeItem, name co
 		}
 	}
 	if hasLimit && hasRequest && !podspec.Overcommits(name) && limit.Cmp(request) != 0 {
-		fldPath.Key("defaultRequest", string(name)).Invalid("", request,
+		fld.Key("defaultRequest", string(name)).Invalid("", request,
 			fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name))
 	}
 }

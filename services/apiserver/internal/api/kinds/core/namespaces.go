@@ -22,7 +22,7 @@ func namespaces() *registry.Kind {
 		Verbs:   []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		New:     declare.New[corev1.Namespace],
 		NewList: declare.New[corev1.NamespaceList],
-		Parts:   declare.Parts(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
+		Parts:   declare.SpecStatusAccessors(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
 		Stored:  registry.StorageForm{Prefix: "namespaces"},
 		Default: declare.Adapt(defaultNamespace),
 		Create:  registry.Create{Prepare: declare.Adapt(prepareNamespaceCreate), Validate: declare.AdaptResult(validateNamespace)},
@@ -51,7 +51,7 @@ func namespaces() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"}, NoTable: true,
+				Name: "finalize", GVK: coreKind("Namespace"), Verbs: []string{"update"}, NoTable: true,
 				ResetFields: []string{"status"},
 				Prepare:     declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Status = old.Status }),
 				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList {
@@ -59,7 +59,7 @@ func namespaces() *registry.Kind {
 				}),
 			},
 			{
-				Name: "status", GVK: own("Namespace"), Verbs: declare.ViewVerbs(),
+				Name: "status", GVK: coreKind("Namespace"), Verbs: declare.ViewVerbs(),
 				Prepare:        declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
 				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) }),
 			},

@@ -14,19 +14,19 @@ import (
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
 // nodeRules validates any node.
-func nodeRules(fldPath validate.Path, n *corev1.Node) {
-	nodeAnnotations(fldPath, n)
-	taintRules(fldPath.Child("metadata"), "taints", n.Spec.Taints)
-	nodeResources(fldPath, n)
-	spec := fldPath.Child("spec")
-	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fldPath validate.Path, r *string) { fldPath.CIDR("", *r) })
+func nodeRules(fld validate.Field, n *corev1.Node) {
+	nodeAnnotations(fld, n)
+	taintRules(fld.Child("metadata"), "taints", n.Spec.Taints)
+	nodeResources(fld, n)
+	spec := fld.Child("spec")
+	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fld validate.Field, r *string) { fld.CheckCIDR("", *r) })
 	if len(n.Spec.PodCIDRs) > 1 {
-		spec.DualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
+		spec.CheckDualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
 	}
 }
 
-func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {
-	path := fldPath.Child("metadata", "annotations")
+func nodeAnnotations(fld validate.Field, n *corev1.Node) {
+	path := fld.Child("metadata", "annotations")
 	if text := n.Annotations[taintsAnnotation]; text != "" {
 		var taints []corev1.Taint
 		if err := json.Unmarshal([]byte(text), &taints); err != nil {
@@ -43,104 +43,104 @@ func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {
 		path.Invalid("AvoidPods", corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		return
 	}
-	validate.Each(path, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fldPath validate.Path, e *corev1.PreferAvoidPodsEntry) {
+	validate.Each(path, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fld validate.Field, e *corev1.PreferAvoidPodsEntry) {
 		owner := e.PodSignature.PodController
 		if owner == nil {
-			fldPath.Required("PodSignature", "")
+			fld.Required("PodSignature", "")
 		} else if owner.Controller == nil || !*owner.Controller {
-			fldPath.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
+			fld.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
 		}
 	})
 }
 
-func taintRules(fldPath validate.Path, name string, taints []corev1.Taint) {
+func taintRules(fld validate.Field, name string, taints []corev1.Taint) {
 	type key struct {
 		key    string
 		effect corev1.TaintEffect
 	}
 	seen := validate.Set[key]{}
-	validate.Each(fldPath, name, taints, func(fldPath validate.Path, t *corev1.Taint) {
-		fldPath.LabelKey("key", t.Key)
+	validate.Each(fld, name, taints, func(fld validate.Field, t *corev1.Taint) {
+		fld.CheckLabelKey("key", t.Key)
 		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
-			fldPath.Invalid("value", t.Value, strings.Join(msgs, ";"))
+			fld.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
-		podspec.TaintEffect(fldPath, t.Effect)
+		podspec.TaintEffect(fld, t.Effect)
 		if !seen.Add(key{t.Key, t.Effect}) {
-			fldPath.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
+			fld.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
 		}
 	})
 }
 
 // nodeResources reports paths with dots instead of brackets, as in Kubernetes.
-func nodeResources(fldPath validate.Path, n *corev1.Node) {
+func nodeResources(fld validate.Field, n *corev1.Node) {
 	for _, list := range []struct {
 		name      string
 		resources corev1.ResourceList
 	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
-		validate.EachKey(fldPath.Child("status"), list.name, list.resources, func(_ validate.Path, name corev1.ResourceName, q resource.Quantity) {
-			podspec.ResourceQuantity(fldPath.Child("status", list.name, string(name)), name, q)
+		validate.EachKey(fld.Child("status"), list.name, list.resources, func(_ validate.Field, name corev1.ResourceName, q resource.Quantity) {
+			podspec.ResourceQuantity(fld.Child("status", list.name, string(name)), name, q)
 		})
 	}
 }
 
 // nodeChanges rejects changes of assigned values. It also runs when the status changes.
-func nodeChanges(fldPath validate.Path, n, old *corev1.Node) {
-	nodeAnnotations(fldPath, n)
-	nodeResources(fldPath, n)
+func nodeChanges(fld validate.Field, n, old *corev1.Node) {
+	nodeAnnotations(fld, n)
+	nodeResources(fld, n)
 	addresses := validate.Set[corev1.NodeAddress]{}
-	validate.Each(fldPath.Child("status"), "addresses", n.Status.Addresses, func(fldPath validate.Path, a *corev1.NodeAddress) {
+	validate.Each(fld.Child("status"), "addresses", n.Status.Addresses, func(fld validate.Field, a *corev1.NodeAddress) {
 		if !addresses.Add(*a) {
-			fldPath.Duplicate("", *a)
+			fld.Duplicate("", *a)
 		}
 	})
-	spec := fldPath.Child("spec")
+	spec := fld.Child("spec")
 	rangeChanges(spec, n.Spec.PodCIDRs, old.Spec.PodCIDRs)
-	spec.Absent("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
+	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
-	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fldPath validate.Path, s *corev1.NodeConfigSource) {
-		configSourceRules(fldPath, s, false)
+	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
+		configSourceRules(fld, s, false)
 	})
-	validate.Optional(fldPath.Child("status"), "config", n.Status.Config, func(fldPath validate.Path, s *corev1.NodeConfigStatus) {
-		source := func(fldPath validate.Path, s *corev1.NodeConfigSource) { configSourceRules(fldPath, s, true) }
-		validate.Optional(fldPath, "assigned", s.Assigned, source)
-		validate.Optional(fldPath, "active", s.Active, source)
-		validate.Optional(fldPath, "lastKnownGood", s.LastKnownGood, source)
+	validate.Optional(fld.Child("status"), "config", n.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
+		source := func(fld validate.Field, s *corev1.NodeConfigSource) { configSourceRules(fld, s, true) }
+		validate.Optional(fld, "assigned", s.Assigned, source)
+		validate.Optional(fld, "active", s.Active, source)
+		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, source)
 	})
-	taintRules(fldPath.Child("metadata"), "taints", n.Spec.Taints)
-	spec.Absent("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
+	taintRules(fld.Child("metadata"), "taints", n.Spec.Taints)
+	spec.ForbidSet("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
 }
 
-func rangeChanges(fldPath validate.Path, now, before []string) {
+func rangeChanges(fld validate.Field, now, before []string) {
 	const detail = `node updates may not change podCIDR except from "" to valid`
 	switch {
 	case len(before) == 0:
 	case len(now) != len(before):
-		fldPath.Forbidden("podCIDRs", detail)
+		fld.Forbidden("podCIDRs", detail)
 	default:
 		for i := range before {
-			fldPath.Absent("podCIDRs", now[i] != before[i], detail)
+			fld.ForbidSet("podCIDRs", now[i] != before[i], detail)
 		}
 	}
 }
 
 // configSourceRules validates a configuration source in a config map. exact requires the fields
 // that only the status has.
-func configSourceRules(fldPath validate.Path, s *corev1.NodeConfigSource, exact bool) {
+func configSourceRules(fld validate.Field, s *corev1.NodeConfigSource, exact bool) {
 	if s.ConfigMap == nil {
-		fldPath.Invalid("", *s, "exactly one reference subfield must be non-nil")
+		fld.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return
 	}
-	c, fldPath := s.ConfigMap, fldPath.Child("configMap")
+	c, fld := s.ConfigMap, fld.Child("configMap")
 	if exact {
 		if c.UID == "" {
-			fldPath.Required("uid", "uid must be set in status")
+			fld.Required("uid", "uid must be set in status")
 		}
 		if c.ResourceVersion == "" {
-			fldPath.Required("resourceVersion", "resourceVersion must be set in status")
+			fld.Required("resourceVersion", "resourceVersion must be set in status")
 		}
 	} else {
-		fldPath.Absent("uid", c.UID != "", "uid must not be set in spec")
-		fldPath.Absent("resourceVersion", c.ResourceVersion != "", "resourceVersion must not be set in spec")
+		fld.ForbidSet("uid", c.UID != "", "uid must not be set in spec")
+		fld.ForbidSet("resourceVersion", c.ResourceVersion != "", "resourceVersion must not be set in spec")
 	}
 	for _, f := range []struct {
 		name, value string
@@ -151,9 +151,9 @@ func configSourceRules(fldPath validate.Path, s *corev1.NodeConfigSource, exact 
 		{name: "kubeletConfigKey", value: c.KubeletConfigKey, format: validate.DataKey},
 	} {
 		if f.value == "" {
-			fldPath.Required(f.name, f.name+" must be set")
+			fld.Required(f.name, f.name+" must be set")
 		} else {
-			fldPath.Text(f.name, f.value, f.format)
+			fld.CheckText(f.name, f.value, f.format)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func nodes() *registry.Kind {
 		},
 		New:            declare.New[corev1.Node],
 		NewList:        declare.New[corev1.NodeList],
-		Parts:          declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
+		Parts:          declare.SpecStatusAccessors(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
 		Stored:         registry.StorageForm{Prefix: "minions"},
 		Default:        declare.Adapt(defaultNode),
 		DefaultedRules: nodeDefaultedRules,
@@ -51,9 +51,9 @@ func nodes() *registry.Kind {
 					n.Spec.ConfigSource = nil
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, n, old *corev1.Node) {
-				nodeRules(fldPath, n)
-				nodeChanges(fldPath, n, old)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *corev1.Node) {
+				nodeRules(fld, n)
+				nodeChanges(fld, n, old)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -63,7 +63,7 @@ func nodes() *registry.Kind {
 		Subresources: []registry.Subresource{
 			{
 				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
-				GVK: own("NodeProxyOptions"),
+				GVK: coreKind("NodeProxyOptions"),
 				New: declare.New[corev1.NodeProxyOptions],
 			},
 			declare.ValidatedView("status", "Node", func(n, old *corev1.Node) {
@@ -119,13 +119,13 @@ func nodeColumns() []registry.Column {
 		columns.WideText("Internal-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
 		columns.WideText("External-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
 		columns.WideText("OS-Image", info("osImage"), func(n *corev1.Node) string {
-			return columns.Or(n.Status.NodeInfo.OSImage, columns.Unknown)
+			return columns.DefaultString(n.Status.NodeInfo.OSImage, columns.Unknown)
 		}),
 		columns.WideText("Kernel-Version", info("kernelVersion"), func(n *corev1.Node) string {
-			return columns.Or(n.Status.NodeInfo.KernelVersion, columns.Unknown)
+			return columns.DefaultString(n.Status.NodeInfo.KernelVersion, columns.Unknown)
 		}),
 		columns.WideText("Container-Runtime", info("containerRuntimeVersion"), func(n *corev1.Node) string {
-			return columns.Or(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
+			return columns.DefaultString(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
 		}),
 	}
 }

@@ -24,7 +24,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		},
 		New:     declare.New[corev1.PersistentVolumeClaim],
 		NewList: declare.New[corev1.PersistentVolumeClaimList],
-		Parts: declare.Parts(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
 			return &p.Spec, &p.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "persistentvolumeclaims"},
@@ -37,8 +37,8 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				gates.drop(&c.Spec, nil)
 				pairDataSources(&c.Spec)
 			}),
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *corev1.PersistentVolumeClaim) {
-				podspec.ClaimRules(fldPath.Child("spec"), &c.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(fld.Child("spec"), &c.Spec, nil)
 			}),
 			Warnings: declare.AdaptResult(claimWarnings),
 		},
@@ -48,10 +48,10 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				gates.drop(&c.Spec, &old.Spec)
 				pairDataSources(&c.Spec)
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
-				fldPath.RecordTwice(func() { podspec.ClaimRules(fldPath.Child("spec"), &c.Spec, &old.Spec) })
-				claimChanges(fldPath, c, old)
-				attributesClassChanges(fldPath.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
+				fld.RecordTwice(func() { podspec.ClaimRules(fld.Child("spec"), &c.Spec, &old.Spec) })
+				claimChanges(fld, c, old)
+				attributesClassChanges(fld.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},

@@ -29,7 +29,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		},
 		New:     declare.New[corev1.PersistentVolume],
 		NewList: declare.New[corev1.PersistentVolumeList],
-		Parts: declare.Parts(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
 			return &p.Spec, &p.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "persistentvolumes"},
@@ -53,11 +53,11 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, v, old *corev1.PersistentVolume) {
-				volumeRules(fldPath, v)
-				volume.Rules(fldPath.Child("spec"), v.Name, &v.Spec)
-				volumeChanges(fldPath, v, old)
-				attributesClassChanges(fldPath.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, v, old *corev1.PersistentVolume) {
+				volumeRules(fld, v)
+				volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
+				volumeChanges(fld, v, old)
+				attributesClassChanges(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -76,32 +76,32 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	volume.DefaultSource(&v.Spec.PersistentVolumeSource)
 }
 
-func volumeRules(fldPath validate.Path, v *corev1.PersistentVolume) {
-	volume.Rules(fldPath.Child("spec"), v.Name, &v.Spec)
+func volumeRules(fld validate.Field, v *corev1.PersistentVolume) {
+	volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
 	// Mount options have their own field; the annotation is valid only for these types.
 	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
 		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
 		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
 	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
-		fldPath.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
+		fld.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
 	}
 }
 
 // volumeChanges rejects changes of a volume's source and identity. Some unset fields can be set
 // once.
-func volumeChanges(fldPath validate.Path, v, old *corev1.PersistentVolume) {
+func volumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
 		now.CSI = csi.DeepCopy()
 		now.CSI.ControllerExpandSecretRef = nil
 	}
 	if !validate.SemanticEqual(now, old.Spec.PersistentVolumeSource) {
-		fldPath.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
-	fldPath.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
+	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
 	if old.Spec.NodeAffinity != nil && !validate.SemanticEqual(upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity)) {
-		fldPath.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
+		fld.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
 	}
 }
 
@@ -132,16 +132,16 @@ func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 }
 
 // attributesClassChanges allows changing the class of a volume or claim, but not removing it.
-func attributesClassChanges(fldPath validate.Path, now, before *string, enabled bool) {
+func attributesClassChanges(fld validate.Field, now, before *string, enabled bool) {
 	const name = "volumeAttributesClassName"
 	switch {
 	case ptr.Equal(now, before):
 	case !enabled:
-		fldPath.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
+		fld.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
 	case before != nil && now == nil:
-		fldPath.Forbidden(name, "update from non-nil value to nil is forbidden")
+		fld.Forbidden(name, "update from non-nil value to nil is forbidden")
 	case before != nil && *before != "" && *now == "":
-		fldPath.Forbidden(name, "update from non-empty value to an empty value is forbidden")
+		fld.Forbidden(name, "update from non-empty value to an empty value is forbidden")
 	}
 }
 

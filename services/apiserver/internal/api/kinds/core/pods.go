@@ -26,7 +26,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 		},
 		New:     declare.New[corev1.Pod],
 		NewList: declare.New[corev1.PodList],
-		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
+		Parts:   declare.SpecStatusAccessors(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
 		Stored:  registry.StorageForm{Prefix: "pods"},
 		Default: declare.Adapt(func(p *corev1.Pod) {
 			poddefaults.Pod(p)
@@ -84,11 +84,11 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
-			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
+			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodAttachOptions"),
 			New: declare.New[corev1.PodAttachOptions],
 		},
 		{
-			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
+			Name: "binding", Verbs: []string{"create"}, GVK: coreKind("Binding"),
 			New: declare.New[corev1.Binding],
 		},
 		declare.WithoutTable(declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers)),
@@ -98,16 +98,16 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			New: declare.New[policyv1.Eviction],
 		},
 		{
-			Name: "exec", Connect: true, Verbs: connectVerbs(), GVK: own("PodExecOptions"),
+			Name: "exec", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodExecOptions"),
 			New: declare.New[corev1.PodExecOptions],
 		},
-		{Name: "log", Connect: true, GVK: own("Pod"), Verbs: []string{"get"}},
+		{Name: "log", Connect: true, GVK: coreKind("Pod"), Verbs: []string{"get"}},
 		{
-			Name: "portforward", Connect: true, Verbs: connectVerbs(), GVK: own("PodPortForwardOptions"),
+			Name: "portforward", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodPortForwardOptions"),
 			New: declare.New[corev1.PodPortForwardOptions],
 		},
 		{
-			Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
+			Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(), GVK: coreKind("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
 		declare.WithoutTable(declare.ValidatedView("resize", "Pod", prepareResize, rules.Resize)),

@@ -22,26 +22,26 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.PodTemplate]{
 		Template: func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, Path: field.NewPath("template"),
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
 			Namespaced: true,
 		},
 		New:            declare.New[corev1.PodTemplate],
 		NewList:        declare.New[corev1.PodTemplateList],
-		Parts:          declare.SpecParts(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
+		Parts:          declare.SpecAccessors(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
 		Stored:         registry.StorageForm{Prefix: "podtemplates"},
 		Default:        declare.Adapt(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
 		DefaultedRules: poddefaults.TemplateDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, t *corev1.PodTemplate) {
-				rules.Template(fldPath.Child("template"), &t.Template, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, t *corev1.PodTemplate) {
+				rules.Template(fld.Child("template"), &t.Template, nil)
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, t, old *corev1.PodTemplate) {
-				rules.Template(fldPath.Child("template"), &t.Template, &old.Template)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, t, old *corev1.PodTemplate) {
+				rules.Template(fld.Child("template"), &t.Template, &old.Template)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func quotaRules(fldPath validate.Path, q *corev1.ResourceQuota) {
-	spec := fldPath.Child("spec")
+func quotaRules(fld validate.Field, q *corev1.ResourceQuota) {
+	spec := fld.Child("spec")
 	quotaAmounts(spec, "hard", q.Spec.Hard)
 	scopeRules(spec, &q.Spec)
 	if s := q.Spec.ScopeSelector; s != nil {
@@ -20,27 +20,27 @@ func quotaRules(fldPath validate.Path, q *corev1.ResourceQuota) {
 	}
 }
 
-func quotaStatusRules(fldPath validate.Path, q, _ *corev1.ResourceQuota) {
-	status := fldPath.Child("status")
+func quotaStatusRules(fld validate.Field, q, _ *corev1.ResourceQuota) {
+	status := fld.Child("status")
 	quotaAmounts(status, "hard", q.Status.Hard)
 	quotaAmounts(status, "used", q.Status.Used)
 }
 
 // quotaChanges rejects changes of the scopes.
-func quotaChanges(fldPath validate.Path, q, old *corev1.ResourceQuota) {
+func quotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.KeySet(q.Spec.Scopes, scope), validate.KeySet(old.Spec.Scopes, scope)) {
-		fldPath.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
+		fld.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
 	}
 }
 
-func quotaAmounts(fldPath validate.Path, name string, amounts corev1.ResourceList) {
-	validate.EachQuantity(fldPath, name, amounts, func(fldPath validate.Path, name corev1.ResourceName, q validate.Quantity) {
-		podspec.ResourceName(fldPath, name)
+func quotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
+	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
+		podspec.ResourceName(fld, name)
 		if !strings.Contains(string(name), "/") && !quotaResource(name) {
-			fldPath.Invalid("", name, "must be a standard resource for quota")
+			fld.Invalid("", name, "must be a standard resource for quota")
 		}
-		podspec.ResourceQuantity(fldPath, name, q)
+		podspec.ResourceQuantity(fld, name, q)
 	})
 }
 
@@ -51,71 +51,71 @@ func quotaResource(name corev1.ResourceName) bool {
 
 const unsupportedScope = "unsupported scope"
 
-func scopeRules(fldPath validate.Path, s *corev1.ResourceQuotaSpec) {
+func scopeRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
 		if !knownScope(scope) {
-			fldPath.Invalid("scopes", s.Scopes, unsupportedScope)
+			fld.Invalid("scopes", s.Scopes, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(scope, name) {
-				fldPath.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+				fld.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
 			}
 		}
 	}
-	conflictRules(fldPath, "scopes", s, seen)
+	conflictRules(fld, "scopes", s, seen)
 }
 
-func conflictRules(fldPath validate.Path, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
+func conflictRules(fld validate.Field, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
 	} {
 		if seen.Has(pair[0]) && seen.Has(pair[1]) {
-			fldPath.Invalid(name, s.Scopes, "conflicting scopes")
+			fld.Invalid(name, s.Scopes, "conflicting scopes")
 		}
 	}
 }
 
-func scopeSelectorRules(fldPath validate.Path, s *corev1.ResourceQuotaSpec) {
+func scopeSelectorRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for i := range s.ScopeSelector.MatchExpressions {
 		r := &s.ScopeSelector.MatchExpressions[i]
 		seen.Add(r.ScopeName)
 		if !knownScope(r.ScopeName) {
-			fldPath.Invalid("scopeName", r.ScopeName, unsupportedScope)
+			fld.Invalid("scopeName", r.ScopeName, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(r.ScopeName, name) {
-				fldPath.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
+				fld.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
-		scopeRequirementRules(fldPath, r)
+		scopeRequirementRules(fld, r)
 	}
-	conflictRules(fldPath, "", s, seen)
+	conflictRules(fld, "", s, seen)
 }
 
-func scopeRequirementRules(fldPath validate.Path, r *corev1.ScopedResourceSelectorRequirement) {
+func scopeRequirementRules(fld validate.Field, r *corev1.ScopedResourceSelectorRequirement) {
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		if r.Operator != corev1.ScopeSelectorOpExists {
-			fldPath.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+			fld.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
 				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 	}
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 		if len(r.Values) == 0 {
-			fldPath.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+			fld.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			fldPath.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+			fld.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 		}
 	default:
-		fldPath.Invalid("operator", r.Operator, "not a valid selector operator")
+		fld.Invalid("operator", r.Operator, "not a valid selector operator")
 	}
 }
 

@@ -21,29 +21,29 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
 		Path:     field.NewPath("spec", "template"), HostNames: true, WarnsOfOld: true, // as Kubernetes
 	}
-	return podspec.Templated(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
 			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
 		},
 		New:     declare.New[corev1.ReplicationController],
 		NewList: declare.New[corev1.ReplicationControllerList],
-		Parts: declare.Parts(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+		Parts: declare.SpecStatusAccessors(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 			return &r.Spec, &r.Status
 		}),
 		Stored:                registry.StorageForm{Prefix: "controllers"},
 		Default:               declare.Adapt(defaultController),
 		DeclarativeValidation: declare.AdaptResult(declaredControllerRules),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, rc *corev1.ReplicationController) {
-				controllerRules(fldPath.Child("spec"), rules, &rc.Spec, nil)
+			Validate: declare.AdaptValidation(func(fld validate.Field, rc *corev1.ReplicationController) {
+				controllerRules(fld.Child("spec"), rules, &rc.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, rc, old *corev1.ReplicationController) {
-				fldPath.RecordTwice(func() { controllerRules(fldPath.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, rc, old *corev1.ReplicationController) {
+				fld.RecordTwice(func() { controllerRules(fld.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
 			}),
 		},
 		Delete: registry.Delete{Orphan: true},
@@ -88,40 +88,40 @@ func defaultController(rc *corev1.ReplicationController) {
 	}
 }
 
-func controllerRules(fldPath validate.Path, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
-	fldPath.CoveredByDeclarative("minimum", func() { fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
-	fldPath.Present("selector", len(s.Selector) > 0)
+func controllerRules(fld validate.Field, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+	fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
+	fld.RequireSet("selector", len(s.Selector) > 0)
 	if s.Replicas == nil {
-		fldPath.CoveredByDeclarative("", func() { fldPath.Required("replicas", "") })
+		fld.CoveredByDeclarative("", func() { fld.Required("replicas", "") })
 	} else {
-		fldPath.CoveredByDeclarative("minimum", func() { fldPath.NonNegative("replicas", int64(*s.Replicas)) })
+		fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("replicas", int64(*s.Replicas)) })
 	}
 	if s.Template == nil {
-		fldPath.Required("template", "")
+		fld.Required("template", "")
 		return
 	}
 	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
-		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
-	rules.ReplicatedTemplate(fldPath.Child("template"), s.Template, old, "ReplicationController")
+	rules.ReplicatedTemplate(fld.Child("template"), s.Template, old, "ReplicationController")
 }
 
 // declaredControllerRules runs the declarative validation of the type.
 func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
-	return validate.Check(func(fldPath validate.Path) {
-		spec := fldPath.Child("spec")
+	return validate.Check(func(fld validate.Field) {
+		spec := fld.Child("spec")
 		validate.Declarative(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
 		validate.Declarative(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
 	})
 }
 
-func checkControllerStatus(fldPath validate.Path, rc, _ *corev1.ReplicationController) {
-	s, status := &rc.Status, fldPath.Child("status")
-	status.NonNegative("replicas", int64(s.Replicas))
-	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
-	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-	status.NonNegative("observedGeneration", s.ObservedGeneration)
+func checkControllerStatus(fld validate.Field, rc, _ *corev1.ReplicationController) {
+	s, status := &rc.Status, fld.Child("status")
+	status.CheckNonNegative("replicas", int64(s.Replicas))
+	status.CheckNonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.CheckNonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
 	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")

@@ -24,7 +24,7 @@ func resourceQuotas() *registry.Kind {
 		},
 		New:     declare.New[corev1.ResourceQuota],
 		NewList: declare.New[corev1.ResourceQuotaList],
-		Parts: declare.Parts(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+		Parts: declare.SpecStatusAccessors(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 			return &r.Spec, &r.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "resourcequotas"},
@@ -32,9 +32,9 @@ func resourceQuotas() *registry.Kind {
 		DefaultedRules: transcode.Rules(), // quantities need decoding
 		Create:         registry.Create{Validate: declare.AdaptValidation(quotaRules), Warnings: declare.AdaptResult(quotaWarnings)},
 		Update: registry.Update{
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, q, old *corev1.ResourceQuota) {
-				quotaRules(fldPath, q)
-				quotaChanges(fldPath, q, old)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, q, old *corev1.ResourceQuota) {
+				quotaRules(fld, q)
+				quotaChanges(fld, q, old)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.ResourceQuota) []string { return nil }),
 		},

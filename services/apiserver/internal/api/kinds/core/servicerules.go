@@ -27,126 +27,126 @@ func headless(s *corev1.ServiceSpec) bool {
 }
 
 // serviceRules validates a service, which may still lack allocated values.
-func serviceRules(fldPath validate.Path, s *corev1.Service, distributions []string) {
+func serviceRules(fld validate.Field, s *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
-		fldPath.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
+		fld.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
 			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
 	}
-	spec, in := &s.Spec, fldPath.Child("spec")
+	spec, in := &s.Spec, fld.Child("spec")
 	if len(spec.Ports) == 0 && !headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		in.Required("ports", "")
 	}
 	serviceTypeRules(in, spec)
 	names := validate.Set[string]{}
-	validate.Each(in, "ports", spec.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
-		servicePortRules(fldPath, p, len(spec.Ports) > 1, names)
+	validate.Each(in, "ports", spec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+		servicePortRules(fld, p, len(spec.Ports) > 1, names)
 	})
-	in.Labels("selector", spec.Selector)
+	in.CheckLabels("selector", spec.Selector)
 	validate.RequiredOneOf(in, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	affinityRules(in, spec)
-	fldPath.Add(ValidateClusterIPs(s)...)
-	validate.Each(in, "externalIPs", spec.ExternalIPs, func(fldPath validate.Path, ip *string) {
-		if fldPath.IP("", *ip) {
-			fldPath.NonSpecialIP("", *ip)
+	fld.Add(ValidateClusterIPs(s)...)
+	validate.Each(in, "externalIPs", spec.ExternalIPs, func(fld validate.Field, ip *string) {
+		if fld.CheckIP("", *ip) {
+			fld.CheckNonSpecialIP("", *ip)
 		}
 	})
 	validate.RequiredOneOf(in, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	uniquePortRules(in, spec)
-	sourceRangeRules(fldPath, s)
+	sourceRangeRules(fld, s)
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
-	in.Absent("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
+	in.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
 	loadBalancerClassRules(in, spec)
 	trafficRules(in, spec, distributions)
 }
 
 // serviceTypeRules validates the addresses and names that each type may have.
-func serviceTypeRules(fldPath validate.Path, s *corev1.ServiceSpec) {
+func serviceTypeRules(fld validate.Field, s *corev1.ServiceSpec) {
 	switch s.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		if headless(s) {
-			fldPath.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
+			fld.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
 		}
 	case corev1.ServiceTypeExternalName:
-		fldPath.Absent("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
-		fldPath.Absent("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
-		fldPath.Absent("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
-		fldPath.RequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
+		fld.ForbidSet("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
+		fld.ForbidSet("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
+		fld.ForbidSet("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
+		fld.CheckRequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
 	}
 }
 
-func servicePortRules(fldPath validate.Path, p *corev1.ServicePort, named bool, names validate.Set[string]) {
+func servicePortRules(fld validate.Field, p *corev1.ServicePort, named bool, names validate.Set[string]) {
 	if p.Name != "" {
-		fldPath.Text("name", p.Name, validate.DNSLabel)
-		validate.Unique(fldPath, "name", p.Name, names)
+		fld.CheckText("name", p.Name, validate.DNSLabel)
+		validate.Unique(fld, "name", p.Name, names)
 	} else {
-		fldPath.Present("name", !named)
+		fld.RequireSet("name", !named)
 	}
-	fldPath.Port("port", p.Port)
-	podspec.Protocol(fldPath, p.Protocol)
-	fldPath.PortOrName("targetPort", p.TargetPort)
+	fld.CheckPort("port", p.Port)
+	podspec.Protocol(fld, p.Protocol)
+	fld.CheckPortOrName("targetPort", p.TargetPort)
 	if p.AppProtocol != nil {
-		fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
 	}
 }
 
-func affinityRules(fldPath validate.Path, s *corev1.ServiceSpec) {
+func affinityRules(fld validate.Field, s *corev1.ServiceSpec) {
 	config := s.SessionAffinityConfig
 	if s.SessionAffinity != corev1.ServiceAffinityClientIP {
-		fldPath.Absent("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
+		fld.ForbidSet("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
 			"must not be set when session affinity is None")
 		return
 	}
 	const detail = "when session affinity type is ClientIP"
 	switch {
 	case config == nil:
-		fldPath.Required("sessionAffinityConfig", detail)
+		fld.Required("sessionAffinityConfig", detail)
 	case config.ClientIP == nil:
-		fldPath.Child("sessionAffinityConfig").Required("clientIP", detail)
+		fld.Child("sessionAffinityConfig").Required("clientIP", detail)
 	case config.ClientIP.TimeoutSeconds == nil:
-		fldPath.Child("sessionAffinityConfig", "clientIP").Required("timeoutSeconds", detail)
+		fld.Child("sessionAffinityConfig", "clientIP").Required("timeoutSeconds", detail)
 	default:
 		if n := *config.ClientIP.TimeoutSeconds; n <= 0 || n > maxAffinityTimeout {
-			fldPath.Child("sessionAffinityConfig", "clientIP").Invalid("timeoutSeconds", n,
+			fld.Child("sessionAffinityConfig", "clientIP").Invalid("timeoutSeconds", n,
 				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinityTimeout))
 		}
 	}
 }
 
 // uniquePortRules rejects duplicate ports of one protocol.
-func uniquePortRules(fldPath validate.Path, s *corev1.ServiceSpec) {
+func uniquePortRules(fld validate.Field, s *corev1.ServiceSpec) {
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
 	}
 	if s.Type == corev1.ServiceTypeClusterIP {
-		validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
-			fldPath.Absent("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
+		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+			fld.ForbidSet("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
 		})
 	}
 	nodePorts, ports := validate.Set[key]{}, validate.Set[key]{}
-	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
+	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 		if p.NodePort != 0 && !nodePorts.Add(key{p.Protocol, p.NodePort}) {
-			fldPath.Duplicate("nodePort", p.NodePort)
+			fld.Duplicate("nodePort", p.NodePort)
 		}
 	})
-	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
+	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 		if !ports.Add(key{p.Protocol, p.Port}) {
-			fldPath.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
+			fld.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
 		}
 	})
 }
 
 // sourceRangeRules validates the field or, without it, the annotation that preceded it. The name of
 // the field in errors is that of Kubernetes.
-func sourceRangeRules(fldPath validate.Path, s *corev1.Service) {
+func sourceRangeRules(fld validate.Field, s *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		in := fldPath.Child("spec")
-		in.Absent("LoadBalancerSourceRanges", !balanced, forLoadBalancers)
-		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fldPath validate.Path, r *string) {
-			fldPath.CIDR("", strings.TrimSpace(*r))
+		in := fld.Child("spec")
+		in.ForbidSet("LoadBalancerSourceRanges", !balanced, forLoadBalancers)
+		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fld validate.Field, r *string) {
+			fld.CheckCIDR("", strings.TrimSpace(*r))
 		})
 		return
 	}
@@ -154,80 +154,80 @@ func sourceRangeRules(fldPath validate.Path, s *corev1.Service) {
 	if !ok {
 		return
 	}
-	in := fldPath.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
-	in.Absent("", !balanced, forLoadBalancers)
+	in := fld.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
+	in.ForbidSet("", !balanced, forLoadBalancers)
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return
 	}
 	for _, r := range strings.Split(text, ",") {
-		in.CIDR("", strings.TrimSpace(r))
+		in.CheckCIDR("", strings.TrimSpace(r))
 	}
 }
 
-func loadBalancerClassRules(fldPath validate.Path, s *corev1.ServiceSpec) {
+func loadBalancerClassRules(fld validate.Field, s *corev1.ServiceSpec) {
 	if s.LoadBalancerClass == nil {
 		return
 	}
 	if s.Type != corev1.ServiceTypeLoadBalancer {
-		fldPath.Forbidden("loadBalancerClass", forLoadBalancers)
+		fld.Forbidden("loadBalancerClass", forLoadBalancers)
 		return
 	}
-	fldPath.Text("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
+	fld.CheckText("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
 }
 
 // trafficRules validates traffic policies. A missing health check port is allocated later.
-func trafficRules(fldPath validate.Path, s *corev1.ServiceSpec, distributions []string) {
+func trafficRules(fld validate.Field, s *corev1.ServiceSpec, distributions []string) {
 	if reachableOutside(s) {
-		validate.RequiredOneOf(fldPath, "externalTrafficPolicy", s.ExternalTrafficPolicy,
+		validate.RequiredOneOf(fld, "externalTrafficPolicy", s.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	} else if s.ExternalTrafficPolicy != "" {
-		fldPath.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
+		fld.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
 	}
 	switch port := s.HealthCheckNodePort; {
 	case port == 0:
 	case hasHealthCheckPort(s):
-		fldPath.Port("healthCheckNodePort", port)
+		fld.CheckPort("healthCheckNodePort", port)
 	default:
-		fldPath.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		fld.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
-	fldPath.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
-	validate.OptionalOneOf(fldPath, "internalTrafficPolicy", s.InternalTrafficPolicy,
+	fld.RequireSet("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
+	validate.OptionalOneOf(fld, "internalTrafficPolicy", s.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	validate.OptionalOneOf(fldPath, "trafficDistribution", s.TrafficDistribution, distributions...)
+	validate.OptionalOneOf(fld, "trafficDistribution", s.TrafficDistribution, distributions...)
 }
 
 // serviceChanges rejects changes of allocated values, unless the new type does not use them.
-func serviceChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
+func serviceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if hasClusterIP(s) && hasClusterIP(old) {
 		if !headless(s) || !headless(old) {
-			addressChanges(fldPath, s, old)
+			addressChanges(fld, s, old)
 		}
 		if !headless(s) && !headless(old) {
-			familyChanges(fldPath, s, old)
+			familyChanges(fld, s, old)
 		}
 	}
 	balanced := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
 	if balanced && !validate.SemanticEqual(s.LoadBalancerClass, old.LoadBalancerClass) {
-		fldPath.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
+		fld.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
 	}
 	// Kubernetes reports the rules of the class twice for an update.
-	loadBalancerClassRules(fldPath, s)
+	loadBalancerClassRules(fld, s)
 	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
-		fldPath.Forbidden("healthCheckNodePort", "field is immutable")
+		fld.Forbidden("healthCheckNodePort", "field is immutable")
 	}
 }
 
 const setOnce = "may not change once set"
 
 // addressChanges allows adding and removing a second address.
-func addressChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
+func addressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	now, before := s.ClusterIPs, old.ClusterIPs
-	first := fldPath.Index("clusterIPs", 0)
+	first := fld.Index("clusterIPs", 0)
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
-				fldPath.Index("clusterIPs", i).Invalid("", now, setOnce)
+				fld.Index("clusterIPs", i).Invalid("", now, setOnce)
 			}
 		}
 		return
@@ -238,7 +238,7 @@ func addressChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
 		first.Invalid("", now, setOnce)
 	}
 	if len(before) > len(now) && len(now) == 1 && !singleStack(s) {
-		fldPath.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
+		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
 	}
 }
 
@@ -247,9 +247,9 @@ func singleStack(s *corev1.ServiceSpec) bool {
 }
 
 // familyChanges allows adding and removing a second family.
-func familyChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
+func familyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	now, before := s.IPFamilies, old.IPFamilies
-	first := fldPath.Index("ipFamilies", 0)
+	first := fld.Index("ipFamilies", 0)
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
@@ -265,36 +265,36 @@ func familyChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
 		first.Invalid("", s.ClusterIPs, setOnce)
 	}
 	if len(now) < len(before) && len(now) == 1 && !singleStack(s) {
-		fldPath.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
+		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
 	}
 }
 
 // loadBalancerRules validates the ingress points of a load balancer. Services of other types have
 // none, unless anyType is set. needMode requires an ipMode for each ip.
-func loadBalancerRules(fldPath validate.Path, s *corev1.Service, anyType, needMode bool) {
+func loadBalancerRules(fld validate.Field, s *corev1.Service, anyType, needMode bool) {
 	points := s.Status.LoadBalancer.Ingress
 	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
-		fldPath.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
+		fld.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
 		return
 	}
-	validate.Each(fldPath, "ingress", points, func(fldPath validate.Path, p *corev1.LoadBalancerIngress) {
+	validate.Each(fld, "ingress", points, func(fld validate.Field, p *corev1.LoadBalancerIngress) {
 		if p.IP != "" {
-			fldPath.IP("ip", p.IP)
+			fld.CheckIP("ip", p.IP)
 		}
 		switch {
 		case p.IPMode == nil:
 			if p.IP != "" && needMode {
-				fldPath.Required("ipMode", "must be specified when `ip` is set")
+				fld.Required("ipMode", "must be specified when `ip` is set")
 			}
 		case p.IP == "":
-			fldPath.Forbidden("ipMode", "may not be specified when `ip` is not set")
+			fld.Forbidden("ipMode", "may not be specified when `ip` is not set")
 		default:
-			validate.OneOf(fldPath, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+			validate.OneOf(fld, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
 		}
 		if p.Hostname != "" {
-			fldPath.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
 			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				fldPath.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
+				fld.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
 			}
 		}
 	})

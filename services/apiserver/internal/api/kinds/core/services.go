@@ -33,22 +33,22 @@ func services(settings registry.Settings) *registry.Kind {
 		},
 		New:            declare.New[corev1.Service],
 		NewList:        declare.New[corev1.ServiceList],
-		Parts:          declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
+		Parts:          declare.SpecStatusAccessors(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
 		Stored:         registry.StorageForm{Prefix: "services/specs"},
 		Default:        declare.Adapt(func(s *corev1.Service) { defaultService(s, ipMode) }),
 		AfterDecode:    declare.Adapt(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		DefaultedRules: serviceDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *corev1.Service) { serviceRules(fldPath, s, distributions) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, s *corev1.Service) { serviceRules(fld, s, distributions) }),
 			Warnings: declare.AdaptResult(serviceWarnings),
 		},
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
 			Prepare:             declare.AdaptUpdate(dropOfOtherType),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *corev1.Service) {
-				serviceChanges(fldPath.Child("spec"), &s.Spec, &old.Spec)
-				serviceRules(fldPath, s, distributions)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *corev1.Service) {
+				serviceChanges(fld.Child("spec"), &s.Spec, &old.Spec)
+				serviceRules(fld, s, distributions)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -62,7 +62,7 @@ func services(settings registry.Settings) *registry.Kind {
 		Subresources: []registry.Subresource{
 			{
 				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
-				GVK: own("ServiceProxyOptions"),
+				GVK: coreKind("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
 			declare.WithWarnings(declare.ValidatedView("status", "Service", func(s, old *corev1.Service) {
@@ -71,8 +71,8 @@ func services(settings registry.Settings) *registry.Kind {
 					dropIPModes(s)
 				}
 			},
-				func(fldPath validate.Path, s, _ *corev1.Service) {
-					loadBalancerRules(fldPath.Child("status", "loadBalancer"), s, anyType, ipMode)
+				func(fld validate.Field, s, _ *corev1.Service) {
+					loadBalancerRules(fld.Child("status", "loadBalancer"), s, anyType, ipMode)
 				}), serviceStatusWarnings),
 		},
 	}
@@ -204,7 +204,7 @@ func externalIPText(s *corev1.Service) string {
 	case corev1.ServiceTypeLoadBalancer:
 		switch ingress := ingressText(s.Status.LoadBalancer.Ingress); {
 		case external == "":
-			return columns.Or(ingress, "<pending>")
+			return columns.DefaultString(ingress, "<pending>")
 		case ingress == "":
 			return external
 		default:
@@ -221,7 +221,7 @@ func externalIPText(s *corev1.Service) string {
 func ingressText(points []corev1.LoadBalancerIngress) string {
 	texts := map[string]bool{}
 	for _, p := range points {
-		if text := columns.Or(p.IP, p.Hostname); text != "" {
+		if text := columns.DefaultString(p.IP, p.Hostname); text != "" {
 			texts[text] = true
 		}
 	}

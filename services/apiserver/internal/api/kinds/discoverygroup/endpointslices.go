@@ -29,7 +29,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 		},
 		New:            declare.New[discoveryv1.EndpointSlice],
 		NewList:        declare.New[discoveryv1.EndpointSliceList],
-		Parts:          registry.Parts{SpecChanged: declare.AdaptUpdateResult(sliceChanged)},
+		Parts:          registry.SpecStatusAccessors{SpecChanged: declare.AdaptUpdateResult(sliceChanged)},
 		Stored:         registry.StorageForm{Prefix: "endpointslices"},
 		Default:        declare.Adapt(defaultSlice),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[discoveryv1.EndpointPort]("name", "protocol")),
@@ -38,7 +38,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 				dropTopology(s)
 				dropHints(s, nil)
 			}),
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *discoveryv1.EndpointSlice) { sliceRules(fldPath, s, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, s *discoveryv1.EndpointSlice) { sliceRules(fld, s, nil) }),
 			Warnings: declare.AdaptResult(sliceWarnings),
 		},
 		Update: registry.Update{
@@ -59,9 +59,9 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 					dropTopology(s)
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *discoveryv1.EndpointSlice) {
-				sliceRules(fldPath, s, old)
-				fldPath.Immutable("addressType", s.AddressType, old.AddressType)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
+				sliceRules(fld, s, old)
+				fld.CheckImmutable("addressType", s.AddressType, old.AddressType)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -126,5 +126,5 @@ func firstOrUnset(texts []string) string {
 	if len(texts) == 0 {
 		return columns.Unset
 	}
-	return columns.Or(columns.First(texts, maxCellItems), columns.Unset)
+	return columns.DefaultString(columns.First(texts, maxCellItems), columns.Unset)
 }

@@ -24,104 +24,104 @@ const (
 
 // sliceRules validates a slice. old is nil at creation. An update that leaves the endpoints
 // unchanged does not validate them, because older versions accepted more.
-func sliceRules(fldPath validate.Path, s, old *discoveryv1.EndpointSlice) {
-	validate.RequiredOneOf(fldPath, "addressType", s.AddressType,
+func sliceRules(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
+	validate.RequiredOneOf(fld, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	validate.MaxItems(fldPath, "ports", s.Ports, mostPorts)
+	validate.MaxItems(fld, "ports", s.Ports, mostPorts)
 	if len(s.Ports) <= mostPorts {
 		names := validate.Set[string]{}
-		validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *discoveryv1.EndpointPort) { slicePortRules(fldPath, p, names) })
+		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *discoveryv1.EndpointPort) { slicePortRules(fld, p, names) })
 	}
-	errs := validate.CheckAt(fldPath.FieldPath(), func(fldPath validate.Path) { endpointRules(fldPath, s) })
+	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { endpointRules(fld, s) })
 	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 		return
 	}
-	fldPath.Add(errs...)
+	fld.Add(errs...)
 }
 
-func endpointRules(fldPath validate.Path, s *discoveryv1.EndpointSlice) {
-	validate.MaxItems(fldPath, "endpoints", s.Endpoints, mostEndpoints)
+func endpointRules(fld validate.Field, s *discoveryv1.EndpointSlice) {
+	validate.MaxItems(fld, "endpoints", s.Endpoints, mostEndpoints)
 	if len(s.Endpoints) > mostEndpoints {
 		return
 	}
-	validate.Each(fldPath, "endpoints", s.Endpoints, func(fldPath validate.Path, e *discoveryv1.Endpoint) {
-		addressRules(fldPath, e.Addresses, s.AddressType)
+	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, e *discoveryv1.Endpoint) {
+		addressRules(fld, e.Addresses, s.AddressType)
 		if e.NodeName != nil {
-			fldPath.Text("nodeName", *e.NodeName, validate.DNSSubdomain)
+			fld.CheckText("nodeName", *e.NodeName, validate.DNSSubdomain)
 		}
 		if len(e.DeprecatedTopology) > mostLabels {
-			fldPath.Add(field.TooMany(fldPath.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), mostLabels))
+			fld.Add(field.TooMany(fld.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), mostLabels))
 		}
-		fldPath.Labels("deprecatedTopology", e.DeprecatedTopology)
+		fld.CheckLabels("deprecatedTopology", e.DeprecatedTopology)
 		if e.Hostname != nil {
-			fldPath.Text("hostname", *e.Hostname, validate.DNSLabel)
+			fld.CheckText("hostname", *e.Hostname, validate.DNSLabel)
 		}
-		validate.Optional(fldPath, "hints", e.Hints, hintRules)
+		validate.Optional(fld, "hints", e.Hints, hintRules)
 	})
 }
 
-func slicePortRules(fldPath validate.Path, p *discoveryv1.EndpointPort, names validate.Set[string]) {
+func slicePortRules(fld validate.Field, p *discoveryv1.EndpointPort, names validate.Set[string]) {
 	if p.Name != nil {
-		fldPath.OptionalText("name", *p.Name, validate.DNSLabel)
-		validate.Unique(fldPath, "name", *p.Name, names)
+		fld.CheckOptionalText("name", *p.Name, validate.DNSLabel)
+		validate.Unique(fld, "name", *p.Name, names)
 	}
-	fldPath.Present("protocol", p.Protocol != nil)
-	validate.OptionalOneOf(fldPath, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	fld.RequireSet("protocol", p.Protocol != nil)
+	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 	if p.AppProtocol != nil {
-		fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
 	}
 }
 
 // addressRules validates the addresses of an endpoint. IPv4 addresses may have leading zeros, as
 // before strict parsing. IPv6 addresses must be canonical.
-func addressRules(fldPath validate.Path, addresses []string, kind discoveryv1.AddressType) {
+func addressRules(fld validate.Field, addresses []string, kind discoveryv1.AddressType) {
 	if len(addresses) == 0 {
-		fldPath.Required("addresses", "must contain at least 1 address")
+		fld.Required("addresses", "must contain at least 1 address")
 		return
 	}
-	validate.MaxItems(fldPath, "addresses", addresses, mostAddresses)
+	validate.MaxItems(fld, "addresses", addresses, mostAddresses)
 	if len(addresses) > mostAddresses {
 		return
 	}
-	ip := func(path validate.Path, address string, rule func(name, value string), is func(string) bool, detail string) {
-		before := fldPath.ErrorCount()
+	ip := func(path validate.Field, address string, rule func(name, value string), is func(string) bool, detail string) {
+		before := fld.ErrorCount()
 		rule("", address)
-		if fldPath.ErrorCount() > before {
+		if fld.ErrorCount() > before {
 			return
 		}
 		if !is(address) {
-			fldPath.Invalid("addresses", address, detail)
+			fld.Invalid("addresses", address, detail)
 		}
-		path.NonSpecialIP("", address)
+		path.CheckNonSpecialIP("", address)
 	}
-	validate.Each(fldPath, "addresses", addresses, func(path validate.Path, address *string) {
+	validate.Each(fld, "addresses", addresses, func(path validate.Field, address *string) {
 		switch kind {
 		case discoveryv1.AddressTypeIPv4:
-			legacy := func(name, value string) { path.IP(name, value) }
+			legacy := func(name, value string) { path.CheckIP(name, value) }
 			ip(path, *address, legacy, netutils.IsIPv4String, "must be an IPv4 address")
 		case discoveryv1.AddressTypeIPv6:
-			ip(path, *address, path.CanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
+			ip(path, *address, path.CheckCanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
 		case discoveryv1.AddressTypeFQDN:
 			path.Add(validation.IsFullyQualifiedDomainName(path.FieldPath(), *address)...)
 		}
 	})
 }
 
-func hintRules(fldPath validate.Path, h *discoveryv1.EndpointHints) {
-	validate.MaxItems(fldPath, "forZones", h.ForZones, mostHints)
+func hintRules(fld validate.Field, h *discoveryv1.EndpointHints) {
+	validate.MaxItems(fld, "forZones", h.ForZones, mostHints)
 	if len(h.ForZones) <= mostHints {
 		zones := validate.Set[string]{}
-		validate.Each(fldPath, "forZones", h.ForZones, func(fldPath validate.Path, z *discoveryv1.ForZone) {
-			validate.Unique(fldPath, "name", z.Name, zones)
-			fldPath.Text("name", z.Name, validate.LabelValue)
+		validate.Each(fld, "forZones", h.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
+			validate.Unique(fld, "name", z.Name, zones)
+			fld.CheckText("name", z.Name, validate.LabelValue)
 		})
 	}
-	validate.MaxItems(fldPath, "forNodes", h.ForNodes, mostHints)
+	validate.MaxItems(fld, "forNodes", h.ForNodes, mostHints)
 	if len(h.ForNodes) <= mostHints {
 		nodes := validate.Set[string]{}
-		validate.Each(fldPath, "forNodes", h.ForNodes, func(fldPath validate.Path, n *discoveryv1.ForNode) {
-			validate.Unique(fldPath, "name", n.Name, nodes)
-			fldPath.Text("name", n.Name, validate.DNSSubdomain)
+		validate.Each(fld, "forNodes", h.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
+			validate.Unique(fld, "name", n.Name, nodes)
+			fld.CheckText("name", n.Name, validate.DNSSubdomain)
 		})
 	}
 }

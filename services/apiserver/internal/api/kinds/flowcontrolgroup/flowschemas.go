@@ -17,7 +17,7 @@ func flowSchemas() *registry.Kind {
 		},
 		New:     declare.New[flowcontrolv1.FlowSchema],
 		NewList: declare.New[flowcontrolv1.FlowSchemaList],
-		Parts: declare.Parts(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+		Parts: declare.SpecStatusAccessors(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
 			return &f.Spec, &f.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "flowschemas"},
@@ -26,7 +26,7 @@ func flowSchemas() *registry.Kind {
 		}),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
 		Create:         registry.Create{Validate: declare.AdaptValidation(flowSchemaRules)},
-		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(fldPath, s) })},
+		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(fld, s) })},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
 			RowOrder: declare.AdaptResult(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
@@ -35,7 +35,7 @@ func flowSchemas() *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
-			}, func(fldPath validate.Path, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(fldPath, s) }), "spec", "metadata"),
+			}, func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(fld, s) }), "spec", "metadata"),
 		},
 	}
 }

@@ -17,33 +17,33 @@ const (
 	hashBits = 60
 )
 
-func priorityLevelRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
-	spec := fldPath.Child("spec")
+func priorityLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+	spec := fld.Child("spec")
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (l.Spec.Type == exempt) {
 		spec.Invalid("type", l.Spec.Type, "type must be 'Exempt' if and only if name is 'exempt'")
 	}
 	switch l.Spec.Type {
 	case exempt:
-		spec.Absent("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
-		validate.Optional(spec, "exempt", l.Spec.Exempt, func(fldPath validate.Path, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
-			shareRules(fldPath, e.NominalConcurrencyShares)
-			lendableRules(fldPath, e.LendablePercent)
+		spec.ForbidSet("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
+		validate.Optional(spec, "exempt", l.Spec.Exempt, func(fld validate.Field, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
+			shareRules(fld, e.NominalConcurrencyShares)
+			lendableRules(fld, e.LendablePercent)
 		})
 	case limited:
-		spec.Absent("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
-		spec.PresentWithDetail("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
+		spec.ForbidSet("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
+		spec.RequireSetWithDetail("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
 		validate.Optional(spec, "limited", l.Spec.Limited, limitedRules)
 	default:
 		validate.OneOf(spec, "type", l.Spec.Type, exempt, limited)
 	}
-	mandatoryLevelRules(fldPath, l)
-	priorityLevelStatusRules(fldPath, l)
+	mandatoryLevelRules(fld, l)
+	priorityLevelStatusRules(fld, l)
 }
 
 // mandatoryLevelRules rejects changes of mandatory levels. The administrator may change the shares
 // of the exempt one.
-func mandatoryLevelRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
+func mandatoryLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {
 		return
@@ -54,65 +54,65 @@ func mandatoryLevelRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelCo
 		but = " except the 'spec.exempt' field"
 	}
 	if !validate.SemanticEqual(&l.Spec, fixed) {
-		fldPath.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
+		fld.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
 	}
 }
 
-func priorityLevelStatusRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
-	conditionRules(fldPath.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+func priorityLevelStatusRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+	conditionRules(fld.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
 }
 
-func limitedRules(fldPath validate.Path, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
-	shareRules(fldPath, l.NominalConcurrencyShares)
-	limitResponseRules(fldPath.Child("limitResponse"), &l.LimitResponse)
-	lendableRules(fldPath, l.LendablePercent)
+func limitedRules(fld validate.Field, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+	shareRules(fld, l.NominalConcurrencyShares)
+	limitResponseRules(fld.Child("limitResponse"), &l.LimitResponse)
+	lendableRules(fld, l.LendablePercent)
 	if p := l.BorrowingLimitPercent; p != nil && *p < 0 {
-		fldPath.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
+		fld.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
 	}
 }
 
-func shareRules(fldPath validate.Path, shares *int32) {
+func shareRules(fld validate.Field, shares *int32) {
 	if n := declare.Deref(shares); n < 0 {
-		fldPath.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
+		fld.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
 	}
 }
 
-func lendableRules(fldPath validate.Path, percent *int32) {
+func lendableRules(fld validate.Field, percent *int32) {
 	if p := declare.Deref(percent); p < 0 || p > 100 {
-		fldPath.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
+		fld.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
 	}
 }
 
-func limitResponseRules(fldPath validate.Path, r *flowcontrolv1.LimitResponse) {
+func limitResponseRules(fld validate.Field, r *flowcontrolv1.LimitResponse) {
 	switch r.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
-		fldPath.Absent("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
+		fld.ForbidSet("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
 	case flowcontrolv1.LimitResponseTypeQueue:
-		fldPath.PresentWithDetail("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
-		validate.Optional(fldPath, "queuing", r.Queuing, queuingRules)
+		fld.RequireSetWithDetail("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
+		validate.Optional(fld, "queuing", r.Queuing, queuingRules)
 	default:
-		validate.OneOf(fldPath, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+		validate.OneOf(fld, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
 	}
 }
 
-func queuingRules(fldPath validate.Path, q *flowcontrolv1.QueuingConfiguration) {
+func queuingRules(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {
-		fldPath.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
+		fld.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
 	}
 	switch {
 	case q.Queues <= 0:
-		fldPath.Invalid("queues", q.Queues, positive)
+		fld.Invalid("queues", q.Queues, positive)
 	case q.Queues > maxQueues:
-		fldPath.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+		fld.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
 	}
 	switch {
 	case q.HandSize <= 0:
-		fldPath.Invalid("handSize", q.HandSize, positive)
+		fld.Invalid("handSize", q.HandSize, positive)
 	case q.HandSize > q.Queues:
-		fldPath.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
+		fld.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
 	case handBits(q) > hashBits:
-		fldPath.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
+		fld.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
 	}
 }
 

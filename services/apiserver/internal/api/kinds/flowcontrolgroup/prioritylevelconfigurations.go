@@ -16,22 +16,22 @@ func priorityLevelConfigurations() *registry.Kind {
 		},
 		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
 		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
-		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
+		Parts: declare.SpecStatusAccessors(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
 			return &p.Spec, &p.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
 		Default: declare.Adapt(defaultPriorityLevel),
 		Create:  registry.Create{Validate: declare.AdaptValidation(priorityLevelRules)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-			priorityLevelRules(fldPath, l)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+			priorityLevelRules(fld, l)
 		})},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
 			declare.WithResetFields(declare.ValidatedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
 				l.Spec = old.Spec
 				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
-			}, func(fldPath validate.Path, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-				priorityLevelStatusRules(fldPath, l)
+			}, func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+				priorityLevelStatusRules(fld, l)
 			}), "spec", "metadata"),
 		},
 	}

@@ -16,16 +16,16 @@ func ingressClasses() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.IngressClass],
 		NewList: declare.New[networkingv1.IngressClassList],
-		Parts:   declare.SpecParts(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
+		Parts:   declare.SpecAccessors(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
 		Stored:  registry.StorageForm{Prefix: "ingressclasses"},
 		Default: declare.Adapt(defaultIngressClass),
 		Create:  registry.Create{Validate: declare.AdaptValidation(ingressClassRules)},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules},
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *networkingv1.IngressClass) {
-				fldPath.Child("spec").Immutable("controller", c.Spec.Controller, old.Spec.Controller)
-				ingressClassRules(fldPath, c)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *networkingv1.IngressClass) {
+				fld.Child("spec").CheckImmutable("controller", c.Spec.Controller, old.Spec.Controller)
+				ingressClassRules(fld, c)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -48,24 +48,24 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 // longestController is the maximum length of a controller's name in bytes.
 const longestController = 250
 
-func ingressClassRules(fldPath validate.Path, c *networkingv1.IngressClass) {
+func ingressClassRules(fld validate.Field, c *networkingv1.IngressClass) {
 	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
-	spec := fldPath.Child("spec")
-	spec.MaxBytes("controller", c.Spec.Controller, longestController)
-	spec.DomainPath("controller", c.Spec.Controller)
-	validate.Optional(spec, "parameters", c.Spec.Parameters, func(fldPath validate.Path, p *networkingv1.IngressClassParametersReference) {
-		referenceRules(fldPath, p.APIGroup, p.Kind, p.Name)
-		fldPath.Present("scope", p.Scope != nil)
+	spec := fld.Child("spec")
+	spec.CheckMaxBytes("controller", c.Spec.Controller, longestController)
+	spec.CheckDomainPath("controller", c.Spec.Controller)
+	validate.Optional(spec, "parameters", c.Spec.Parameters, func(fld validate.Field, p *networkingv1.IngressClassParametersReference) {
+		referenceRules(fld, p.APIGroup, p.Kind, p.Name)
+		fld.RequireSet("scope", p.Scope != nil)
 		switch scope := declare.Deref(p.Scope); {
 		case p.Scope == nil && p.Namespace == nil:
 		case scope == namespace && p.Namespace == nil:
-			fldPath.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+			fld.Required("namespace", "`parameters.scope` is set to 'Namespace'")
 		case scope == namespace:
-			fldPath.Text("namespace", *p.Namespace, validate.DNSLabel)
+			fld.CheckText("namespace", *p.Namespace, validate.DNSLabel)
 		case scope == cluster:
-			fldPath.Absent("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
+			fld.ForbidSet("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
 		default:
-			validate.OneOf(fldPath, "scope", scope, cluster, namespace)
+			validate.OneOf(fld, "scope", scope, cluster, namespace)
 		}
 	})
 }

@@ -21,13 +21,13 @@ func ingresses() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.Ingress],
 		NewList: declare.New[networkingv1.IngressList],
-		Parts: declare.Parts(func(i *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
+		Parts: declare.SpecStatusAccessors(func(i *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 			return &i.Spec, &i.Status
 		}),
 		// The stored prefix is singular for historical reasons.
 		Stored: registry.StorageForm{Prefix: "ingress"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, i *networkingv1.Ingress) { ingressRules(fldPath, i, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, i *networkingv1.Ingress) { ingressRules(fld, i, nil) }),
 			Warnings: declare.AdaptResult(ingressWarnings),
 		},
 		Update: registry.Update{
@@ -89,7 +89,7 @@ func hostsText(i *networkingv1.Ingress) string {
 func addressText(i *networkingv1.Ingress) string {
 	var all []string
 	for _, point := range i.Status.LoadBalancer.Ingress {
-		if address := columns.Or(point.IP, point.Hostname); address != "" {
+		if address := columns.DefaultString(point.IP, point.Hostname); address != "" {
 			all = append(all, address)
 		}
 	}

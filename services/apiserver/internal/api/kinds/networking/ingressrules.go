@@ -17,25 +17,25 @@ const notAddress = "must be a DNS name, not an IP address"
 
 // ingressRules validates an ingress. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func ingressRules(fldPath validate.Path, i, old *networkingv1.Ingress) {
-	s, spec := &i.Spec, fldPath.Child("spec")
+func ingressRules(fld validate.Field, i, old *networkingv1.Ingress) {
+	s, spec := &i.Spec, fld.Child("spec")
 	retained := keptOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
-		fldPath.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
+		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
-	validate.Each(spec, "rules", s.Rules, func(fldPath validate.Path, r *networkingv1.IngressRule) { hostRules(fldPath, r, retained.wildcard) })
-	validate.Each(spec, "tls", s.TLS, func(fldPath validate.Path, t *networkingv1.IngressTLS) {
-		validate.Each(fldPath, "hosts", t.Hosts, func(fldPath validate.Path, host *string) { fldPath.Text("", *host, hostFormat(*host)) })
+	validate.Each(spec, "rules", s.Rules, func(fld validate.Field, r *networkingv1.IngressRule) { hostRules(fld, r, retained.wildcard) })
+	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
+		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, hostFormat(*host)) })
 		if !retained.secret {
-			fldPath.OptionalText("secretName", t.SecretName, validate.DNSSubdomain)
+			fld.CheckOptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
 	})
 	if s.IngressClassName != nil {
-		spec.Text("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
+		spec.CheckText("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
 	}
 	if class, ok := i.Annotations[classAnnotation]; ok && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
-		fldPath.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
+		fld.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
 	}
 }
 
@@ -53,7 +53,7 @@ func keptOf(old *networkingv1.Ingress) (k priorViolations) {
 	for i := range old.Spec.Rules {
 		r := &old.Spec.Rules[i]
 		if strings.Contains(r.Host, "*") {
-			found := validate.Check(func(fldPath validate.Path) { pathsRules(fldPath, r) })
+			found := validate.Check(func(fld validate.Field) { pathsRules(fld, r) })
 			k.wildcard = k.wildcard || len(found) > 0
 		}
 	}
@@ -67,22 +67,22 @@ func hostFormat(host string) validate.Format {
 	return validate.DNSSubdomain
 }
 
-func hostRules(fldPath validate.Path, r *networkingv1.IngressRule, anyOfWildcard bool) {
+func hostRules(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard bool) {
 	if r.Host != "" {
 		if netutils.ParseIPSloppy(r.Host) != nil {
-			fldPath.Invalid("host", r.Host, notAddress)
+			fld.Invalid("host", r.Host, notAddress)
 		}
-		fldPath.Text("host", r.Host, hostFormat(r.Host))
+		fld.CheckText("host", r.Host, hostFormat(r.Host))
 	}
 	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
-		pathsRules(fldPath, r)
+		pathsRules(fld, r)
 	}
 }
 
-func pathsRules(fldPath validate.Path, r *networkingv1.IngressRule) {
-	validate.Optional(fldPath, "http", r.HTTP, func(fldPath validate.Path, h *networkingv1.HTTPIngressRuleValue) {
-		fldPath.Present("paths", len(h.Paths) > 0)
-		validate.Each(fldPath, "paths", h.Paths, pathRules)
+func pathsRules(fld validate.Field, r *networkingv1.IngressRule) {
+	validate.Optional(fld, "http", r.HTTP, func(fld validate.Field, h *networkingv1.HTTPIngressRuleValue) {
+		fld.RequireSet("paths", len(h.Paths) > 0)
+		validate.Each(fld, "paths", h.Paths, pathRules)
 	})
 }
 
@@ -92,86 +92,86 @@ var (
 	badSuffixes  = []string{"/..", "/."}
 )
 
-func pathRules(fldPath validate.Path, p *networkingv1.HTTPIngressPath) {
+func pathRules(fld validate.Field, p *networkingv1.HTTPIngressPath) {
 	if p.PathType == nil {
-		fldPath.Required("pathType", "pathType must be specified")
+		fld.Required("pathType", "pathType must be specified")
 		return
 	}
 	const absolute = "must be an absolute path"
 	switch *p.PathType {
 	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
 		if !strings.HasPrefix(p.Path, "/") {
-			fldPath.Invalid("path", p.Path, absolute)
+			fld.Invalid("path", p.Path, absolute)
 		}
 		for _, bad := range badSequences {
 			if strings.Contains(p.Path, bad) {
-				fldPath.Invalid("path", p.Path, "must not contain '"+bad+"'")
+				fld.Invalid("path", p.Path, "must not contain '"+bad+"'")
 			}
 		}
 		for _, bad := range badSuffixes {
 			if strings.HasSuffix(p.Path, bad) {
-				fldPath.Invalid("path", p.Path, "cannot end with '"+bad+"'")
+				fld.Invalid("path", p.Path, "cannot end with '"+bad+"'")
 			}
 		}
 	case networkingv1.PathTypeImplementationSpecific:
 		if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
-			fldPath.Invalid("path", p.Path, absolute)
+			fld.Invalid("path", p.Path, absolute)
 		}
 	default:
-		validate.OneOf(fldPath, "pathType", *p.PathType,
+		validate.OneOf(fld, "pathType", *p.PathType,
 			networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
-	backendRules(fldPath.Child("backend"), &p.Backend)
+	backendRules(fld.Child("backend"), &p.Backend)
 }
 
-func backendRules(fldPath validate.Path, b *networkingv1.IngressBackend) {
+func backendRules(fld validate.Field, b *networkingv1.IngressBackend) {
 	switch {
 	case b.Resource != nil && b.Service != nil:
-		fldPath.Invalid("", "", "cannot set both resource and service backends")
+		fld.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		referenceRules(fldPath.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
+		referenceRules(fld.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
 	case b.Service != nil:
-		fldPath.Child("service").RequiredText("name", b.Service.Name, validation.IsDNS1035Label)
+		fld.Child("service").CheckRequiredText("name", b.Service.Name, validation.IsDNS1035Label)
 		port := b.Service.Port
 		switch {
 		case port.Name != "" && port.Number != 0:
-			fldPath.Invalid("", "", "cannot set both port name & port number")
+			fld.Invalid("", "", "cannot set both port name & port number")
 		case port.Name != "":
-			fldPath.Child("service", "port").Text("name", port.Name, validate.PortName)
+			fld.Child("service", "port").CheckText("name", port.Name, validate.PortName)
 		case port.Number != 0:
-			fldPath.Child("service", "port").Port("number", port.Number)
+			fld.Child("service", "port").CheckPort("number", port.Number)
 		default:
-			fldPath.Required("", "port name or number is required")
+			fld.Required("", "port name or number is required")
 		}
 	default:
-		fldPath.Invalid("", "", "resource or service backend is required")
+		fld.Invalid("", "", "resource or service backend is required")
 	}
 }
 
 // referenceRules validates a reference to an object of any kind.
-func referenceRules(fldPath validate.Path, group *string, kind, name string) {
+func referenceRules(fld validate.Field, group *string, kind, name string) {
 	if group != nil {
-		fldPath.Text("apiGroup", *group, validate.DNSSubdomain)
+		fld.CheckText("apiGroup", *group, validate.DNSSubdomain)
 	}
 	for _, part := range []struct{ name, value string }{{"kind", kind}, {"name", name}} {
 		if part.value == "" {
-			fldPath.Required(part.name, part.name+" is required")
+			fld.Required(part.name, part.name+" is required")
 			continue
 		}
-		fldPath.Text(part.name, part.value, validate.PathSegment)
+		fld.CheckText(part.name, part.value, validate.PathSegment)
 	}
 }
 
-func ingressStatusRules(fldPath validate.Path, i, _ *networkingv1.Ingress) {
-	points := fldPath.Child("status", "loadBalancer")
-	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(fldPath validate.Path, p *networkingv1.IngressLoadBalancerIngress) {
+func ingressStatusRules(fld validate.Field, i, _ *networkingv1.Ingress) {
+	points := fld.Child("status", "loadBalancer")
+	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(fld validate.Field, p *networkingv1.IngressLoadBalancerIngress) {
 		if p.IP != "" {
-			fldPath.IP("ip", p.IP)
+			fld.CheckIP("ip", p.IP)
 		}
 		if p.Hostname != "" {
-			fldPath.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
 			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				fldPath.Invalid("hostname", p.Hostname, notAddress)
+				fld.Invalid("hostname", p.Hostname, notAddress)
 			}
 		}
 	})

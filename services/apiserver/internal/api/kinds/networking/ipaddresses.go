@@ -23,11 +23,11 @@ func ipAddresses() *registry.Kind {
 		New:     declare.New[networkingv1.IPAddress],
 		NewList: declare.New[networkingv1.IPAddressList],
 		Stored:  storedAsBeta("ipaddresses"),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, a *networkingv1.IPAddress) {
-			parentRules(fldPath.Child("spec"), a.Spec.ParentRef)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
+			parentRules(fld.Child("spec"), a.Spec.ParentRef)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, a, old *networkingv1.IPAddress) {
-			fldPath.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, a, old *networkingv1.IPAddress) {
+			fld.Child("spec").CheckImmutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -47,16 +47,16 @@ func addressName(name string, _ bool) []string {
 }
 
 // parentRules requires a parent. Its group may be the core group, which is "".
-func parentRules(fldPath validate.Path, p *networkingv1.ParentReference) {
+func parentRules(fld validate.Field, p *networkingv1.ParentReference) {
 	if p == nil {
-		fldPath.Required("parentRef", "")
+		fld.Required("parentRef", "")
 		return
 	}
-	parent := fldPath.Child("parentRef")
-	parent.OptionalText("group", p.Group, validate.DNSSubdomain)
-	parent.RequiredText("resource", p.Resource, validate.PathSegment)
-	parent.RequiredText("name", p.Name, validate.PathSegment)
-	parent.OptionalText("namespace", p.Namespace, validate.PathSegment)
+	parent := fld.Child("parentRef")
+	parent.CheckOptionalText("group", p.Group, validate.DNSSubdomain)
+	parent.CheckRequiredText("resource", p.Resource, validate.PathSegment)
+	parent.CheckRequiredText("name", p.Name, validate.PathSegment)
+	parent.CheckOptionalText("namespace", p.Namespace, validate.PathSegment)
 }
 
 // parentText returns a text such as "services/default/kubernetes".

@@ -19,18 +19,18 @@ func networkPolicies() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.NetworkPolicy],
 		NewList: declare.New[networkingv1.NetworkPolicyList],
-		Parts:   declare.SpecParts(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
+		Parts:   declare.SpecAccessors(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
 		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, p *networkingv1.NetworkPolicy) { networkPolicyRules(fldPath, p, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, p *networkingv1.NetworkPolicy) { networkPolicyRules(fld, p, nil) }),
 			Warnings: declare.AdaptResult(networkPolicyWarnings),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *networkingv1.NetworkPolicy) {
-				fldPath.RecordTwice(func() { networkPolicyRules(fldPath, p, old) })
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
+				fld.RecordTwice(func() { networkPolicyRules(fld, p, old) })
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{

@@ -10,82 +10,82 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func networkPolicyRules(fldPath validate.Path, p, old *networkingv1.NetworkPolicy) {
-	s, spec := &p.Spec, fldPath.Child("spec")
+func networkPolicyRules(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
+	s, spec := &p.Spec, fld.Child("spec")
 	// A policy whose selectors have invalid label values may keep such values.
 	anyValue := old != nil && hasInvalidValue(&old.Spec)
-	spec.Selector("podSelector", &s.PodSelector, anyValue)
-	validate.Each(spec, "ingress", s.Ingress, func(fldPath validate.Path, r *networkingv1.NetworkPolicyIngressRule) {
-		validate.Each(fldPath, "ports", r.Ports, policyPortRules)
-		validate.Each(fldPath, "from", r.From, func(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer) { peerRules(fldPath, p, anyValue) })
+	spec.CheckSelector("podSelector", &s.PodSelector, anyValue)
+	validate.Each(spec, "ingress", s.Ingress, func(fld validate.Field, r *networkingv1.NetworkPolicyIngressRule) {
+		validate.Each(fld, "ports", r.Ports, policyPortRules)
+		validate.Each(fld, "from", r.From, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { peerRules(fld, p, anyValue) })
 	})
-	validate.Each(spec, "egress", s.Egress, func(fldPath validate.Path, r *networkingv1.NetworkPolicyEgressRule) {
-		validate.Each(fldPath, "ports", r.Ports, policyPortRules)
-		validate.Each(fldPath, "to", r.To, func(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer) { peerRules(fldPath, p, anyValue) })
+	validate.Each(spec, "egress", s.Egress, func(fld validate.Field, r *networkingv1.NetworkPolicyEgressRule) {
+		validate.Each(fld, "ports", r.Ports, policyPortRules)
+		validate.Each(fld, "to", r.To, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { peerRules(fld, p, anyValue) })
 	})
 	if len(s.PolicyTypes) > 2 {
 		spec.Invalid("policyTypes", s.PolicyTypes, "may not specify more than two policyTypes")
 		return
 	}
-	validate.Each(spec, "policyTypes", s.PolicyTypes, func(fldPath validate.Path, t *networkingv1.PolicyType) {
-		validate.OneOf(fldPath, "", *t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	validate.Each(spec, "policyTypes", s.PolicyTypes, func(fld validate.Field, t *networkingv1.PolicyType) {
+		validate.OneOf(fld, "", *t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
 	})
 }
 
-func policyPortRules(fldPath validate.Path, p *networkingv1.NetworkPolicyPort) {
-	validate.OptionalOneOf(fldPath, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+func policyPortRules(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
+	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
 	case p.Port == nil:
 		if p.EndPort != nil {
-			fldPath.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
+			fld.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
 		}
 	case p.Port.Type == intstr.Int:
-		fldPath.PortOrName("port", *p.Port)
+		fld.CheckPortOrName("port", *p.Port)
 		if p.EndPort != nil {
 			if *p.EndPort < p.Port.IntVal {
-				fldPath.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
+				fld.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
 			}
-			fldPath.Port("endPort", *p.EndPort)
+			fld.CheckPort("endPort", *p.EndPort)
 		}
 	default:
 		if p.EndPort != nil {
-			fldPath.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
+			fld.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
 		}
-		fldPath.PortOrName("port", *p.Port)
+		fld.CheckPortOrName("port", *p.Port)
 	}
 }
 
-func peerRules(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
-	fldPath.Selector("podSelector", p.PodSelector, anyValue)
-	fldPath.Selector("namespaceSelector", p.NamespaceSelector, anyValue)
-	validate.Optional(fldPath, "ipBlock", p.IPBlock, blockRules)
+func peerRules(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
+	fld.CheckSelector("podSelector", p.PodSelector, anyValue)
+	fld.CheckSelector("namespaceSelector", p.NamespaceSelector, anyValue)
+	validate.Optional(fld, "ipBlock", p.IPBlock, blockRules)
 	switch selectors := p.PodSelector != nil || p.NamespaceSelector != nil; {
 	case !selectors && p.IPBlock == nil:
-		fldPath.Required("", "must specify a peer")
+		fld.Required("", "must specify a peer")
 	case selectors && p.IPBlock != nil:
-		fldPath.Forbidden("", "may not specify both ipBlock and another peer")
+		fld.Forbidden("", "may not specify both ipBlock and another peer")
 	}
 }
 
-func blockRules(fldPath validate.Path, b *networkingv1.IPBlock) {
+func blockRules(fld validate.Field, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
-		fldPath.Required("cidr", "")
+		fld.Required("cidr", "")
 		return
 	}
-	fldPath.CIDR("cidr", b.CIDR)
+	fld.CheckCIDR("cidr", b.CIDR)
 	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return
 	}
-	validate.Each(fldPath, "except", b.Except, func(fldPath validate.Path, except *string) {
-		fldPath.CIDR("", *except)
+	validate.Each(fld, "except", b.Except, func(fld validate.Field, except *string) {
+		fld.CheckCIDR("", *except)
 		_, part, err := netutils.ParseCIDRSloppy(*except)
 		if err != nil {
 			return
 		}
 		size, _ := whole.Mask.Size()
 		if less, _ := part.Mask.Size(); !whole.Contains(part.IP) || size >= less {
-			fldPath.Invalid("", *except, "must be a strict subset of `cidr`")
+			fld.Invalid("", *except, "must be a strict subset of `cidr`")
 		}
 	})
 }

@@ -20,7 +20,7 @@ func serviceCIDRs() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.ServiceCIDR],
 		NewList: declare.New[networkingv1.ServiceCIDRList],
-		Parts: declare.Parts(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+		Parts: declare.SpecStatusAccessors(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
 			return &s.Spec, &s.Status
 		}),
 		Stored: storedAsBeta("servicecidrs"),
@@ -46,8 +46,8 @@ func serviceCIDRs() *registry.Kind {
 // mostRanges allows one range of each IP family.
 const mostRanges = 2
 
-func rangeRules(fldPath validate.Path, c *networkingv1.ServiceCIDR) {
-	spec, cidrs := fldPath.Child("spec"), c.Spec.CIDRs
+func rangeRules(fld validate.Field, c *networkingv1.ServiceCIDR) {
+	spec, cidrs := fld.Child("spec"), c.Spec.CIDRs
 	switch {
 	case len(cidrs) == 0:
 		spec.Required("cidrs", "at least one CIDR required")
@@ -56,7 +56,7 @@ func rangeRules(fldPath validate.Path, c *networkingv1.ServiceCIDR) {
 		spec.Invalid("cidrs", c.Spec, "may only hold up to 2 values")
 		return
 	}
-	validate.Each(spec, "cidrs", cidrs, func(fldPath validate.Path, cidr *string) { fldPath.CanonicalCIDR("", *cidr) })
+	validate.Each(spec, "cidrs", cidrs, func(fld validate.Field, cidr *string) { fld.CheckCanonicalCIDR("", *cidr) })
 	if len(cidrs) == mostRanges {
 		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err == nil && !dual {
 			spec.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
@@ -65,16 +65,16 @@ func rangeRules(fldPath validate.Path, c *networkingv1.ServiceCIDR) {
 }
 
 // rangeChanges allows adding and removing a second family. The first range is immutable.
-func rangeChanges(fldPath validate.Path, c, old *networkingv1.ServiceCIDR) {
-	spec := fldPath.Child("spec")
+func rangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) {
+	spec := fld.Child("spec")
 	now := c.Spec.CIDRs
 	was := old.Spec.CIDRs
 	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {
-		spec.Immutable("cidrs", now, was)
+		spec.CheckImmutable("cidrs", now, was)
 		return
 	}
-	spec.Index("cidrs", 0).Immutable("", now[0], was[0])
+	spec.Index("cidrs", 0).CheckImmutable("", now[0], was[0])
 	if len(now) > len(was) {
-		rangeRules(fldPath, c)
+		rangeRules(fld, c)
 	}
 }

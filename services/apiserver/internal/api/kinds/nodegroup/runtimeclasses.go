@@ -33,9 +33,9 @@ func runtimeClasses() *registry.Kind {
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true, RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *nodev1.RuntimeClass) {
-				runtimeClassRules(fldPath, c)
-				fldPath.Immutable("handler", c.Handler, old.Handler)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *nodev1.RuntimeClass) {
+				runtimeClassRules(fld, c)
+				fld.CheckImmutable("handler", c.Handler, old.Handler)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -49,19 +49,19 @@ func runtimeClasses() *registry.Kind {
 
 // runtimeClassRules validates a class. Some names in errors differ from those of the fields, as in
 // Kubernetes.
-func runtimeClassRules(fldPath validate.Path, c *nodev1.RuntimeClass) {
-	fldPath.Text("handler", c.Handler, validate.DNSLabel)
-	validate.Optional(fldPath, "overhead", c.Overhead, func(fldPath validate.Path, o *nodev1.Overhead) {
-		podspec.LimitRules(fldPath, o.PodFixed)
+func runtimeClassRules(fld validate.Field, c *nodev1.RuntimeClass) {
+	fld.CheckText("handler", c.Handler, validate.DNSLabel)
+	validate.Optional(fld, "overhead", c.Overhead, func(fld validate.Field, o *nodev1.Overhead) {
+		podspec.LimitRules(fld, o.PodFixed)
 	})
-	validate.Optional(fldPath, "scheduling", c.Scheduling, func(fldPath validate.Path, s *nodev1.Scheduling) {
-		fldPath.Labels("nodeSelector", s.NodeSelector)
-		validate.Each(fldPath.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
+	validate.Optional(fld, "scheduling", c.Scheduling, func(fld validate.Field, s *nodev1.Scheduling) {
+		fld.CheckLabels("nodeSelector", s.NodeSelector)
+		validate.Each(fld.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
 		seen := validate.Set[corev1.Toleration]{}
 		for i, t := range s.Tolerations {
 			// The seconds are not part of the list's key.
 			if !seen.Add(corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}) {
-				fldPath.Index("tolerations", i).Duplicate("", t)
+				fld.Index("tolerations", i).Duplicate("", t)
 			}
 		}
 	})

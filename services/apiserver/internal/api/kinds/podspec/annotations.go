@@ -21,30 +21,30 @@ const (
 )
 
 // annotations validates the annotations with a meaning.
-func (c *check) annotations(fldPath validate.Path, annotations map[string]string) {
+func (c *check) annotations(fld validate.Field, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
 	if value, mirror := annotations[mirrorAnnotation]; mirror && c.whole.NodeName == "" {
-		fldPath.Key("", mirrorAnnotation).Invalid("", value, "must set spec.nodeName if mirror pod annotation is set")
+		fld.Key("", mirrorAnnotation).Invalid("", value, "must set spec.nodeName if mirror pod annotation is set")
 	}
 	if text := annotations[tolerationsAnnotation]; text != "" {
 		var tolerations []corev1.Toleration
 		if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
-			fldPath.Invalid("", tolerationsAnnotation, strings.ReplaceAll(err.Error(), "v1.Toleration", "core.Toleration"))
+			fld.Invalid("", tolerationsAnnotation, strings.ReplaceAll(err.Error(), "v1.Toleration", "core.Toleration"))
 		}
-		validate.Each(fldPath, tolerationsAnnotation, tolerations, TolerationRules)
+		validate.Each(fld, tolerationsAnnotation, tolerations, TolerationRules)
 	}
 	if !c.kept.deletionCost && !validDeletionCost(annotations) {
-		fldPath.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")
+		fld.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		value := annotations[key]
 		switch {
 		case key == corev1.SeccompPodAnnotationKey, strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix):
-			seccompNameRules(fldPath, key, value)
+			seccompNameRules(fld, key, value)
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
-			c.appArmorNameRules(fldPath.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
+			c.appArmorNameRules(fld.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
 		}
 	}
 }
@@ -62,45 +62,45 @@ func validDeletionCost(annotations map[string]string) bool {
 	return err == nil
 }
 
-func seccompNameRules(fldPath validate.Path, key, profile string) {
+func seccompNameRules(fld validate.Field, key, profile string) {
 	switch {
 	case profile == corev1.SeccompProfileRuntimeDefault, profile == corev1.DeprecatedSeccompProfileDockerDefault,
 		profile == corev1.SeccompProfileNameUnconfined:
 	case strings.HasPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix):
-		descendingPath(fldPath, key, strings.TrimPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix))
+		descendingPath(fld, key, strings.TrimPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix))
 	default:
-		fldPath.Invalid(key, profile, "must be a valid seccomp profile")
+		fld.Invalid(key, profile, "must be a valid seccomp profile")
 	}
 }
 
-func (c *check) appArmorNameRules(fldPath validate.Path, container, profile string) {
+func (c *check) appArmorNameRules(fld validate.Field, container, profile string) {
 	found := false
 	eachContainer(c.whole, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
 	if !found {
-		fldPath.Invalid("", container, "container not found")
+		fld.Invalid("", container, "container not found")
 	}
 	switch {
 	case profile == "", profile == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, profile == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 	case !strings.HasPrefix(profile, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
-		fldPath.Invalid("", profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
+		fld.Invalid("", profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
 	}
 }
 
 // profilesAgree requires annotations that agree with the fields that replaced them.
-func (c *check) profilesAgree(fldPath validate.Path, annotations map[string]string) {
+func (c *check) profilesAgree(fld validate.Field, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
 	s := c.whole
 	if sc := s.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		if value, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
-			seccompAgrees(fldPath.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
+			seccompAgrees(fld.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
 		}
 	}
 	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name]
 		if ok && ctr.SecurityContext != nil && ctr.SecurityContext.SeccompProfile != nil {
-			seccompAgrees(fldPath.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
+			seccompAgrees(fld.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
 		}
 	})
 	if s.OS != nil && s.OS.Name == corev1.Windows {
@@ -109,7 +109,7 @@ func (c *check) profilesAgree(fldPath validate.Path, annotations map[string]stri
 	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+ctr.Name]
 		if profile := appArmorOf(s, ctr); ok && profile != nil {
-			path := fldPath.Index(list, i).Child("securityContext", "appArmorProfile")
+			path := fld.Index(list, i).Child("securityContext", "appArmorProfile")
 			name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
 			agree(path, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
 				string(corev1.AppArmorProfileTypeUnconfined):     value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
@@ -131,9 +131,9 @@ func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfil
 	return nil
 }
 
-func seccompAgrees(fldPath validate.Path, value string, p *corev1.SeccompProfile) {
+func seccompAgrees(fld validate.Field, value string, p *corev1.SeccompProfile) {
 	name, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
-	agree(fldPath, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
+	agree(fld, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
 		string(corev1.SeccompProfileTypeUnconfined):     value == corev1.SeccompProfileNameUnconfined,
 		string(corev1.SeccompProfileTypeRuntimeDefault): value == corev1.SeccompProfileRuntimeDefault || value == corev1.DeprecatedSeccompProfileDockerDefault,
 		string(corev1.SeccompProfileTypeLocalhost):      local,
@@ -142,13 +142,13 @@ func seccompAgrees(fldPath validate.Path, value string, p *corev1.SeccompProfile
 
 // agree compares the type of a profile, and the name of a local one, with an annotation. fits
 // holds, for each type, whether the annotation has it.
-func agree(fldPath validate.Path, description, typ string, profile *string, fits map[string]bool, name string) {
+func agree(fld validate.Field, description, typ string, profile *string, fits map[string]bool, name string) {
 	switch same, known := fits[typ]; {
 	case !known:
 	case !same:
-		fldPath.Forbidden("type", description+" type in annotation and field must match")
+		fld.Forbidden("type", description+" type in annotation and field must match")
 	case typ == string(corev1.SeccompProfileTypeLocalhost) && (profile == nil || *profile != name):
-		fldPath.Forbidden("localhostProfile", description+" profile in annotation and field must match")
+		fld.Forbidden("localhostProfile", description+" profile in annotation and field must match")
 	}
 }
 
@@ -230,7 +230,7 @@ func profileAnnotation(p *corev1.AppArmorProfile) string {
 func annotatedProfile(value string) *corev1.AppArmorProfile {
 	if name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); local && name != "" {
 		p := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-		if len(validate.Check(func(fldPath validate.Path) { appArmorRules(fldPath, p) })) > 0 {
+		if len(validate.Check(func(fld validate.Field) { appArmorRules(fld, p) })) > 0 {
 			return nil
 		}
 		return p

@@ -13,30 +13,30 @@ import (
 )
 
 // containerRules validates the containers of all types, each with the rules of its type.
-func (c *check) containerRules(fldPath validate.Path) {
+func (c *check) containerRules(fld validate.Field) {
 	s := c.whole
 	if len(s.Containers) == 0 {
-		fldPath.Required("containers", "")
+		fld.Required("containers", "")
 	}
 	names := validate.Set[string]{}
-	validate.Each(fldPath, "containers", s.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
-		c.anyContainerRules(fldPath, ctr)
-		validate.Unique(fldPath, "name", ctr.Name, names)
-		c.lifecycleRules(fldPath, ctr)
-		fldPath.Absent("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
+	validate.Each(fld, "containers", s.Containers, func(fld validate.Field, ctr *corev1.Container) {
+		c.anyContainerRules(fld, ctr)
+		validate.Unique(fld, "name", ctr.Name, names)
+		c.lifecycleRules(fld, ctr)
+		fld.ForbidSet("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
 	})
-	uniqueHostPorts(fldPath, "containers", s.Containers)
-	c.initContainerRules(fldPath)
-	c.ephemeralContainerRules(fldPath)
+	uniqueHostPorts(fld, "containers", s.Containers)
+	c.initContainerRules(fld)
+	c.ephemeralContainerRules(fld)
 }
 
 const notForInit = "may not be set for init containers without restartPolicy=Always"
 
-func (c *check) initContainerRules(fldPath validate.Path) {
+func (c *check) initContainerRules(fld validate.Field) {
 	s := c.whole
 	names := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
-		ctr, path := &s.InitContainers[i], fldPath.Index("initContainers", i)
+		ctr, path := &s.InitContainers[i], fld.Index("initContainers", i)
 		c.anyContainerRules(path, ctr)
 		validate.OptionalOneOf(path, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
 		if names.Has(ctr.Name) {
@@ -46,14 +46,14 @@ func (c *check) initContainerRules(fldPath validate.Path) {
 		}
 		// Init containers run one at a time, so each may use the same ports. As in Kubernetes, the
 		// index in the path is that of a list of one.
-		uniqueHostPorts(fldPath, "initContainers", s.InitContainers[i:i+1])
+		uniqueHostPorts(fld, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
 			c.lifecycleRules(path, ctr)
 		} else {
-			path.Absent("lifecycle", ctr.Lifecycle != nil, notForInit)
-			path.Absent("livenessProbe", ctr.LivenessProbe != nil, notForInit)
-			path.Absent("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
-			path.Absent("startupProbe", ctr.StartupProbe != nil, notForInit)
+			path.ForbidSet("lifecycle", ctr.Lifecycle != nil, notForInit)
+			path.ForbidSet("livenessProbe", ctr.LivenessProbe != nil, notForInit)
+			path.ForbidSet("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
+			path.ForbidSet("startupProbe", ctr.StartupProbe != nil, notForInit)
 		}
 		if !c.inPlaceResize && !c.kept.sidecarResize && len(ctr.ResizePolicy) > 0 {
 			path.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
@@ -63,7 +63,7 @@ func (c *check) initContainerRules(fldPath validate.Path) {
 
 const notForEphemeral = "cannot be set for an Ephemeral Container"
 
-func (c *check) ephemeralContainerRules(fldPath validate.Path) {
+func (c *check) ephemeralContainerRules(fld validate.Field) {
 	s := c.whole
 	if len(s.EphemeralContainers) == 0 {
 		return
@@ -76,20 +76,20 @@ func (c *check) ephemeralContainerRules(fldPath validate.Path) {
 	for name := range targets {
 		names.Add(name)
 	}
-	validate.Each(fldPath, "ephemeralContainers", s.EphemeralContainers, func(fldPath validate.Path, e *corev1.EphemeralContainer) {
+	validate.Each(fld, "ephemeralContainers", s.EphemeralContainers, func(fld validate.Field, e *corev1.EphemeralContainer) {
 		ctr := (*corev1.Container)(&e.EphemeralContainerCommon)
-		c.anyContainerRules(fldPath, ctr)
-		trimmedImage(fldPath, ctr)
-		validate.Unique(fldPath, "name", e.Name, names)
+		c.anyContainerRules(fld, ctr)
+		trimmedImage(fld, ctr)
+		validate.Unique(fld, "name", e.Name, names)
 		if e.TargetContainerName != "" && !targets.Has(e.TargetContainerName) {
-			fldPath.NotFound("targetContainerName", e.TargetContainerName)
+			fld.NotFound("targetContainerName", e.TargetContainerName)
 		}
-		fldPath.OnlyFields(e.EphemeralContainerCommon, notForEphemeral,
+		fld.AllowFields(e.EphemeralContainerCommon, notForEphemeral,
 			"Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
 			"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
-		validate.Each(fldPath, "volumeMounts", e.VolumeMounts, func(fldPath validate.Path, m *corev1.VolumeMount) {
-			fldPath.Absent("subPath", m.SubPath != "", notForEphemeral)
-			fldPath.Absent("subPathExpr", m.SubPathExpr != "", notForEphemeral)
+		validate.Each(fld, "volumeMounts", e.VolumeMounts, func(fld validate.Field, m *corev1.VolumeMount) {
+			fld.ForbidSet("subPath", m.SubPath != "", notForEphemeral)
+			fld.ForbidSet("subPathExpr", m.SubPathExpr != "", notForEphemeral)
 		})
 	})
 }
@@ -102,52 +102,52 @@ func isSidecar(c *corev1.Container) bool {
 }
 
 // anyContainerRules validates a container of any type.
-func (c *check) anyContainerRules(fldPath validate.Path, ctr *corev1.Container) {
-	fldPath.RequiredText("name", ctr.Name, validate.DNSLabel)
-	fldPath.Present("image", ctr.Image != "")
-	validate.RequiredOneOf(fldPath, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
+func (c *check) anyContainerRules(fld validate.Field, ctr *corev1.Container) {
+	fld.CheckRequiredText("name", ctr.Name, validate.DNSLabel)
+	fld.RequireSet("image", ctr.Image != "")
+	validate.RequiredOneOf(fld, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	portNames := validate.Set[string]{}
-	validate.Each(fldPath, "ports", ctr.Ports, func(fldPath validate.Path, p *corev1.ContainerPort) { portRules(fldPath, p, portNames) })
-	c.envRules(fldPath, ctr)
-	c.mountRules(fldPath, ctr)
-	deviceRules(fldPath, ctr, c.volumes)
-	pullPolicyRules(fldPath, "imagePullPolicy", ctr.ImagePullPolicy)
-	c.resourceRules(fldPath.Child("resources"), &ctr.Resources, ContainerResourceName)
-	c.resizePolicyRules(fldPath, ctr.ResizePolicy)
-	validate.Optional(fldPath, "securityContext", ctr.SecurityContext, c.securityRules)
+	validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) { portRules(fld, p, portNames) })
+	c.envRules(fld, ctr)
+	c.mountRules(fld, ctr)
+	deviceRules(fld, ctr, c.volumes)
+	pullPolicyRules(fld, "imagePullPolicy", ctr.ImagePullPolicy)
+	c.resourceRules(fld.Child("resources"), &ctr.Resources, ContainerResourceName)
+	c.resizePolicyRules(fld, ctr.ResizePolicy)
+	validate.Optional(fld, "securityContext", ctr.SecurityContext, c.securityRules)
 }
 
-func pullPolicyRules(fldPath validate.Path, name string, p corev1.PullPolicy) {
-	validate.RequiredOneOf(fldPath, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+func pullPolicyRules(fld validate.Field, name string, p corev1.PullPolicy) {
+	validate.RequiredOneOf(fld, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-func portRules(fldPath validate.Path, p *corev1.ContainerPort, names validate.Set[string]) {
+func portRules(fld validate.Field, p *corev1.ContainerPort, names validate.Set[string]) {
 	if p.Name != "" {
 		if msgs := validate.PortName(p.Name); len(msgs) > 0 {
-			fldPath.InvalidMessages("name", p.Name, msgs)
+			fld.InvalidMessages("name", p.Name, msgs)
 		} else {
-			validate.Unique(fldPath, "name", p.Name, names)
+			validate.Unique(fld, "name", p.Name, names)
 		}
 	}
 	if p.ContainerPort == 0 {
-		fldPath.Required("containerPort", "")
+		fld.Required("containerPort", "")
 	} else {
-		fldPath.Port("containerPort", p.ContainerPort)
+		fld.CheckPort("containerPort", p.ContainerPort)
 	}
 	if p.HostPort != 0 {
-		fldPath.Port("hostPort", p.HostPort)
+		fld.CheckPort("hostPort", p.HostPort)
 	}
-	Protocol(fldPath, p.Protocol)
+	Protocol(fld, p.Protocol)
 }
 
 // Protocol validates the protocol of a port.
-func Protocol(fldPath validate.Path, p corev1.Protocol) {
-	validate.RequiredOneOf(fldPath, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+func Protocol(fld validate.Field, p corev1.Protocol) {
+	validate.RequiredOneOf(fld, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
 // uniqueHostPorts rejects host ports that several containers use.
-func uniqueHostPorts(fldPath validate.Path, name string, containers []corev1.Container) {
+func uniqueHostPorts(fld validate.Field, name string, containers []corev1.Container) {
 	seen := validate.Set[string]{}
 	for i := range containers {
 		for j := range containers[i].Ports {
@@ -156,31 +156,31 @@ func uniqueHostPorts(fldPath validate.Path, name string, containers []corev1.Con
 				continue
 			}
 			if key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort); !seen.Add(key) {
-				fldPath.Index(name, i).Index("ports", j).Duplicate("hostPort", key)
+				fld.Index(name, i).Index("ports", j).Duplicate("hostPort", key)
 			}
 		}
 	}
 }
 
-func (c *check) resizePolicyRules(fldPath validate.Path, policies []corev1.ContainerResizePolicy) {
+func (c *check) resizePolicyRules(fld validate.Field, policies []corev1.ContainerResizePolicy) {
 	seen := validate.Set[corev1.ResourceName]{}
 	for i := range policies {
 		p := &policies[i]
 		if !seen.Add(p.ResourceName) {
-			fldPath.Index("resizePolicy", i).Duplicate("", p.ResourceName)
+			fld.Index("resizePolicy", i).Duplicate("", p.ResourceName)
 		}
-		validate.RequiredOneOf(fldPath, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		validate.RequiredOneOf(fldPath, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		validate.RequiredOneOf(fld, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		validate.RequiredOneOf(fld, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
 		if c.whole.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			fldPath.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+			fld.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 		}
 	}
 }
 
 // trimmedImage applies to pods only, because stored templates with such images exist.
-func trimmedImage(fldPath validate.Path, ctr *corev1.Container) {
+func trimmedImage(fld validate.Field, ctr *corev1.Container) {
 	if strings.TrimSpace(ctr.Image) != ctr.Image {
-		fldPath.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")
+		fld.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")
 	}
 }
 
@@ -200,56 +200,56 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 		})
 }
 
-func (c *check) envRules(fldPath validate.Path, ctr *corev1.Container) {
-	validate.Each(fldPath, "env", ctr.Env, func(fldPath validate.Path, e *corev1.EnvVar) {
-		fldPath.RequiredText("name", e.Name, c.envName())
+func (c *check) envRules(fld validate.Field, ctr *corev1.Container) {
+	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, e *corev1.EnvVar) {
+		fld.CheckRequiredText("name", e.Name, c.envName())
 		if e.ValueFrom != nil {
-			valueFromRules(fldPath, e)
+			valueFromRules(fld, e)
 		}
 	})
-	validate.Each(fldPath, "envFrom", ctr.EnvFrom, func(path validate.Path, e *corev1.EnvFromSource) {
-		path.OptionalText("prefix", e.Prefix, c.envName())
+	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, e *corev1.EnvFromSource) {
+		path.CheckOptionalText("prefix", e.Prefix, c.envName())
 		u := path.Union("")
-		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fldPath validate.Path, s *corev1.ConfigMapEnvSource) {
-			fldPath.RequiredText("name", s.Name, validate.NamePrefix)
+		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
+			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
-		validate.Member(u, "secretRef", e.SecretRef, func(fldPath validate.Path, s *corev1.SecretEnvSource) {
-			fldPath.RequiredText("name", s.Name, validate.NamePrefix)
+		validate.Member(u, "secretRef", e.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
+			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
 		// Both errors are about the list as a whole.
 		switch {
 		case u.Count() == 0:
-			fldPath.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
+			fld.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
 		case u.Count() > 1:
-			fldPath.Invalid("envFrom", "", manySources)
+			fld.Invalid("envFrom", "", manySources)
 		}
 	})
 }
 
-func valueFromRules(fldPath validate.Path, e *corev1.EnvVar) {
+func valueFromRules(fld validate.Field, e *corev1.EnvVar) {
 	from := e.ValueFrom
-	u := fldPath.Child("valueFrom").Union("")
-	validate.Member(u, "fieldRef", from.FieldRef, func(fldPath validate.Path, r *corev1.ObjectFieldSelector) {
-		fieldRefRules(fldPath, r, envFields())
+	u := fld.Child("valueFrom").Union("")
+	validate.Member(u, "fieldRef", from.FieldRef, func(fld validate.Field, r *corev1.ObjectFieldSelector) {
+		fieldRefRules(fld, r, envFields())
 	})
-	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fldPath validate.Path, r *corev1.ResourceFieldSelector) {
-		resourceFieldRules(fldPath, r, false)
+	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fld validate.Field, r *corev1.ResourceFieldSelector) {
+		resourceFieldRules(fld, r, false)
 	})
-	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fldPath validate.Path, r *corev1.ConfigMapKeySelector) {
-		fldPath.Text("name", r.Name, validate.DNSSubdomain)
-		fldPath.RequiredText("key", r.Key, validate.DataKey)
+	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fld validate.Field, r *corev1.ConfigMapKeySelector) {
+		fld.CheckText("name", r.Name, validate.DNSSubdomain)
+		fld.CheckRequiredText("key", r.Key, validate.DataKey)
 	})
-	validate.Member(u, "secretKeyRef", from.SecretKeyRef, func(fldPath validate.Path, r *corev1.SecretKeySelector) {
-		fldPath.Text("name", r.Name, validate.DNSSubdomain)
-		fldPath.RequiredText("key", r.Key, validate.DataKey)
+	validate.Member(u, "secretKeyRef", from.SecretKeyRef, func(fld validate.Field, r *corev1.SecretKeySelector) {
+		fld.CheckText("name", r.Name, validate.DNSSubdomain)
+		fld.CheckRequiredText("key", r.Key, validate.DataKey)
 	})
 	switch {
 	case u.Count() == 0:
-		fldPath.Invalid("valueFrom", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
+		fld.Invalid("valueFrom", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
 	case e.Value != "":
-		fldPath.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
+		fld.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
 	case u.Count() > 1:
-		fldPath.Invalid("valueFrom", "", manySources)
+		fld.Invalid("valueFrom", "", manySources)
 	}
 }
 
@@ -272,17 +272,17 @@ func downwardFields() []string {
 }
 
 // fieldRefRules requires one of the given fields, or a label or an annotation.
-func fieldRefRules(fldPath validate.Path, r *corev1.ObjectFieldSelector, fields []string) {
+func fieldRefRules(fld validate.Field, r *corev1.ObjectFieldSelector, fields []string) {
 	if r.APIVersion == "" {
-		fldPath.Required("apiVersion", "")
+		fld.Required("apiVersion", "")
 		return
 	}
 	if r.FieldPath == "" {
-		fldPath.Required("fieldPath", "")
+		fld.Required("fieldPath", "")
 		return
 	}
 	unknown := func(reason, description string) {
-		fldPath.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+description)
+		fld.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+description)
 	}
 	path, key, keyed := subscript(r.FieldPath)
 	if path == "spec.host" && !keyed {
@@ -292,15 +292,15 @@ func fieldRefRules(fldPath validate.Path, r *corev1.ObjectFieldSelector, fields 
 	case r.APIVersion != "v1":
 		unknown("unsupported pod version", r.APIVersion)
 	case keyed && path == "metadata.annotations":
-		fldPath.Text("", strings.ToLower(key), validate.QualifiedName)
+		fld.CheckText("", strings.ToLower(key), validate.QualifiedName)
 	case keyed && path == "metadata.labels":
-		fldPath.Text("", key, validate.QualifiedName)
+		fld.CheckText("", key, validate.QualifiedName)
 	case keyed:
 		unknown("field label does not support subscript", r.FieldPath)
 	case !slices.Contains(downwardFields(), path):
 		unknown("field label not supported", path)
 	default:
-		validate.OneOf(fldPath, "fieldPath", path, fields...)
+		validate.OneOf(fld, "fieldPath", path, fields...)
 	}
 }
 
@@ -321,21 +321,21 @@ const (
 )
 
 // resourceFieldRules requires a resource of a container. A file must name the container.
-func resourceFieldRules(fldPath validate.Path, r *corev1.ResourceFieldSelector, file bool) {
+func resourceFieldRules(fld validate.Field, r *corev1.ResourceFieldSelector, file bool) {
 	huge := strings.HasPrefix(r.Resource, hugeRequests) || strings.HasPrefix(r.Resource, hugeLimits)
 	switch {
 	case file && r.ContainerName == "":
-		fldPath.Required("containerName", "")
+		fld.Required("containerName", "")
 	case r.Resource == "":
-		fldPath.Required("resource", "")
+		fld.Required("resource", "")
 	case !huge:
-		validate.OneOf(fldPath, "resource", r.Resource,
+		validate.OneOf(fld, "resource", r.Resource,
 			"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
 	}
-	divisorRules(fldPath, r.Resource, r.Divisor, huge)
+	divisorRules(fld, r.Resource, r.Divisor, huge)
 }
 
-func divisorRules(fldPath validate.Path, name string, divisor resource.Quantity, huge bool) {
+func divisorRules(fld validate.Field, name string, divisor resource.Quantity, huge bool) {
 	if divisor.IsZero() {
 		return
 	}
@@ -356,6 +356,6 @@ func divisorRules(fldPath validate.Path, name string, divisor resource.Quantity,
 		return
 	}
 	if !slices.Contains(allowed, divisor.String()) {
-		fldPath.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, description))
+		fld.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, description))
 	}
 }

@@ -11,71 +11,71 @@ import (
 )
 
 // lifecycleRules validates hooks and probes.
-func (c *check) lifecycleRules(fldPath validate.Path, ctr *corev1.Container) {
-	validate.Optional(fldPath, "lifecycle", ctr.Lifecycle, func(fldPath validate.Path, l *corev1.Lifecycle) {
-		validate.Optional(fldPath, "postStart", l.PostStart, c.hookRules)
-		validate.Optional(fldPath, "preStop", l.PreStop, c.hookRules)
-		c.stopSignalRules(fldPath, l)
+func (c *check) lifecycleRules(fld validate.Field, ctr *corev1.Container) {
+	validate.Optional(fld, "lifecycle", ctr.Lifecycle, func(fld validate.Field, l *corev1.Lifecycle) {
+		validate.Optional(fld, "postStart", l.PostStart, c.hookRules)
+		validate.Optional(fld, "preStop", l.PreStop, c.hookRules)
+		c.stopSignalRules(fld, l)
 	})
-	once := func(fldPath validate.Path, p *corev1.Probe) {
-		probeRules(fldPath, p)
+	once := func(fld validate.Field, p *corev1.Probe) {
+		probeRules(fld, p)
 		if p.SuccessThreshold != 1 {
-			fldPath.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
+			fld.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
 		}
 	}
-	validate.Optional(fldPath, "livenessProbe", ctr.LivenessProbe, once)
-	validate.Optional(fldPath, "readinessProbe", ctr.ReadinessProbe, func(fldPath validate.Path, p *corev1.Probe) {
-		probeRules(fldPath, p)
+	validate.Optional(fld, "livenessProbe", ctr.LivenessProbe, once)
+	validate.Optional(fld, "readinessProbe", ctr.ReadinessProbe, func(fld validate.Field, p *corev1.Probe) {
+		probeRules(fld, p)
 		if p.TerminationGracePeriodSeconds != nil {
-			fldPath.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
+			fld.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
 		}
 	})
-	validate.Optional(fldPath, "startupProbe", ctr.StartupProbe, once)
+	validate.Optional(fld, "startupProbe", ctr.StartupProbe, once)
 }
 
-func probeRules(fldPath validate.Path, p *corev1.Probe) {
+func probeRules(fld validate.Field, p *corev1.Probe) {
 	h := &p.ProbeHandler
-	u := handlerRules(fldPath, h.Exec, h.HTTPGet, h.TCPSocket)
-	validate.Member(u, "grpc", h.GRPC, func(fldPath validate.Path, g *corev1.GRPCAction) {
-		fldPath.PortOrName("port", intstr.FromInt32(g.Port))
+	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
+	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
+		fld.CheckPortOrName("port", intstr.FromInt32(g.Port))
 	})
 	u.RequireMember(noHandler)
-	fldPath.NonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
-	fldPath.NonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
-	fldPath.NonNegative("periodSeconds", int64(p.PeriodSeconds))
-	fldPath.NonNegative("successThreshold", int64(p.SuccessThreshold))
-	fldPath.NonNegative("failureThreshold", int64(p.FailureThreshold))
+	fld.CheckNonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
+	fld.CheckNonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
+	fld.CheckNonNegative("periodSeconds", int64(p.PeriodSeconds))
+	fld.CheckNonNegative("successThreshold", int64(p.SuccessThreshold))
+	fld.CheckNonNegative("failureThreshold", int64(p.FailureThreshold))
 	if s := p.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
-		fldPath.Invalid("terminationGracePeriodSeconds", *s, "must be greater than 0")
+		fld.Invalid("terminationGracePeriodSeconds", *s, "must be greater than 0")
 	}
 }
 
 const noHandler = "must specify a handler type"
 
-func (c *check) hookRules(fldPath validate.Path, h *corev1.LifecycleHandler) {
-	u := handlerRules(fldPath, h.Exec, h.HTTPGet, h.TCPSocket)
+func (c *check) hookRules(fld validate.Field, h *corev1.LifecycleHandler) {
+	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "sleep", h.Sleep, c.sleepRules)
 	u.RequireMember(noHandler)
 }
 
 // handlerRules validates the handlers that hooks and probes share.
-func handlerRules(fldPath validate.Path, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
-	u := fldPath.Union("may not specify more than 1 handler type")
-	validate.Member(u, "exec", exec, func(fldPath validate.Path, a *corev1.ExecAction) { fldPath.Present("command", len(a.Command) > 0) })
-	validate.Member(u, "httpGet", get, func(fldPath validate.Path, a *corev1.HTTPGetAction) {
-		fldPath.Present("path", a.Path != "")
-		fldPath.PortOrName("port", a.Port)
-		validate.OneOf(fldPath, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+func handlerRules(fld validate.Field, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
+	u := fld.Union("may not specify more than 1 handler type")
+	validate.Member(u, "exec", exec, func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) })
+	validate.Member(u, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {
+		fld.RequireSet("path", a.Path != "")
+		fld.CheckPortOrName("port", a.Port)
+		validate.OneOf(fld, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i := range a.HTTPHeaders {
-			fldPath.Text("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
+			fld.CheckText("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
 		}
 	})
-	validate.Member(u, "tcpSocket", tcp, func(fldPath validate.Path, a *corev1.TCPSocketAction) { fldPath.PortOrName("port", a.Port) })
+	validate.Member(u, "tcpSocket", tcp, func(fld validate.Field, a *corev1.TCPSocketAction) { fld.CheckPortOrName("port", a.Port) })
 	return u
 }
 
 // sleepRules requires a sleep that ends before the pod is killed.
-func (c *check) sleepRules(fldPath validate.Path, s *corev1.SleepAction) {
+func (c *check) sleepRules(fld validate.Field, s *corev1.SleepAction) {
 	grace := c.whole.TerminationGracePeriodSeconds
 	if grace == nil {
 		return
@@ -88,7 +88,7 @@ func (c *check) sleepRules(fldPath validate.Path, s *corev1.SleepAction) {
 			" Enable AllowPodLifecycleSleepActionZeroValue feature gate for zero sleep.", *grace)
 	}
 	if s.Seconds < least || s.Seconds > *grace {
-		fldPath.Invalid("", s.Seconds, detail)
+		fld.Invalid("", s.Seconds, detail)
 	}
 }
 
@@ -98,19 +98,19 @@ func hasZeroSleep(l *corev1.Lifecycle) bool {
 }
 
 // stopSignalRules requires a signal that the pod's operating system supports.
-func (c *check) stopSignalRules(fldPath validate.Path, l *corev1.Lifecycle) {
+func (c *check) stopSignalRules(fld validate.Field, l *corev1.Lifecycle) {
 	if l.StopSignal == nil {
 		return
 	}
 	if c.whole.OS == nil {
-		fldPath.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
+		fld.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 		return
 	}
 	switch c.whole.OS.Name {
 	case corev1.Windows:
-		validate.OneOf(fldPath, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
+		validate.OneOf(fld, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
 	case corev1.Linux:
-		validate.OneOf(fldPath, "stopSignal", *l.StopSignal, linuxSignals()...)
+		validate.OneOf(fld, "stopSignal", *l.StopSignal, linuxSignals()...)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 
 // Resize validates a change of the resources of a pod's containers (KEP-1287): cpu and memory,
 // within the pod's QoS class.
-func (r *Rules) Resize(fldPath validate.Path, p, old *corev1.Pod) {
-	refuse := func(detail string) { fldPath.Add(field.Forbidden(field.NewPath(""), detail)) }
+func (r *Rules) Resize(fld validate.Field, p, old *corev1.Pod) {
+	refuse := func(detail string) { fld.Add(field.Forbidden(field.NewPath(""), detail)) }
 	if hasPodResources(p) || hasPodResources(old) {
 		refuse("pods with pod-level resources cannot be resized")
 		return
@@ -26,20 +26,20 @@ func (r *Rules) Resize(fldPath validate.Path, p, old *corev1.Pod) {
 		refuse("windows pods cannot be resized")
 		return
 	}
-	r.updateCheck(p, old).wholePod(fldPath, p)
+	r.updateCheck(p, old).wholePod(fld, p)
 	if classOf(old) != podqos.Class(&p.Spec) {
-		fldPath.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+		fld.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
-	fldPath.Absent("spec", !nodeResizes(old), "Pod running on node without support for resize")
-	resizeRules(fldPath, p, old)
+	fld.ForbidSet("spec", !nodeResizes(old), "Pod running on node without support for resize")
+	resizeRules(fld, p, old)
 }
 
-func resizeRules(fldPath validate.Path, p, old *corev1.Pod) {
-	spec := fldPath.Child("spec")
-	before := fldPath.ErrorCount()
+func resizeRules(fld validate.Field, p, old *corev1.Pod) {
+	spec := fld.Child("spec")
+	before := fld.ErrorCount()
 	sameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
 	sameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
-	if fldPath.ErrorCount() > before {
+	if fld.ErrorCount() > before {
 		return
 	}
 	for i := range old.Spec.InitContainers {
@@ -53,7 +53,7 @@ func resizeRules(fldPath validate.Path, p, old *corev1.Pod) {
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
 		setBackCompute(&rest.Containers[i], &old.Spec.Containers[i])
-		fldPath.Absent("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]), "only cpu and memory resources are mutable")
+		fld.ForbidSet("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]), "only cpu and memory resources are mutable")
 	}
 	for i := range rest.InitContainers {
 		ctr, was := &rest.InitContainers[i], &old.Spec.InitContainers[i]
@@ -62,19 +62,19 @@ func resizeRules(fldPath validate.Path, p, old *corev1.Pod) {
 			setBackCompute(ctr, was)
 			detail = "only cpu and memory resources for sidecar containers are mutable"
 		}
-		fldPath.Absent("spec", !validate.SemanticEqual(*ctr, *was), detail)
+		fld.ForbidSet("spec", !validate.SemanticEqual(*ctr, *was), detail)
 	}
-	fldPath.Absent("spec", fldPath.ErrorCount() == 0 && !validate.SemanticEqual(rest, &old.Spec), "only cpu and memory resources are mutable")
+	fld.ForbidSet("spec", fld.ErrorCount() == 0 && !validate.SemanticEqual(rest, &old.Spec), "only cpu and memory resources are mutable")
 }
 
 // sameContainers requires the same containers in the same order.
-func sameContainers(spec validate.Path, name string, now, was []corev1.Container) {
+func sameContainers(spec validate.Field, name string, now, was []corev1.Container) {
 	if len(now) != len(was) {
 		spec.Forbidden(name, name+" may not be added or removed on resize")
 		return
 	}
 	for i := range was {
-		spec.Index(name, i).Absent("name", now[i].Name != was[i].Name, name+" may not be renamed or reordered on resize")
+		spec.Index(name, i).ForbidSet("name", now[i].Name != was[i].Name, name+" may not be renamed or reordered on resize")
 	}
 }
 
@@ -101,9 +101,9 @@ func nodeResizes(p *corev1.Pod) bool {
 	return true
 }
 
-func resourceChanges(fldPath validate.Path, ctr, was *corev1.Container) {
-	fldPath.Absent("requests", loses(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
-	fldPath.Absent("limits", loses(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
+func resourceChanges(fld validate.Field, ctr, was *corev1.Container) {
+	fld.ForbidSet("requests", removesAny(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
+	fld.ForbidSet("limits", removesAny(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
 	for _, p := range ctr.ResizePolicy {
 		if p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer {
 			return
@@ -111,12 +111,12 @@ func resourceChanges(fldPath validate.Path, ctr, was *corev1.Container) {
 	}
 	limit, limited := ctr.Resources.Limits[corev1.ResourceMemory]
 	before, had := was.Resources.Limits[corev1.ResourceMemory]
-	memory := fldPath.Key("limits", string(corev1.ResourceMemory))
-	memory.Absent("", limited && had && limit.Cmp(before) < 0, "memory limits cannot be decreased unless resizePolicy is RestartContainer")
-	memory.Absent("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
+	memory := fld.Key("limits", string(corev1.ResourceMemory))
+	memory.ForbidSet("", limited && had && limit.Cmp(before) < 0, "memory limits cannot be decreased unless resizePolicy is RestartContainer")
+	memory.ForbidSet("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
 }
 
-func loses(now, before corev1.ResourceList) bool {
+func removesAny(now, before corev1.ResourceList) bool {
 	for name := range before {
 		if _, ok := now[name]; !ok {
 			return true

@@ -15,44 +15,44 @@ import (
 )
 
 // ResourceName requires a standard resource name, or one with a domain.
-func ResourceName(fldPath validate.Path, name corev1.ResourceName) bool {
+func ResourceName(fld validate.Field, name corev1.ResourceName) bool {
 	if msgs := validate.QualifiedName(string(name)); len(msgs) > 0 {
-		fldPath.InvalidMessages("", name, msgs)
+		fld.InvalidMessages("", name, msgs)
 		return false
 	}
 	if strings.Contains(string(name), "/") || StandardResource(name) {
 		return true
 	}
-	fldPath.Invalid("", name, "must be a standard resource type or fully qualified")
+	fld.Invalid("", name, "must be a standard resource type or fully qualified")
 	return false
 }
 
 // ContainerResourceName requires the name of a resource that containers can have.
-func ContainerResourceName(fldPath validate.Path, name corev1.ResourceName) {
-	ResourceName(fldPath, name)
+func ContainerResourceName(fld validate.Field, name corev1.ResourceName) {
+	ResourceName(fld, name)
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if !containerResource(name) {
-			fldPath.Invalid("", name, "must be a standard resource for containers")
+			fld.Invalid("", name, "must be a standard resource for containers")
 		}
 	case !Native(name) && !Extended(name):
-		fldPath.Invalid("", name, "doesn't follow extended resource name standard")
+		fld.Invalid("", name, "doesn't follow extended resource name standard")
 	}
 }
 
 // podResourceName requires the name of a resource that pods as a whole can have.
-func podResourceName(fldPath validate.Path, name corev1.ResourceName) {
-	if !ResourceName(fldPath, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+func podResourceName(fld validate.Field, name corev1.ResourceName) {
+	if !ResourceName(fld, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 		return
 	}
-	validate.OneOf(fldPath, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
+	validate.OneOf(fld, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
 }
 
 // ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
-func ResourceQuantity(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
-	fldPath.NonNegativeQuantity("", q)
+func ResourceQuantity(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	fld.CheckNonNegativeQuantity("", q)
 	if counted(name) || Extended(name) {
-		fldPath.IntegerQuantity("", q)
+		fld.CheckIntegerQuantity("", q)
 	}
 }
 
@@ -100,47 +100,47 @@ func Extended(name corev1.ResourceName) bool {
 func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
 
 // resourceRules validates requests and limits. nameRule validates their names.
-func (c *check) resourceRules(fldPath validate.Path, r *corev1.ResourceRequirements, nameRule func(validate.Path, corev1.ResourceName)) {
+func (c *check) resourceRules(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
 	compute, huge := false, false
-	each := func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
-		nameRule(fldPath, name)
-		ResourceQuantity(fldPath, name, q)
+	each := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+		nameRule(fld, name)
+		ResourceQuantity(fld, name, q)
 	}
-	pages := func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	pages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		if !hugePages(name) {
 			return
 		}
 		huge = true
 		if !c.kept.hugePages && !wholePages(name, q) {
-			fldPath.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
+			fld.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
-	validate.EachKey(fldPath, "limits", r.Limits, func(path validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fld, "limits", r.Limits, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		each(path, name, q)
 		pages(path, name, q)
 	})
-	validate.EachKey(fldPath, "requests", r.Requests, func(path validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fld, "requests", r.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		each(path, name, q)
 		switch limit, limited := r.Limits[name]; {
 		case !limited && !Overcommits(name):
-			fldPath.Required("limits", "Limit must be set for non overcommitable resources")
+			fld.Required("limits", "Limit must be set for non overcommitable resources")
 		case !limited:
 		case q.Cmp(limit) != 0 && !Overcommits(name):
-			fldPath.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+			fld.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case q.Cmp(limit) > 0:
-			fldPath.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+			fld.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
 		pages(path, name, q)
 	})
-	fldPath.Absent("", huge && !compute, "HugePages require cpu or memory")
-	c.claimNameRules(fldPath, r.Claims)
+	fld.ForbidSet("", huge && !compute, "HugePages require cpu or memory")
+	c.claimNameRules(fld, r.Claims)
 }
 
 // LimitRules validates the limits of an object without requests.
-func LimitRules(fldPath validate.Path, limits corev1.ResourceList) {
+func LimitRules(fld validate.Field, limits corev1.ResourceList) {
 	c := &check{Rules: &Rules{}}
-	c.resourceRules(fldPath, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
+	c.resourceRules(fld, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
 }
 
 // wholePages reports whether a quantity is a multiple of the page size in the resource's name.
@@ -162,30 +162,30 @@ func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 
 // claimNameRules requires each claim of a container to be a claim of the pod, and rejects duplicate
 // requests of a claim. A claim without a request includes all its requests.
-func (c *check) claimNameRules(fldPath validate.Path, claims []corev1.ResourceClaim) {
+func (c *check) claimNameRules(fld validate.Field, claims []corev1.ResourceClaim) {
 	seen, requested := validate.Set[string]{}, validate.Set[string]{}
-	validate.Each(fldPath, "claims", claims, func(fldPath validate.Path, claim *corev1.ResourceClaim) {
+	validate.Each(fld, "claims", claims, func(fld validate.Field, claim *corev1.ResourceClaim) {
 		if claim.Name == "" {
-			fldPath.Required("", "")
+			fld.Required("", "")
 			return
 		}
 		key := claim.Name
 		switch {
 		case seen.Has(claim.Name):
-			fldPath.Duplicate("", claim.Name)
+			fld.Duplicate("", claim.Name)
 		case claim.Request != "":
-			fldPath.Text("request", claim.Request, validate.DNSLabel)
+			fld.CheckText("request", claim.Request, validate.DNSLabel)
 			key += "/" + claim.Request
-			validate.Unique(fldPath, "", key, seen)
+			validate.Unique(fld, "", key, seen)
 			requested.Add(claim.Name)
 		case requested.Has(claim.Name):
-			fldPath.Duplicate("", claim.Name)
+			fld.Duplicate("", claim.Name)
 			seen.Add(key)
 		default:
 			seen.Add(key)
 		}
 		if !c.claims.Has(claim.Name) {
-			fldPath.Add(unknownClaim(fldPath, claim.Name, c.claims))
+			fld.Add(unknownClaim(fld, claim.Name, c.claims))
 		}
 	})
 }
@@ -193,25 +193,25 @@ func (c *check) claimNameRules(fldPath validate.Path, claims []corev1.ResourceCl
 func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
 
 // podResourceRules validates the requests and limits of a pod as a whole.
-func (c *check) podResourceRules(fldPath validate.Path) {
+func (c *check) podResourceRules(fld validate.Field) {
 	r := c.whole.Resources
 	if r == nil {
 		return
 	}
-	path := fldPath.Child("resources")
-	path.Absent("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
+	path := fld.Child("resources")
+	path.ForbidSet("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
 	c.resourceRules(path, r, podResourceName)
 	sum := aggregateRequests(c.whole)
-	validate.EachKey(path, "requests", sum, func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(path, "requests", sum, func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		if whole := r.Requests[name]; q.Cmp(whole) > 0 {
-			fldPath.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
+			fld.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
 		}
 	})
-	validate.Each(path, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
+	validate.Each(path, "containers", c.whole.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			limit := ctr.Resources.Limits[name]
 			if whole, limited := r.Limits[name]; limited && limit.Cmp(whole) > 0 {
-				fldPath.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
+				fld.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
 			}
 		}
 	})
@@ -234,9 +234,9 @@ func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 			addTo(sum, ctr.Resources.Requests)
 			sidecars = now
 		}
-		raise(maximum, now)
+		setMax(maximum, now)
 	}
-	raise(sum, maximum)
+	setMax(sum, maximum)
 	return sum
 }
 
@@ -248,7 +248,7 @@ func addTo(sum, list corev1.ResourceList) {
 	}
 }
 
-func raise(to, list corev1.ResourceList) {
+func setMax(to, list corev1.ResourceList) {
 	for name, q := range list {
 		if now, ok := to[name]; !ok || q.Cmp(now) > 0 {
 			to[name] = q.DeepCopy()
@@ -257,8 +257,8 @@ func raise(to, list corev1.ResourceList) {
 }
 
 // unknownClaim returns an error that lists the existing claims.
-func unknownClaim(fldPath validate.Path, name string, claims validate.Set[string]) *field.Error {
-	err := field.NotFound(fldPath.FieldPath(), name)
+func unknownClaim(fld validate.Field, name string, claims validate.Set[string]) *field.Error {
+	err := field.NotFound(fld.FieldPath(), name)
 	err.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 	if len(claims) > 0 {
 		err.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(sortedNames(claims), ", ")

@@ -107,22 +107,22 @@ func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.C
 
 // Template validates the pod template of a workload at a path. old is the stored one, nil at
 // creation.
-func (r *Rules) Template(fldPath validate.Path, t, old *corev1.PodTemplateSpec) {
+func (r *Rules) Template(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	c := r.templateCheck(t, old)
-	fldPath.Labels("labels", t.Labels)
-	fldPath.Annotations("annotations", t.Annotations)
-	c.annotations(fldPath.Child("annotations"), t.Annotations)
-	spec := fldPath.Child("spec")
+	fld.CheckLabels("labels", t.Labels)
+	fld.CheckAnnotations("annotations", t.Annotations)
+	c.annotations(fld.Child("annotations"), t.Annotations)
+	spec := fld.Child("spec")
 	c.spec(spec, &t.ObjectMeta)
 	c.profilesAgree(spec, t.Annotations)
-	spec.Absent("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
+	spec.ForbidSet("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
 // TemplateMeta validates only the metadata of a template.
-func (r *Rules) TemplateMeta(fldPath validate.Path, t, old *corev1.PodTemplateSpec) {
-	fldPath.Labels("labels", t.Labels)
-	fldPath.Annotations("annotations", t.Annotations)
-	r.templateCheck(t, old).annotations(fldPath.Child("annotations"), t.Annotations)
+func (r *Rules) TemplateMeta(fld validate.Field, t, old *corev1.PodTemplateSpec) {
+	fld.CheckLabels("labels", t.Labels)
+	fld.CheckAnnotations("annotations", t.Annotations)
+	r.templateCheck(t, old).annotations(fld.Child("annotations"), t.Annotations)
 }
 
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
@@ -134,12 +134,12 @@ func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 
 // ReplicatedTemplate validates a template of pods that always restart and are selected by a
 // selector. owner is the kind in messages.
-func (r *Rules) ReplicatedTemplate(fldPath validate.Path, t, old *corev1.PodTemplateSpec, owner string) {
-	r.Template(fldPath, t, old)
+func (r *Rules) ReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec, owner string) {
+	r.Template(fld, t, old)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		validate.OneOf(fldPath.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+		validate.OneOf(fld.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	}
-	fldPath.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
+	fld.Child("spec").ForbidSet("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
 
@@ -148,76 +148,76 @@ func (r *Rules) Resizes() bool { return r.inPlaceResize }
 
 // spec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
-func (c *check) spec(fldPath validate.Path, m *metav1.ObjectMeta) {
+func (c *check) spec(fld validate.Field, m *metav1.ObjectMeta) {
 	s := c.whole
-	fldPath.Present("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
-	c.volumeRules(fldPath, m)
-	c.claimRules(fldPath)
-	c.containerRules(fldPath)
+	fld.RequireSet("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
+	c.volumeRules(fld, m)
+	c.claimRules(fld)
+	c.containerRules(fld)
 	if c.podResources || c.kept.podResources {
-		c.podResourceRules(fldPath)
+		c.podResourceRules(fld)
 	}
 	if s.HostNetwork {
-		c.hostPortRules(fldPath)
+		c.hostPortRules(fld)
 	}
-	validate.RequiredOneOf(fldPath, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	validate.RequiredOneOf(fldPath, "dnsPolicy", s.DNSPolicy,
+	validate.RequiredOneOf(fld, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	validate.RequiredOneOf(fld, "dnsPolicy", s.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
-	fldPath.Labels("nodeSelector", s.NodeSelector)
+	fld.CheckLabels("nodeSelector", s.NodeSelector)
 	if s.SecurityContext != nil {
-		c.podSecurityRules(fldPath.Child("securityContext"), s.SecurityContext)
+		c.podSecurityRules(fld.Child("securityContext"), s.SecurityContext)
 	}
-	validate.Optional(fldPath, "affinity", s.Affinity, c.affinityRules)
-	c.dnsRules(fldPath)
-	validate.Each(fldPath, "readinessGates", s.ReadinessGates, func(fldPath validate.Path, g *corev1.PodReadinessGate) {
-		fldPath.Text("conditionType", string(g.ConditionType), validate.QualifiedName)
+	validate.Optional(fld, "affinity", s.Affinity, c.affinityRules)
+	c.dnsRules(fld)
+	validate.Each(fld, "readinessGates", s.ReadinessGates, func(fld validate.Field, g *corev1.PodReadinessGate) {
+		fld.CheckText("conditionType", string(g.ConditionType), validate.QualifiedName)
 	})
 	gates := validate.Set[string]{}
-	validate.Each(fldPath, "schedulingGates", s.SchedulingGates, func(fldPath validate.Path, g *corev1.PodSchedulingGate) {
-		fldPath.Text("", g.Name, validate.QualifiedName)
-		validate.Unique(fldPath, "", g.Name, gates)
+	validate.Each(fld, "schedulingGates", s.SchedulingGates, func(fld validate.Field, g *corev1.PodSchedulingGate) {
+		fld.CheckText("", g.Name, validate.QualifiedName)
+		validate.Unique(fld, "", g.Name, gates)
 	})
-	c.spreadRules(fldPath)
-	c.hostProcessRules(fldPath)
-	c.hostUserRules(fldPath)
-	fldPath.OptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
-	fldPath.OptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
+	c.spreadRules(fld)
+	c.hostProcessRules(fld)
+	c.hostUserRules(fld)
+	fld.CheckOptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
+	fld.CheckOptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
 	if s.ActiveDeadlineSeconds != nil {
-		validate.InRange(fldPath, "activeDeadlineSeconds", *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
+		validate.InRange(fld, "activeDeadlineSeconds", *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
 	}
-	fldPath.OptionalText("hostname", s.Hostname, validate.DNSLabel)
-	fldPath.OptionalText("subdomain", s.Subdomain, validate.DNSLabel)
-	validate.Each(fldPath, "tolerations", s.Tolerations, TolerationRules)
-	validate.Each(fldPath, "hostAliases", s.HostAliases, func(fldPath validate.Path, h *corev1.HostAlias) {
-		fldPath.IP("ip", h.IP)
-		validate.Each(fldPath, "hostnames", h.Hostnames, func(fldPath validate.Path, name *string) { fldPath.Text("", *name, validate.DNSSubdomain) })
+	fld.CheckOptionalText("hostname", s.Hostname, validate.DNSLabel)
+	fld.CheckOptionalText("subdomain", s.Subdomain, validate.DNSLabel)
+	validate.Each(fld, "tolerations", s.Tolerations, TolerationRules)
+	validate.Each(fld, "hostAliases", s.HostAliases, func(fld validate.Field, h *corev1.HostAlias) {
+		fld.CheckIP("ip", h.IP)
+		validate.Each(fld, "hostnames", h.Hostnames, func(fld validate.Field, name *string) { fld.CheckText("", *name, validate.DNSSubdomain) })
 	})
-	fldPath.OptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
+	fld.CheckOptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
 	if s.RuntimeClassName != nil {
-		fldPath.Text("runtimeClassName", *s.RuntimeClassName, validate.DNSSubdomain)
+		fld.CheckText("runtimeClassName", *s.RuntimeClassName, validate.DNSSubdomain)
 	}
 	if p := s.PreemptionPolicy; p != nil {
-		validate.RequiredOneOf(fldPath, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
-		c.resourceRules(fldPath.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
+		c.resourceRules(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
 	}
-	validate.Optional(fldPath, "os", s.OS, func(path validate.Path, os *corev1.PodOS) { c.osRules(fldPath, path, os) })
+	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.osRules(fld, path, os) })
 }
 
 // hostPortRules validates pods in the host's network. A template may omit host ports; its pods get
 // them by default.
-func (c *check) hostPortRules(fldPath validate.Path) {
-	validate.Each(fldPath, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
-		validate.Each(fldPath, "ports", ctr.Ports, func(fldPath validate.Path, p *corev1.ContainerPort) {
+func (c *check) hostPortRules(fld validate.Field) {
+	validate.Each(fld, "containers", c.whole.Containers, func(fld validate.Field, ctr *corev1.Container) {
+		validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) {
 			if (c.pod || p.HostPort != 0) && p.HostPort != p.ContainerPort {
-				fldPath.Invalid("hostPort", p.HostPort, "must match `containerPort` when `hostNetwork` is true")
+				fld.Invalid("hostPort", p.HostPort, "must match `containerPort` when `hostNetwork` is true")
 			}
 		})
 	})
 }
 
-func (c *check) claimRules(fldPath validate.Path) {
+func (c *check) claimRules(fld validate.Field) {
 	c.claims = validate.Set[string]{}
 	for i := range c.whole.ResourceClaims {
 		if name := c.whole.ResourceClaims[i].Name; name != "" {
@@ -225,29 +225,29 @@ func (c *check) claimRules(fldPath validate.Path) {
 		}
 	}
 	seen := validate.Set[string]{}
-	validate.Each(fldPath, "resourceClaims", c.whole.ResourceClaims, func(fldPath validate.Path, claim *corev1.PodResourceClaim) {
+	validate.Each(fld, "resourceClaims", c.whole.ResourceClaims, func(fld validate.Field, claim *corev1.PodResourceClaim) {
 		switch {
 		case claim.Name == "":
-			fldPath.Required("name", "")
+			fld.Required("name", "")
 		case !seen.Add(claim.Name):
-			fldPath.Duplicate("name", claim.Name)
+			fld.Duplicate("name", claim.Name)
 		default:
-			fldPath.Text("name", claim.Name, validate.DNSLabel)
+			fld.CheckText("name", claim.Name, validate.DNSLabel)
 		}
 		name := claim.ResourceClaimName
 		template := claim.ResourceClaimTemplateName
 		shown := *claim
 		if name != nil && template != nil {
-			fldPath.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+			fld.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}
 		if name == nil && template == nil {
-			fldPath.Invalid("", shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+			fld.Invalid("", shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 		}
 		if name != nil {
-			fldPath.Text("resourceClaimName", *name, validate.DNSSubdomain)
+			fld.CheckText("resourceClaimName", *name, validate.DNSSubdomain)
 		}
 		if template != nil {
-			fldPath.Text("resourceClaimTemplateName", *template, validate.DNSSubdomain)
+			fld.CheckText("resourceClaimTemplateName", *template, validate.DNSSubdomain)
 		}
 	})
 }
@@ -286,11 +286,11 @@ func (r *Rules) Default(s *corev1.PodSpec) {
 	}
 }
 
-// Templated completes the declaration of a kind with a pod template. It adds the defaults that depend
+// WithPodTemplate completes the declaration of a kind with a pod template. It adds the defaults that depend
 // on feature gates. Fields of disabled gates are dropped from the template before the kind's own Prepare. Warnings
 // about the template precede the kind's own. After an update they are sent only if the spec or
 // the generation has changed.
-func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
+func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
 	create, update, defaults := k.Create, k.Update, k.Default
 	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
 	k.Default = func(o registry.Object) {

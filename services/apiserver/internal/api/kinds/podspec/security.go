@@ -23,40 +23,40 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
 
 // podSecurityRules validates the security context of the pod.
-func (c *check) podSecurityRules(fldPath validate.Path, s *corev1.PodSecurityContext) {
-	fldPath.GroupID("fsGroup", s.FSGroup)
-	fldPath.UserID("runAsUser", s.RunAsUser)
-	fldPath.GroupID("runAsGroup", s.RunAsGroup)
-	fldPath.GroupIDs("supplementalGroups", s.SupplementalGroups)
+func (c *check) podSecurityRules(fld validate.Field, s *corev1.PodSecurityContext) {
+	fld.CheckGroupID("fsGroup", s.FSGroup)
+	fld.CheckUserID("runAsUser", s.RunAsUser)
+	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
+	fld.CheckGroupIDs("supplementalGroups", s.SupplementalGroups)
 	// The error path is that of the security context.
 	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
-		fldPath.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
+		fld.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
-	c.sysctlRules(fldPath, s.Sysctls)
-	validate.OptionalOneOf(fldPath, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
-	validate.Optional(fldPath, "seccompProfile", s.SeccompProfile, seccompRules)
-	validate.Optional(fldPath, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(fldPath, "appArmorProfile", s.AppArmorProfile, appArmorRules)
-	validate.OptionalOneOf(fldPath, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
+	c.sysctlRules(fld, s.Sysctls)
+	validate.OptionalOneOf(fld, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	validate.Optional(fld, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(fld, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.OptionalOneOf(fld, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	if c.seLinuxMount || c.kept.seLinuxMount {
-		validate.OptionalOneOf(fldPath, "seLinuxChangePolicy", s.SELinuxChangePolicy,
+		validate.OptionalOneOf(fld, "seLinuxChangePolicy", s.SELinuxChangePolicy,
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
 	} else {
-		validate.OptionalOneOf(fldPath, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
+		validate.OptionalOneOf(fld, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
 	}
 }
 
-func (c *check) sysctlRules(fldPath validate.Path, sysctls []corev1.Sysctl) {
+func (c *check) sysctlRules(fld validate.Field, sysctls []corev1.Sysctl) {
 	seen := validate.Set[string]{}
-	validate.Each(fldPath, "sysctls", sysctls, func(fldPath validate.Path, s *corev1.Sysctl) {
+	validate.Each(fld, "sysctls", sysctls, func(fld validate.Field, s *corev1.Sysctl) {
 		switch {
 		case s.Name == "":
-			fldPath.Required("name", "")
+			fld.Required("name", "")
 		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
-			fldPath.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
+			fld.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
 		case seen.Has(s.Name):
-			fldPath.Duplicate("name", s.Name)
+			fld.Duplicate("name", s.Name)
 		}
 		seen.Add(s.Name)
 		if c.kept.hostSysctl {
@@ -64,9 +64,9 @@ func (c *check) sysctlRules(fldPath validate.Path, sysctls []corev1.Sysctl) {
 		}
 		switch space := sysctlNamespace(s.Name); {
 		case space == "net" && c.whole.HostNetwork:
-			fldPath.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
+			fld.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
 		case space == "ipc" && c.whole.HostIPC:
-			fldPath.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
+			fld.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
 		}
 	})
 }
@@ -95,89 +95,89 @@ func hasHostSysctl(s *corev1.PodSpec) bool {
 }
 
 // securityRules validates the security context of a container.
-func (c *check) securityRules(fldPath validate.Path, s *corev1.SecurityContext) {
+func (c *check) securityRules(fld validate.Field, s *corev1.SecurityContext) {
 	privileged := s.Privileged != nil && *s.Privileged
-	fldPath.Absent("privileged", privileged && !c.privileged, "disallowed by cluster policy")
-	fldPath.UserID("runAsUser", s.RunAsUser)
-	fldPath.GroupID("runAsGroup", s.RunAsGroup)
+	fld.ForbidSet("privileged", privileged && !c.privileged, "disallowed by cluster policy")
+	fld.CheckUserID("runAsUser", s.RunAsUser)
+	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
 	if m := s.ProcMount; m != nil {
-		validate.OneOf(fldPath, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		validate.OneOf(fld, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 		if c.hostUsers() && *m == corev1.UnmaskedProcMount {
-			fldPath.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
+			fld.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	validate.Optional(fldPath, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(fld, "seccompProfile", s.SeccompProfile, seccompRules)
 	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
 		shown := *s
 		if privileged {
-			fldPath.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			fld.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-			fldPath.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+			fld.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
-	validate.Optional(fldPath, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(fldPath, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.Optional(fld, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, appArmorRules)
 }
 
-func seccompRules(fldPath validate.Path, p *corev1.SeccompProfile) {
+func seccompRules(fld validate.Field, p *corev1.SeccompProfile) {
 	if p.Type == "" {
-		fldPath.Required("type", "type is required when seccompProfile is set")
+		fld.Required("type", "type is required when seccompProfile is set")
 	} else {
-		validate.OneOf(fldPath, "type", p.Type,
+		validate.OneOf(fld, "type", p.Type,
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	}
 	switch {
 	case p.Type != corev1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile != nil {
-			fldPath.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
+			fld.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
 		}
 	case p.LocalhostProfile == nil:
-		fldPath.Required("localhostProfile", "must be set when seccomp type is Localhost")
+		fld.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	default:
-		descendingPath(fldPath, "localhostProfile", *p.LocalhostProfile)
+		descendingPath(fld, "localhostProfile", *p.LocalhostProfile)
 	}
 }
 
-func appArmorRules(fldPath validate.Path, p *corev1.AppArmorProfile) {
+func appArmorRules(fld validate.Field, p *corev1.AppArmorProfile) {
 	const required = "must be set when AppArmor type is Localhost"
 	switch p.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile == nil {
-			fldPath.Required("localhostProfile", required)
+			fld.Required("localhostProfile", required)
 			return
 		}
 		name := *p.LocalhostProfile
 		switch trimmed := strings.TrimSpace(name); {
 		case trimmed != name:
-			fldPath.Invalid("localhostProfile", name, "must not be padded with whitespace")
+			fld.Invalid("localhostProfile", name, "must not be padded with whitespace")
 		case trimmed == "":
-			fldPath.Required("localhostProfile", required)
+			fld.Required("localhostProfile", required)
 		}
 		if len(name) > maxProfilePath {
-			fldPath.TooLong("localhostProfile", maxProfilePath)
+			fld.TooLong("localhostProfile", maxProfilePath)
 		}
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
 		if p.LocalhostProfile != nil {
-			fldPath.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+			fld.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 		}
 	case "":
-		fldPath.Required("type", "type is required when appArmorProfile is set")
+		fld.Required("type", "type is required when appArmorProfile is set")
 	default:
-		validate.OneOf(fldPath, "type", p.Type,
+		validate.OneOf(fld, "type", p.Type,
 			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	}
 }
 
 // hostUserRules rejects the use of other host namespaces by pods with a user namespace.
-func (c *check) hostUserRules(fldPath validate.Path) {
+func (c *check) hostUserRules(fld validate.Field) {
 	if c.hostUsers() {
 		return
 	}
 	const detail = "when `pod.Spec.HostUsers` is false"
-	fldPath.Absent("hostNetwork", c.whole.HostNetwork, detail)
-	fldPath.Absent("HostPID", c.whole.HostPID, detail)
-	fldPath.Absent("HostIPC", c.whole.HostIPC, detail)
+	fld.ForbidSet("hostNetwork", c.whole.HostNetwork, detail)
+	fld.ForbidSet("HostPID", c.whole.HostPID, detail)
+	fld.ForbidSet("HostIPC", c.whole.HostIPC, detail)
 }
 
 // Limits of the options of Windows containers.
@@ -195,28 +195,28 @@ var (
 	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func windowsRules(fldPath validate.Path, o *corev1.WindowsSecurityContextOptions) {
+func windowsRules(fld validate.Field, o *corev1.WindowsSecurityContextOptions) {
 	if name := o.GMSACredentialSpecName; name != nil {
-		fldPath.Text("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
+		fld.CheckText("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
 	}
 	if spec := o.GMSACredentialSpec; spec != nil {
 		switch {
 		case *spec == "":
-			fldPath.Invalid("gmsaCredentialSpec", *spec, "gmsaCredentialSpec cannot be an empty string")
+			fld.Invalid("gmsaCredentialSpec", *spec, "gmsaCredentialSpec cannot be an empty string")
 		case len(*spec) > maxCredentialSpec:
-			fldPath.Invalid("gmsaCredentialSpec", *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxCredentialSpec>>10))
+			fld.Invalid("gmsaCredentialSpec", *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxCredentialSpec>>10))
 		}
 	}
 	if o.RunAsUserName != nil {
-		windowsUserRules(fldPath, *o.RunAsUserName)
+		windowsUserRules(fld, *o.RunAsUserName)
 	}
 }
 
 // windowsUserRules requires a user, or a domain, a backslash and a user.
-func windowsUserRules(fldPath validate.Path, name string) {
+func windowsUserRules(fld validate.Field, name string) {
 	bad := func(is bool, detail string) {
 		if is {
-			fldPath.Invalid("runAsUserName", name, detail)
+			fld.Invalid("runAsUserName", name, detail)
 		}
 	}
 	switch {
@@ -244,7 +244,7 @@ func windowsUserRules(fldPath validate.Path, name string) {
 }
 
 // hostProcessRules requires all containers of a pod to be host processes if any of them is.
-func (c *check) hostProcessRules(fldPath validate.Path) {
+func (c *check) hostProcessRules(fld validate.Field) {
 	var whole *bool
 	if s := c.whole.SecurityContext; s != nil && s.WindowsOptions != nil {
 		whole = s.WindowsOptions.HostProcess
@@ -256,7 +256,7 @@ func (c *check) hostProcessRules(fldPath validate.Path) {
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil && s.WindowsOptions.HostProcess != nil {
 			own = s.WindowsOptions.HostProcess
 			if whole != nil && *whole != *own {
-				fldPath.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *own,
+				fld.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *own,
 					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *whole))
 			}
 		}
@@ -268,75 +268,75 @@ func (c *check) hostProcessRules(fldPath validate.Path) {
 		return
 	}
 	if processes != all {
-		fldPath.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
+		fld.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
 	}
 	if !c.whole.HostNetwork {
-		fldPath.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
+		fld.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
-	fldPath.Absent("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
+	fld.ForbidSet("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
 }
 
 // osRules rejects fields that the pod's operating system does not support.
-func (c *check) osRules(spec, fldPath validate.Path, os *corev1.PodOS) {
+func (c *check) osRules(spec, fld validate.Field, os *corev1.PodOS) {
 	switch os.Name {
 	case "":
-		fldPath.Required("name", "cannot be empty")
+		fld.Required("name", "cannot be empty")
 	case corev1.Linux:
 		c.linuxRules(spec)
 	case corev1.Windows:
 		c.notOnWindows(spec)
 	default:
-		validate.OneOf(fldPath, "", os.Name, corev1.Linux, corev1.Windows)
+		validate.OneOf(fld, "", os.Name, corev1.Linux, corev1.Windows)
 	}
 }
 
-func (c *check) linuxRules(fldPath validate.Path) {
+func (c *check) linuxRules(fld validate.Field) {
 	const detail = "windows options cannot be set for a linux pod"
 	if s := c.whole.SecurityContext; s != nil {
-		fldPath.Child("securityContext").Absent("windowsOptions", s.WindowsOptions != nil, detail)
+		fld.Child("securityContext").ForbidSet("windowsOptions", s.WindowsOptions != nil, detail)
 	}
 	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil {
-			fldPath.Index(list, i).Child("securityContext").Forbidden("windowsOptions", detail)
+			fld.Index(list, i).Child("securityContext").Forbidden("windowsOptions", detail)
 		}
 	})
 }
 
-func (c *check) notOnWindows(fldPath validate.Path) {
+func (c *check) notOnWindows(fld validate.Field) {
 	const detail = "cannot be set for a windows pod"
 	if s := c.whole.SecurityContext; s != nil {
-		sc := fldPath.Child("securityContext")
-		sc.Absent("appArmorProfile", s.AppArmorProfile != nil, detail)
-		sc.Absent("seLinuxOptions", s.SELinuxOptions != nil, detail)
-		fldPath.Absent("hostUsers", c.whole.HostUsers != nil, detail)
-		fldPath.Absent("hostPID", c.whole.HostPID, detail)
-		fldPath.Absent("hostIPC", c.whole.HostIPC, detail)
-		sc.Absent("seccompProfile", s.SeccompProfile != nil, detail)
-		sc.Absent("fsGroup", s.FSGroup != nil, detail)
-		sc.Absent("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
-		sc.Absent("sysctls", len(s.Sysctls) > 0, detail)
-		fldPath.Absent("shareProcessNamespace", c.whole.ShareProcessNamespace != nil, detail)
-		sc.Absent("runAsUser", s.RunAsUser != nil, detail)
-		sc.Absent("runAsGroup", s.RunAsGroup != nil, detail)
-		sc.Absent("supplementalGroups", s.SupplementalGroups != nil, detail)
-		sc.Absent("supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil, detail)
-		sc.Absent("seLinuxChangePolicy", s.SELinuxChangePolicy != nil, detail)
+		sc := fld.Child("securityContext")
+		sc.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
+		sc.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
+		fld.ForbidSet("hostUsers", c.whole.HostUsers != nil, detail)
+		fld.ForbidSet("hostPID", c.whole.HostPID, detail)
+		fld.ForbidSet("hostIPC", c.whole.HostIPC, detail)
+		sc.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
+		sc.ForbidSet("fsGroup", s.FSGroup != nil, detail)
+		sc.ForbidSet("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
+		sc.ForbidSet("sysctls", len(s.Sysctls) > 0, detail)
+		fld.ForbidSet("shareProcessNamespace", c.whole.ShareProcessNamespace != nil, detail)
+		sc.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
+		sc.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
+		sc.ForbidSet("supplementalGroups", s.SupplementalGroups != nil, detail)
+		sc.ForbidSet("supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil, detail)
+		sc.ForbidSet("seLinuxChangePolicy", s.SELinuxChangePolicy != nil, detail)
 	}
 	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
 		s := ctr.SecurityContext
 		if s == nil {
 			return
 		}
-		sc := fldPath.Index(list, i).Child("securityContext")
-		sc.Absent("appArmorProfile", s.AppArmorProfile != nil, detail)
-		sc.Absent("seLinuxOptions", s.SELinuxOptions != nil, detail)
-		sc.Absent("seccompProfile", s.SeccompProfile != nil, detail)
-		sc.Absent("capabilities", s.Capabilities != nil, detail)
-		sc.Absent("readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil, detail)
-		sc.Absent("privileged", s.Privileged != nil, detail)
-		sc.Absent("allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil, detail)
-		sc.Absent("procMount", s.ProcMount != nil, detail)
-		sc.Absent("runAsUser", s.RunAsUser != nil, detail)
-		sc.Absent("runAsGroup", s.RunAsGroup != nil, detail)
+		sc := fld.Index(list, i).Child("securityContext")
+		sc.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
+		sc.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
+		sc.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
+		sc.ForbidSet("capabilities", s.Capabilities != nil, detail)
+		sc.ForbidSet("readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil, detail)
+		sc.ForbidSet("privileged", s.Privileged != nil, detail)
+		sc.ForbidSet("allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil, detail)
+		sc.ForbidSet("procMount", s.ProcMount != nil, detail)
+		sc.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
+		sc.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
 	})
 }

@@ -10,18 +10,18 @@ import (
 )
 
 // Status validates a change of a pod's status.
-func (r *Rules) Status(fldPath validate.Path, p, old *corev1.Pod) {
+func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.annotationChanges(fldPath, p, old)
-	conditionRules(fldPath, p.Status.Conditions)
+	c.annotationChanges(fld, p, old)
+	conditionRules(fld, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
-	path := fldPath.Child("status")
-	path.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
+	path := fld.Child("status")
+	path.ForbidSet("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
 	if s.NominatedNodeName != was.NominatedNodeName {
-		path.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
+		path.CheckOptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
 	}
-	path.Immutable("qosClass", s.QOSClass, was.QOSClass)
+	path.CheckImmutable("qosClass", s.QOSClass, was.QOSClass)
 	restartRules(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
 	restartRules(path, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
 	// Ephemeral containers never restart.
@@ -36,29 +36,29 @@ func (r *Rules) Status(fldPath validate.Path, p, old *corev1.Pod) {
 		{"initContainerStatuses", s.InitContainerStatuses},
 		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
 	} {
-		validate.Each(path, list.name, list.statuses, func(fldPath validate.Path, s *corev1.ContainerStatus) { userRules(fldPath, s, p.Spec.OS) })
+		validate.Each(path, list.name, list.statuses, func(fld validate.Field, s *corev1.ContainerStatus) { userRules(fld, s, p.Spec.OS) })
 	}
 	validate.Each(path, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
 	validate.Each(path, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
-	validate.Each(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fldPath validate.Path, s *corev1.ContainerStatus) {
-		fldPath.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
+	validate.Each(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fld validate.Field, s *corev1.ContainerStatus) {
+		fld.ForbidSet("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
 	})
 }
 
 // conditionRules reports error paths below metadata, as in Kubernetes.
-func conditionRules(fldPath validate.Path, conditions []corev1.PodCondition) {
-	validate.Each(fldPath.Child("metadata"), "conditions", conditions, func(fldPath validate.Path, c *corev1.PodCondition) {
+func conditionRules(fld validate.Field, conditions []corev1.PodCondition) {
+	validate.Each(fld.Child("metadata"), "conditions", conditions, func(fld validate.Field, c *corev1.PodCondition) {
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:
-			fldPath.Text("Type", string(c.Type), validate.QualifiedName)
+			fld.CheckText("Type", string(c.Type), validate.QualifiedName)
 		}
 	})
 }
 
 // restartRules rejects status changes of terminated containers that must not restart. Sidecars
 // among init containers may always restart.
-func restartRules(fldPath validate.Path, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
+func restartRules(fld validate.Field, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
@@ -80,101 +80,101 @@ func restartRules(fldPath validate.Path, name string, now, before []corev1.Conta
 			continue
 		}
 		if !sidecars.Has(was.Name) && going.Has(was.Name) {
-			fldPath.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
+			fld.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
 		}
 	}
 }
 
-func claimStatusRules(fldPath validate.Path, p *corev1.Pod) {
+func claimStatusRules(fld validate.Field, p *corev1.Pod) {
 	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
-	validate.Each(fldPath, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(fldPath validate.Path, s *corev1.PodResourceClaimStatus) {
+	validate.Each(fld, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(fld validate.Field, s *corev1.PodResourceClaimStatus) {
 		if !claims.Has(s.Name) {
-			fldPath.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
+			fld.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
 		}
-		validate.Unique(fldPath, "name", s.Name, seen)
+		validate.Unique(fld, "name", s.Name, seen)
 		if s.ResourceClaimName != nil {
-			fldPath.Text("name", *s.ResourceClaimName, validate.DNSSubdomain)
+			fld.CheckText("name", *s.ResourceClaimName, validate.DNSSubdomain)
 		}
 	})
 }
 
-func addressRules(fldPath validate.Path, s *corev1.PodStatus) {
+func addressRules(fld validate.Field, s *corev1.PodStatus) {
 	ips := make([]string, len(s.PodIPs))
-	validate.Each(fldPath, "podIPs", s.PodIPs, func(fldPath validate.Path, ip *corev1.PodIP) { fldPath.IP("", ip.IP) })
+	validate.Each(fld, "podIPs", s.PodIPs, func(fld validate.Field, ip *corev1.PodIP) { fld.CheckIP("", ip.IP) })
 	for i := range s.PodIPs {
 		ips[i] = s.PodIPs[i].IP
 	}
-	fldPath.DualStackIPs("podIPs", s.PodIPs, ips)
-	uniqueAddresses(fldPath, "podIPs", ips)
+	fld.CheckDualStackIPs("podIPs", s.PodIPs, ips)
+	uniqueAddresses(fld, "podIPs", ips)
 	if len(s.HostIPs) == 0 {
 		return
 	}
 	if s.HostIP != s.HostIPs[0].IP {
-		fldPath.Index("hostIPs", 0).Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
+		fld.Index("hostIPs", 0).Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
 	}
 	ips = make([]string, len(s.HostIPs))
-	validate.Each(fldPath, "hostIPs", s.HostIPs, func(fldPath validate.Path, ip *corev1.HostIP) { fldPath.IP("", ip.IP) })
+	validate.Each(fld, "hostIPs", s.HostIPs, func(fld validate.Field, ip *corev1.HostIP) { fld.CheckIP("", ip.IP) })
 	for i := range s.HostIPs {
 		ips[i] = s.HostIPs[i].IP
 	}
-	uniqueAddresses(fldPath, "hostIPs", ips)
-	fldPath.DualStackIPs("hostIPs", s.HostIPs, ips)
+	uniqueAddresses(fld, "hostIPs", ips)
+	fld.CheckDualStackIPs("hostIPs", s.HostIPs, ips)
 }
 
-func uniqueAddresses(fldPath validate.Path, name string, ips []string) {
+func uniqueAddresses(fld validate.Field, name string, ips []string) {
 	seen := validate.Set[string]{}
-	validate.Each(fldPath, name, ips, func(fldPath validate.Path, ip *string) {
+	validate.Each(fld, name, ips, func(fld validate.Field, ip *string) {
 		if !seen.Add(*ip) {
-			fldPath.Duplicate("", corev1.PodIP{IP: *ip})
+			fld.Duplicate("", corev1.PodIP{IP: *ip})
 		}
 	})
 }
 
-func userRules(fldPath validate.Path, s *corev1.ContainerStatus, os *corev1.PodOS) {
+func userRules(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodOS) {
 	if s.User == nil || s.User.Linux == nil {
 		return
 	}
 	if os != nil && os.Name == corev1.Windows {
-		fldPath.Forbidden("linux", "cannot be set for a windows pod")
+		fld.Forbidden("linux", "cannot be set for a windows pod")
 		return
 	}
-	user := fldPath.Child("linux")
-	user.UserID("uid", &s.User.Linux.UID)
-	user.GroupID("gid", &s.User.Linux.GID)
-	user.GroupIDs("supplementalGroups", s.User.Linux.SupplementalGroups)
+	user := fld.Child("linux")
+	user.CheckUserID("uid", &s.User.Linux.UID)
+	user.CheckGroupID("gid", &s.User.Linux.GID)
+	user.CheckGroupIDs("supplementalGroups", s.User.Linux.SupplementalGroups)
 }
 
 // healthRules requires the health of resources that the container has.
-func healthRules(containers []corev1.Container) func(validate.Path, *corev1.ContainerStatus) {
+func healthRules(containers []corev1.Container) func(validate.Field, *corev1.ContainerStatus) {
 	index := validate.KeyIndex(containers, func(c *corev1.Container) string { return c.Name })
-	return func(fldPath validate.Path, s *corev1.ContainerStatus) {
+	return func(fld validate.Field, s *corev1.ContainerStatus) {
 		i, there := index[s.Name]
-		validate.Each(fldPath, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(fldPath validate.Path, r *corev1.ResourceStatus) {
+		validate.Each(fld, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(fld validate.Field, r *corev1.ResourceStatus) {
 			if there {
-				allocatedRules(fldPath, r.Name, &containers[i])
+				allocatedRules(fld, r.Name, &containers[i])
 			}
 			seen := validate.Set[corev1.ResourceID]{}
-			validate.Each(fldPath, "resources", r.Resources, func(fldPath validate.Path, h *corev1.ResourceHealth) {
-				validate.OneOf(fldPath, "health", h.Health,
+			validate.Each(fld, "resources", r.Resources, func(fld validate.Field, h *corev1.ResourceHealth) {
+				validate.OneOf(fld, "health", h.Health,
 					corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
-				validate.Unique(fldPath, "resourceID", h.ResourceID, seen)
+				validate.Unique(fld, "resourceID", h.ResourceID, seen)
 			})
 		})
 	}
 }
 
-func allocatedRules(fldPath validate.Path, name corev1.ResourceName, ctr *corev1.Container) {
+func allocatedRules(fld validate.Field, name corev1.ResourceName, ctr *corev1.Container) {
 	claim, isClaim := strings.CutPrefix(string(name), "claim:")
 	if !isClaim {
 		if _, ok := ctr.Resources.Requests[name]; !ok {
-			fldPath.Invalid("name", name, "must match one of the container's resource requests")
+			fld.Invalid("name", name, "must match one of the container's resource requests")
 		}
 		return
 	}
 	if !slices.ContainsFunc(ctr.Resources.Claims, func(c corev1.ResourceClaim) bool {
 		return claim == c.Name && c.Request == "" || claim == c.Name+"/"+c.Request && c.Request != ""
 	}) {
-		fldPath.Invalid("name", name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
+		fld.Invalid("name", name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
 	}
 }

@@ -17,28 +17,28 @@ import (
 )
 
 // Create validates a new pod.
-func (r *Rules) Create(fldPath validate.Path, p *corev1.Pod) {
+func (r *Rules) Create(fld validate.Field, p *corev1.Pod) {
 	c := r.newCheck(true, &p.Spec, nil, nil)
-	c.wholePod(fldPath, p)
-	spec := fldPath.Child("spec")
-	spec.Absent("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
-	spec.Absent("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
+	c.wholePod(fld, p)
+	spec := fld.Child("spec")
+	spec.ForbidSet("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
+	spec.ForbidSet("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
 		"cannot be set until all schedulingGates have been cleared")
 	c.profilesAgree(spec, p.Annotations)
 }
 
 // wholePod applies the rules for every pod.
-func (c *check) wholePod(fldPath validate.Path, p *corev1.Pod) {
-	c.annotations(fldPath.Child("metadata", "annotations"), p.Annotations)
-	spec := fldPath.Child("spec")
+func (c *check) wholePod(fld validate.Field, p *corev1.Pod) {
+	c.annotations(fld.Child("metadata", "annotations"), p.Annotations)
+	spec := fld.Child("spec")
 	c.spec(spec, &p.ObjectMeta)
 	if p.Spec.ServiceAccountName == "" {
-		validate.Each(spec, "volumes", p.Spec.Volumes, func(fldPath validate.Path, v *corev1.Volume) {
+		validate.Each(spec, "volumes", p.Spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
 			if v.Projected == nil {
 				return
 			}
-			validate.Each(fldPath.Child("projected"), "sources", v.Projected.Sources, func(fldPath validate.Path, s *corev1.VolumeProjection) {
-				fldPath.Absent("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
+			validate.Each(fld.Child("projected"), "sources", v.Projected.Sources, func(fld validate.Field, s *corev1.VolumeProjection) {
+				fld.ForbidSet("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
 			})
 		})
 	}
@@ -47,8 +47,8 @@ func (c *check) wholePod(fldPath validate.Path, p *corev1.Pod) {
 }
 
 // annotationChanges rejects changes of annotations that define the nature of a pod.
-func (c *check) annotationChanges(fldPath validate.Path, p, old *corev1.Pod) {
-	path := fldPath.Child("metadata", "annotations")
+func (c *check) annotationChanges(fld validate.Field, p, old *corev1.Pod) {
+	path := fld.Child("metadata", "annotations")
 	fixed := func(key string) string {
 		switch {
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
@@ -61,13 +61,13 @@ func (c *check) annotationChanges(fldPath validate.Path, p, old *corev1.Pod) {
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
 		if description := fixed(key); description != "" {
 			value, ok := p.Annotations[key]
-			path.Key("", key).Absent("", !ok || value != old.Annotations[key], "may not remove or update "+description)
+			path.Key("", key).ForbidSet("", !ok || value != old.Annotations[key], "may not remove or update "+description)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
 		if description := fixed(key); description != "" {
 			_, had := old.Annotations[key]
-			path.Key("", key).Absent("", !had, "may not add "+description)
+			path.Key("", key).ForbidSet("", !had, "may not add "+description)
 		}
 	}
 	c.annotations(path, p.Annotations)
@@ -83,11 +83,11 @@ const updatable = "pod updates may not change fields other than `spec.containers
 
 // Update validates a change of a pod. Only images, the deadline, tolerations and gates may change,
 // and scheduling constraints while the pod has gates.
-func (r *Rules) Update(fldPath validate.Path, p, old *corev1.Pod) {
+func (r *Rules) Update(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.wholePod(fldPath, p)
-	c.annotationChanges(fldPath, p, old)
-	spec := fldPath.Child("spec")
+	c.wholePod(fld, p)
+	c.annotationChanges(fld, p, old)
+	spec := fld.Child("spec")
 	if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
 		!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
 		!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
@@ -116,40 +116,40 @@ func (r *Rules) Update(fldPath validate.Path, p, old *corev1.Pod) {
 		gatedRules(spec, rest, &old.Spec)
 	}
 	if !validate.SemanticEqual(rest, &old.Spec) {
-		fldPath.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
+		fld.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
 	}
 }
 
 // sameImages requires the same number of containers, each with an image.
-func sameImages(fldPath validate.Path, name string, now, before []corev1.Container) bool {
+func sameImages(fld validate.Field, name string, now, before []corev1.Container) bool {
 	if len(now) != len(before) {
-		fldPath.Forbidden(name, "pod updates may not add or remove containers")
+		fld.Forbidden(name, "pod updates may not add or remove containers")
 		return false
 	}
-	validate.Each(fldPath, name, now, func(fldPath validate.Path, ctr *corev1.Container) {
-		fldPath.Present("image", ctr.Image != "")
-		trimmedImage(fldPath, ctr)
+	validate.Each(fld, name, now, func(fld validate.Field, ctr *corev1.Container) {
+		fld.RequireSet("image", ctr.Image != "")
+		trimmedImage(fld, ctr)
 	})
 	return true
 }
 
-func deadlineShrinks(fldPath validate.Path, now, before *int64) bool {
+func deadlineShrinks(fld validate.Field, now, before *int64) bool {
 	const name = "activeDeadlineSeconds"
 	switch {
 	case now == nil && before != nil:
-		fldPath.Invalid(name, now, "must not update from a positive integer to nil value")
+		fld.Invalid(name, now, "must not update from a positive integer to nil value")
 	case now == nil:
 	case *now < 0 || *now > math.MaxInt32:
-		fldPath.Invalid(name, *now, content.InclusiveRangeError(0, math.MaxInt32))
+		fld.Invalid(name, *now, content.InclusiveRangeError(0, math.MaxInt32))
 		return false
 	case before != nil && *before < *now:
-		fldPath.Invalid(name, *now, "must be less than or equal to previous value")
+		fld.Invalid(name, *now, "must be less than or equal to previous value")
 		return false
 	}
 	return true
 }
 
-func tolerationsGrow(fldPath validate.Path, now, before []corev1.Toleration) {
+func tolerationsGrow(fld validate.Field, now, before []corev1.Toleration) {
 	untimed := func(t *corev1.Toleration) corev1.Toleration {
 		t2 := *t
 		t2.TolerationSeconds = nil
@@ -158,27 +158,27 @@ func tolerationsGrow(fldPath validate.Path, now, before []corev1.Toleration) {
 	there := validate.KeySet(now, untimed)
 	for i := range before {
 		if !there.Has(untimed(&before[i])) {
-			fldPath.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
+			fld.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
 	}
-	validate.Each(fldPath, "tolerations", now, TolerationRules)
+	validate.Each(fld, "tolerations", now, TolerationRules)
 }
 
-func gatesShrink(fldPath validate.Path, now, before []corev1.PodSchedulingGate) {
+func gatesShrink(fld validate.Field, now, before []corev1.PodSchedulingGate) {
 	had := validate.KeySet(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
-	validate.Each(fldPath, "schedulingGates", now, func(fldPath validate.Path, g *corev1.PodSchedulingGate) {
-		fldPath.Absent("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
+	validate.Each(fld, "schedulingGates", now, func(fld validate.Field, g *corev1.PodSchedulingGate) {
+		fld.ForbidSet("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
 	})
 }
 
 // gatedRules allows narrowing the nodes of a pod with scheduling gates. It resets in rest the
 // fields that may change.
-func gatedRules(fldPath validate.Path, rest, old *corev1.PodSpec) {
+func gatedRules(fld validate.Field, rest, old *corev1.PodSpec) {
 	if !validate.SemanticEqual(rest.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
 			if now, ok := rest.NodeSelector[key]; !ok || now != value {
-				fldPath.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				fld.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 				break
 			}
 		}
@@ -188,7 +188,7 @@ func gatedRules(fldPath validate.Path, rest, old *corev1.PodSpec) {
 	if validate.SemanticEqual(now, before) {
 		return
 	}
-	nodeAffinityNarrows(fldPath.Child("affinity", "nodeAffinity"), now, before)
+	nodeAffinityNarrows(fld.Child("affinity", "nodeAffinity"), now, before)
 	switch a := rest.Affinity; {
 	case a == nil:
 		rest.Affinity = &corev1.Affinity{NodeAffinity: before}
@@ -208,23 +208,23 @@ func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
 
 // nodeAffinityNarrows requires the existing terms, each with its existing requirements and
 // optionally more.
-func nodeAffinityNarrows(fldPath validate.Path, now, before *corev1.NodeAffinity) {
+func nodeAffinityNarrows(fld validate.Field, now, before *corev1.NodeAffinity) {
 	if before == nil || before.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return
 	}
-	fldPath = fldPath.Child("requiredDuringSchedulingIgnoredDuringExecution")
+	fld = fld.Child("requiredDuringSchedulingIgnoredDuringExecution")
 	old := before.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	var terms []corev1.NodeSelectorTerm
 	if now != nil && now.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		terms = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
 	if len(old) > 0 && len(old) != len(terms) {
-		fldPath.Invalid("nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		fld.Invalid("nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
 		return
 	}
 	for i := range old {
 		if !termNarrows(&terms[i], &old[i]) {
-			fldPath.Index("nodeSelectorTerms", i).Invalid("", terms[i],
+			fld.Index("nodeSelectorTerms", i).Invalid("", terms[i],
 				"only additions are allowed (no mutations or deletions)")
 		}
 	}
@@ -242,14 +242,14 @@ func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
 }
 
 // EphemeralContainers validates a change of a pod's ephemeral containers, which can only be added.
-func (r *Rules) EphemeralContainers(fldPath validate.Path, p, old *corev1.Pod) {
+func (r *Rules) EphemeralContainers(fld validate.Field, p, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
-		fldPath.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+		fld.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 		return
 	}
 	c := r.updateCheck(p, old)
-	c.wholePod(fldPath, p)
-	c.annotationChanges(fldPath, p, old)
+	c.wholePod(fld, p)
+	c.annotationChanges(fld, p, old)
 	const name = "ephemeralContainers"
 	now := validate.KeyIndex(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 	for i := range old.Spec.EphemeralContainers {
@@ -257,9 +257,9 @@ func (r *Rules) EphemeralContainers(fldPath validate.Path, p, old *corev1.Pod) {
 		j, there := now[was.Name]
 		switch {
 		case !there:
-			fldPath.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		case !validate.SemanticEqual(*was, p.Spec.EphemeralContainers[j]):
-			fldPath.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
 				was.Name, validate.InPackage(diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j]), "core")))
 		}
 	}

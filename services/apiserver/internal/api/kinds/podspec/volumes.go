@@ -17,7 +17,7 @@ import (
 
 // volumeRules validates the volumes and records the valid ones. The name of the pod, if known, is
 // the prefix of the names of generated claims.
-func (c *check) volumeRules(fldPath validate.Path, m *metav1.ObjectMeta) {
+func (c *check) volumeRules(fld validate.Field, m *metav1.ObjectMeta) {
 	pod := ""
 	if c.pod {
 		pod = m.Name
@@ -30,19 +30,19 @@ func (c *check) volumeRules(fldPath validate.Path, m *metav1.ObjectMeta) {
 	}
 	c.volumes = make(map[string]*corev1.VolumeSource, len(c.whole.Volumes))
 	names := validate.Set[string]{}
-	validate.Each(fldPath, "volumes", c.whole.Volumes, func(fldPath validate.Path, v *corev1.Volume) {
-		before := fldPath.ErrorCount()
-		c.volumeSource(fldPath, v, pod)
-		fldPath.RequiredText("name", v.Name, validate.DNSLabel)
+	validate.Each(fld, "volumes", c.whole.Volumes, func(fld validate.Field, v *corev1.Volume) {
+		before := fld.ErrorCount()
+		c.volumeSource(fld, v, pod)
+		fld.CheckRequiredText("name", v.Name, validate.DNSLabel)
 		if names.Has(v.Name) {
-			fldPath.Duplicate("name", v.Name)
+			fld.Duplicate("name", v.Name)
 		}
-		if fldPath.ErrorCount() == before {
+		if fld.ErrorCount() == before {
 			names.Add(v.Name)
 			c.volumes[v.Name] = &v.VolumeSource
 		}
 		if claim := v.PersistentVolumeClaim; claim != nil && created.Has(claim.ClaimName) {
-			fldPath.Child("persistentVolumeClaim").Invalid("claimName", claim.ClaimName,
+			fld.Child("persistentVolumeClaim").Invalid("claimName", claim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
 	})
@@ -50,95 +50,95 @@ func (c *check) volumeRules(fldPath validate.Path, m *metav1.ObjectMeta) {
 
 // volumeSource requires exactly one source. As in Kubernetes, some names in errors differ from
 // those of the fields.
-func (c *check) volumeSource(fldPath validate.Path, v *corev1.Volume, pod string) {
-	u := fldPath.Union("may not specify more than 1 volume type")
-	validate.Member(u, "emptyDir", v.EmptyDir, func(fldPath validate.Path, s *corev1.EmptyDirVolumeSource) {
-		fldPath.Absent("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
+func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
+	u := fld.Union("may not specify more than 1 volume type")
+	validate.Member(u, "emptyDir", v.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
+		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
 	})
 	validate.Member(u, "hostPath", v.HostPath, HostPathRules)
-	validate.Member(u, "gitRepo", v.GitRepo, func(fldPath validate.Path, s *corev1.GitRepoVolumeSource) {
-		fldPath.Present("repository", s.Repository != "")
-		descendingPath(fldPath, "directory", s.Directory)
+	validate.Member(u, "gitRepo", v.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
+		fld.RequireSet("repository", s.Repository != "")
+		descendingPath(fld, "directory", s.Directory)
 	})
-	memberAt(u, fldPath, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, GCEDiskRules)
+	memberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, GCEDiskRules)
 	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, AWSDiskRules)
-	validate.Member(u, "secret", v.Secret, func(fldPath validate.Path, s *corev1.SecretVolumeSource) {
-		fldPath.Present("secretName", s.SecretName != "")
-		fileRules(fldPath, s.DefaultMode, s.Items)
+	validate.Member(u, "secret", v.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
+		fld.RequireSet("secretName", s.SecretName != "")
+		fileRules(fld, s.DefaultMode, s.Items)
 	})
 	validate.Member(u, "nfs", v.NFS, NFSRules)
 	validate.Member(u, "iscsi", v.ISCSI, iscsiRules)
 	if s := v.ISCSI; s != nil {
-		ISCSIPortalName(fldPath, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
+		ISCSIPortalName(fld, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
 	}
-	validate.Member(u, "glusterfs", v.Glusterfs, func(fldPath validate.Path, s *corev1.GlusterfsVolumeSource) {
-		fldPath.Present("endpoints", s.EndpointsName != "")
-		fldPath.Present("path", s.Path != "")
+	validate.Member(u, "glusterfs", v.Glusterfs, func(fld validate.Field, s *corev1.GlusterfsVolumeSource) {
+		fld.RequireSet("endpoints", s.EndpointsName != "")
+		fld.RequireSet("path", s.Path != "")
 	})
 	validate.Member(u, "flocker", v.Flocker, FlockerRules)
-	validate.Member(u, "persistentVolumeClaim", v.PersistentVolumeClaim, func(fldPath validate.Path, s *corev1.PersistentVolumeClaimVolumeSource) {
-		fldPath.Present("claimName", s.ClaimName != "")
+	validate.Member(u, "persistentVolumeClaim", v.PersistentVolumeClaim, func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
+		fld.RequireSet("claimName", s.ClaimName != "")
 	})
-	validate.Member(u, "rbd", v.RBD, func(fldPath validate.Path, s *corev1.RBDVolumeSource) {
-		fldPath.Present("monitors", len(s.CephMonitors) > 0)
-		fldPath.Present("image", s.RBDImage != "")
+	validate.Member(u, "rbd", v.RBD, func(fld validate.Field, s *corev1.RBDVolumeSource) {
+		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
+		fld.RequireSet("image", s.RBDImage != "")
 	})
-	validate.Member(u, "cinder", v.Cinder, func(fldPath validate.Path, s *corev1.CinderVolumeSource) {
-		fldPath.Present("volumeID", s.VolumeID != "")
-		secretNameRules(fldPath, s.SecretRef)
+	validate.Member(u, "cinder", v.Cinder, func(fld validate.Field, s *corev1.CinderVolumeSource) {
+		fld.RequireSet("volumeID", s.VolumeID != "")
+		secretNameRules(fld, s.SecretRef)
 	})
-	memberAt(u, fldPath, "cephFS", "cephfs", v.CephFS, func(fldPath validate.Path, s *corev1.CephFSVolumeSource) {
-		fldPath.Present("monitors", len(s.Monitors) > 0)
+	memberAt(u, fld, "cephFS", "cephfs", v.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
+		fld.RequireSet("monitors", len(s.Monitors) > 0)
 	})
 	validate.Member(u, "quobyte", v.Quobyte, QuobyteRules)
-	memberAt(u, fldPath, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fldPath validate.Path, s *corev1.DownwardAPIVolumeSource) {
-		fldPath.FileMode("defaultMode", s.DefaultMode)
+	memberAt(u, fld, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
+		fld.CheckFileMode("defaultMode", s.DefaultMode)
 		for i := range s.Items {
-			downwardFileRules(fldPath, &s.Items[i])
+			downwardFileRules(fld, &s.Items[i])
 		}
 	})
 	validate.Member(u, "fc", v.FC, FCRules)
-	validate.Member(u, "flexVolume", v.FlexVolume, func(fldPath validate.Path, s *corev1.FlexVolumeSource) { FlexRules(fldPath, s.Driver, s.Options) })
-	validate.Member(u, "configMap", v.ConfigMap, func(fldPath validate.Path, s *corev1.ConfigMapVolumeSource) {
-		fldPath.Present("name", s.Name != "")
-		fileRules(fldPath, s.DefaultMode, s.Items)
+	validate.Member(u, "flexVolume", v.FlexVolume, func(fld validate.Field, s *corev1.FlexVolumeSource) { FlexRules(fld, s.Driver, s.Options) })
+	validate.Member(u, "configMap", v.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
+		fld.RequireSet("name", s.Name != "")
+		fileRules(fld, s.DefaultMode, s.Items)
 	})
-	validate.Member(u, "azureFile", v.AzureFile, func(fldPath validate.Path, s *corev1.AzureFileVolumeSource) {
-		fldPath.Present("secretName", s.SecretName != "")
-		fldPath.Present("shareName", s.ShareName != "")
+	validate.Member(u, "azureFile", v.AzureFile, func(fld validate.Field, s *corev1.AzureFileVolumeSource) {
+		fld.RequireSet("secretName", s.SecretName != "")
+		fld.RequireSet("shareName", s.ShareName != "")
 	})
-	validate.Member(u, "vsphereVolume", v.VsphereVolume, func(fldPath validate.Path, s *corev1.VsphereVirtualDiskVolumeSource) {
-		fldPath.Present("volumePath", s.VolumePath != "")
+	validate.Member(u, "vsphereVolume", v.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
+		fld.RequireSet("volumePath", s.VolumePath != "")
 	})
-	validate.Member(u, "photonPersistentDisk", v.PhotonPersistentDisk, func(fldPath validate.Path, s *corev1.PhotonPersistentDiskVolumeSource) {
-		fldPath.Present("pdID", s.PdID != "")
+	validate.Member(u, "photonPersistentDisk", v.PhotonPersistentDisk, func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
+		fld.RequireSet("pdID", s.PdID != "")
 	})
-	validate.Member(u, "portworxVolume", v.PortworxVolume, func(fldPath validate.Path, s *corev1.PortworxVolumeSource) {
-		fldPath.Present("volumeID", s.VolumeID != "")
+	validate.Member(u, "portworxVolume", v.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
+		fld.RequireSet("volumeID", s.VolumeID != "")
 	})
 	validate.Member(u, "azureDisk", v.AzureDisk, AzureDiskRules)
-	validate.Member(u, "storageos", v.StorageOS, func(fldPath validate.Path, s *corev1.StorageOSVolumeSource) {
-		fldPath.RequiredText("volumeName", s.VolumeName, validate.DNSLabel)
-		fldPath.OptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
-		secretNameRules(fldPath, s.SecretRef)
+	validate.Member(u, "storageos", v.StorageOS, func(fld validate.Field, s *corev1.StorageOSVolumeSource) {
+		fld.CheckRequiredText("volumeName", s.VolumeName, validate.DNSLabel)
+		fld.CheckOptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
+		secretNameRules(fld, s.SecretRef)
 	})
 	validate.Member(u, "projected", v.Projected, c.projectedRules)
-	validate.Member(u, "scaleIO", v.ScaleIO, func(fldPath validate.Path, s *corev1.ScaleIOVolumeSource) {
-		fldPath.Present("gateway", s.Gateway != "")
-		fldPath.Present("system", s.System != "")
-		fldPath.Present("volumeName", s.VolumeName != "")
+	validate.Member(u, "scaleIO", v.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOVolumeSource) {
+		fld.RequireSet("gateway", s.Gateway != "")
+		fld.RequireSet("system", s.System != "")
+		fld.RequireSet("volumeName", s.VolumeName != "")
 	})
-	validate.Member(u, "csi", v.CSI, func(fldPath validate.Path, s *corev1.CSIVolumeSource) {
-		CSIDriverName(fldPath, "driver", s.Driver)
+	validate.Member(u, "csi", v.CSI, func(fld validate.Field, s *corev1.CSIVolumeSource) {
+		CSIDriverName(fld, "driver", s.Driver)
 		if ref := s.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
-				fldPath.Child("nodePublishSecretRef").Required("name", "")
+				fld.Child("nodePublishSecretRef").Required("name", "")
 			} else {
-				fldPath.Text("name", ref.Name, validate.DNSSubdomain)
+				fld.CheckText("name", ref.Name, validate.DNSSubdomain)
 			}
 		}
 	})
-	validate.Member(u, "ephemeral", v.Ephemeral, func(path validate.Path, s *corev1.EphemeralVolumeSource) {
+	validate.Member(u, "ephemeral", v.Ephemeral, func(path validate.Field, s *corev1.EphemeralVolumeSource) {
 		if s.VolumeClaimTemplate == nil {
 			path.Required("volumeClaimTemplate", "")
 		} else {
@@ -149,156 +149,156 @@ func (c *check) volumeSource(fldPath validate.Path, v *corev1.Volume, pod string
 		}
 		claim := pod + "-" + v.Name
 		for _, msg := range validate.DNSSubdomain(claim) {
-			fldPath.Invalid("name", v.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
+			fld.Invalid("name", v.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
 		}
 	})
-	validate.Member(u, "image", v.Image, func(fldPath validate.Path, s *corev1.ImageVolumeSource) {
-		fldPath.Present("reference", s.Reference != "" || !c.pod)
-		pullPolicyRules(fldPath, "pullPolicy", s.PullPolicy)
+	validate.Member(u, "image", v.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
+		fld.RequireSet("reference", s.Reference != "" || !c.pod)
+		pullPolicyRules(fld, "pullPolicy", s.PullPolicy)
 	})
 	u.RequireMember("must specify a volume type")
 }
 
 // memberAt is validate.Member for a field whose name in errors differs if it is the only one that
 // is set.
-func memberAt[T any](u *validate.Union, fldPath validate.Path, name, path string, value *T, rules func(validate.Path, *T)) {
-	validate.Member(u, name, value, func(_ validate.Path, value *T) { rules(fldPath.Child(path), value) })
+func memberAt[T any](u *validate.Union, fld validate.Field, name, path string, value *T, rules func(validate.Field, *T)) {
+	validate.Member(u, name, value, func(_ validate.Field, value *T) { rules(fld.Child(path), value) })
 }
 
-func secretNameRules(fldPath validate.Path, ref *corev1.LocalObjectReference) {
-	validate.Optional(fldPath, "secretRef", ref, func(fldPath validate.Path, r *corev1.LocalObjectReference) { fldPath.Present("name", r.Name != "") })
+func secretNameRules(fld validate.Field, ref *corev1.LocalObjectReference) {
+	validate.Optional(fld, "secretRef", ref, func(fld validate.Field, r *corev1.LocalObjectReference) { fld.RequireSet("name", r.Name != "") })
 }
 
 // fileRules validates keys that are mapped to files.
-func fileRules(fldPath validate.Path, mode *int32, items []corev1.KeyToPath) {
-	fldPath.FileMode("defaultMode", mode)
-	validate.Each(fldPath, "items", items, keyToPathRules)
+func fileRules(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
+	fld.CheckFileMode("defaultMode", mode)
+	validate.Each(fld, "items", items, keyToPathRules)
 }
 
-func keyToPathRules(fldPath validate.Path, k *corev1.KeyToPath) {
-	fldPath.Present("key", k.Key != "")
-	fldPath.Present("path", k.Path != "")
-	filePath(fldPath, "path", k.Path)
-	fldPath.FileMode("mode", k.Mode)
+func keyToPathRules(fld validate.Field, k *corev1.KeyToPath) {
+	fld.RequireSet("key", k.Key != "")
+	fld.RequireSet("path", k.Path != "")
+	filePath(fld, "path", k.Path)
+	fld.CheckFileMode("mode", k.Mode)
 }
 
-func downwardFileRules(fldPath validate.Path, f *corev1.DownwardAPIVolumeFile) {
-	fldPath.Present("path", f.Path != "")
-	filePath(fldPath, "path", f.Path)
+func downwardFileRules(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
+	fld.RequireSet("path", f.Path != "")
+	filePath(fld, "path", f.Path)
 	switch {
 	case f.FieldRef != nil:
-		fieldRefRules(fldPath.Child("fieldRef"), f.FieldRef, volumeFields())
+		fieldRefRules(fld.Child("fieldRef"), f.FieldRef, volumeFields())
 		if f.ResourceFieldRef != nil {
-			fldPath.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
 	case f.ResourceFieldRef != nil:
-		resourceFieldRules(fldPath.Child("resourceFieldRef"), f.ResourceFieldRef, true)
+		resourceFieldRules(fld.Child("resourceFieldRef"), f.ResourceFieldRef, true)
 	default:
-		fldPath.Required("", "one of fieldRef and resourceFieldRef is required")
+		fld.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
-	fldPath.FileMode("mode", f.Mode)
+	fld.CheckFileMode("mode", f.Mode)
 }
 
 // HostPathRules validates a path on the node.
-func HostPathRules(fldPath validate.Path, s *corev1.HostPathVolumeSource) {
+func HostPathRules(fld validate.Field, s *corev1.HostPathVolumeSource) {
 	if s.Path == "" {
-		fldPath.Required("path", "")
+		fld.Required("path", "")
 		return
 	}
-	WithoutBackstep(fldPath, "path", s.Path)
-	validate.OptionalOneOf(fldPath, "type", s.Type,
+	WithoutBackstep(fld, "path", s.Path)
+	validate.OptionalOneOf(fld, "type", s.Type,
 		corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
 
 // GCEDiskRules validates a GCE disk.
-func GCEDiskRules(fldPath validate.Path, s *corev1.GCEPersistentDiskVolumeSource) {
-	fldPath.Present("pdName", s.PDName != "")
-	fldPath.Partition("partition", s.Partition)
+func GCEDiskRules(fld validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
+	fld.RequireSet("pdName", s.PDName != "")
+	fld.CheckPartition("partition", s.Partition)
 }
 
 // AWSDiskRules validates an AWS disk.
-func AWSDiskRules(fldPath validate.Path, s *corev1.AWSElasticBlockStoreVolumeSource) {
-	fldPath.Present("volumeID", s.VolumeID != "")
-	fldPath.Partition("partition", s.Partition)
+func AWSDiskRules(fld validate.Field, s *corev1.AWSElasticBlockStoreVolumeSource) {
+	fld.RequireSet("volumeID", s.VolumeID != "")
+	fld.CheckPartition("partition", s.Partition)
 }
 
 // NFSRules validates a directory of an NFS server.
-func NFSRules(fldPath validate.Path, s *corev1.NFSVolumeSource) {
-	fldPath.Present("server", s.Server != "")
-	fldPath.Present("path", s.Path != "")
+func NFSRules(fld validate.Field, s *corev1.NFSVolumeSource) {
+	fld.RequireSet("server", s.Server != "")
+	fld.RequireSet("path", s.Path != "")
 	if !strings.HasPrefix(s.Path, "/") {
-		fldPath.Invalid("path", s.Path, "must be an absolute path")
+		fld.Invalid("path", s.Path, "must be an absolute path")
 	}
 }
 
 // FlockerRules requires exactly one of the two identifiers of a data set.
-func FlockerRules(fldPath validate.Path, s *corev1.FlockerVolumeSource) {
+func FlockerRules(fld validate.Field, s *corev1.FlockerVolumeSource) {
 	if s.DatasetName == "" && s.DatasetUUID == "" {
-		fldPath.Required("", "one of datasetName and datasetUUID is required")
+		fld.Required("", "one of datasetName and datasetUUID is required")
 	}
 	if s.DatasetName != "" && s.DatasetUUID != "" {
-		fldPath.Invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously")
+		fld.Invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously")
 	}
 	if strings.Contains(s.DatasetName, "/") {
-		fldPath.Invalid("datasetName", s.DatasetName, "must not contain '/'")
+		fld.Invalid("datasetName", s.DatasetName, "must not contain '/'")
 	}
 }
 
 // QuobyteRules requires the hosts and ports of the registry.
-func QuobyteRules(fldPath validate.Path, s *corev1.QuobyteVolumeSource) {
+func QuobyteRules(fld validate.Field, s *corev1.QuobyteVolumeSource) {
 	const pairs, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
 	switch {
 	case s.Registry == "":
-		fldPath.Required("registry", pairs)
+		fld.Required("registry", pairs)
 	case len(s.Tenant) > maxTenant:
-		fldPath.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
+		fld.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
 	default:
 		for _, pair := range strings.Split(s.Registry, ",") {
 			if _, _, err := net.SplitHostPort(pair); err != nil {
-				fldPath.Invalid("registry", s.Registry, pairs)
+				fld.Invalid("registry", s.Registry, pairs)
 			}
 		}
 	}
-	fldPath.Present("volume", s.Volume != "")
+	fld.RequireSet("volume", s.Volume != "")
 }
 
 // FCRules requires exactly one of the two identifiers of a Fibre Channel target.
-func FCRules(fldPath validate.Path, s *corev1.FCVolumeSource) {
+func FCRules(fld validate.Field, s *corev1.FCVolumeSource) {
 	if len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0 {
-		fldPath.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
+		fld.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
 	if len(s.TargetWWNs) != 0 && len(s.WWIDs) != 0 {
-		fldPath.Invalid("targetWWNs", s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+		fld.Invalid("targetWWNs", s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
 	}
 	if len(s.TargetWWNs) != 0 {
 		if s.Lun == nil {
-			fldPath.Required("lun", "lun is required if targetWWNs is specified")
+			fld.Required("lun", "lun is required if targetWWNs is specified")
 		} else {
-			fldPath.Octet("lun", *s.Lun)
+			fld.CheckOctet("lun", *s.Lun)
 		}
 	}
 }
 
 // FlexRules rejects options in reserved domains.
-func FlexRules(fldPath validate.Path, driver string, options map[string]string) {
-	fldPath.Present("driver", driver != "")
+func FlexRules(fld validate.Field, driver string, options map[string]string) {
+	fld.RequireSet("driver", driver != "")
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		domain, _, _ := strings.Cut(key, "/")
 		domain = "." + strings.ToLower(domain)
 		if strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io") {
-			fldPath.Key("options", key).Invalid("", key, "kubernetes.io and k8s.io namespaces are reserved")
+			fld.Key("options", key).Invalid("", key, "kubernetes.io and k8s.io namespaces are reserved")
 		}
 	}
 }
 
 // AzureDiskRules validates an Azure disk.
-func AzureDiskRules(fldPath validate.Path, s *corev1.AzureDiskVolumeSource) {
-	fldPath.Present("diskName", s.DiskName != "")
-	fldPath.Present("diskURI", s.DataDiskURI != "")
-	validate.OptionalOneOf(fldPath, "cachingMode", s.CachingMode,
+func AzureDiskRules(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
+	fld.RequireSet("diskName", s.DiskName != "")
+	fld.RequireSet("diskURI", s.DataDiskURI != "")
+	validate.OptionalOneOf(fld, "cachingMode", s.CachingMode,
 		corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
-	validate.OptionalOneOf(fldPath, "kind", s.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
+	validate.OptionalOneOf(fld, "kind", s.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
 	if s.Kind == nil {
 		return
 	}
@@ -308,7 +308,7 @@ func AzureDiskRules(fldPath validate.Path, s *corev1.AzureDiskVolumeSource) {
 		begin, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 	}
 	if !strings.HasPrefix(s.DataDiskURI, begin) {
-		fldPath.Add(field.NotSupported(fldPath.Child("diskURI").FieldPath(), s.DataDiskURI, []string{form}))
+		fld.Add(field.NotSupported(fld.Child("diskURI").FieldPath(), s.DataDiskURI, []string{form}))
 	}
 }
 
@@ -316,12 +316,12 @@ func AzureDiskRules(fldPath validate.Path, s *corev1.AzureDiskVolumeSource) {
 const maxDriverName = 63
 
 // CSIDriverName validates the name of a driver.
-func CSIDriverName(fldPath validate.Path, name, driver string) {
-	fldPath.Present(name, driver != "")
+func CSIDriverName(fld validate.Field, name, driver string) {
+	fld.RequireSet(name, driver != "")
 	if len(driver) > maxDriverName {
-		fldPath.TooLong(name, maxDriverName)
+		fld.TooLong(name, maxDriverName)
 	}
-	fldPath.InvalidMessages(name, driver, validate.DNSSubdomain(strings.ToLower(driver)))
+	fld.InvalidMessages(name, driver, validate.DNSSubdomain(strings.ToLower(driver)))
 }
 
 // maxPortalName is the maximum length of an interface name, which consists of the name of a volume
@@ -336,45 +336,45 @@ var iscsiNames = map[string]*regexp.Regexp{
 }
 
 // ISCSIPortalName limits the interface name of a volume. The error names the given field and value.
-func ISCSIPortalName(fldPath validate.Path, field, value, volume, portal string, initiator *string) {
+func ISCSIPortalName(fld validate.Field, field, value, volume, portal string, initiator *string) {
 	if initiator != nil && len(volume)+1+len(portal) > maxPortalName {
-		fldPath.Invalid(field, value, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+		fld.Invalid(field, value, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
 }
 
-func iscsiRules(fldPath validate.Path, s *corev1.ISCSIVolumeSource) {
+func iscsiRules(fld validate.Field, s *corev1.ISCSIVolumeSource) {
 	const unknown = "must be valid format starting with iqn, eui, or naa"
-	fldPath.Present("targetPortal", s.TargetPortal != "")
-	ISCSIQualifiedName(fldPath, s.IQN, unknown)
-	fldPath.Octet("lun", s.Lun)
-	fldPath.Present("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
-	ISCSIInitiatorName(fldPath, s.InitiatorName, unknown)
+	fld.RequireSet("targetPortal", s.TargetPortal != "")
+	ISCSIQualifiedName(fld, s.IQN, unknown)
+	fld.CheckOctet("lun", s.Lun)
+	fld.RequireSet("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
+	ISCSIInitiatorName(fld, s.InitiatorName, unknown)
 }
 
 // ISCSIQualifiedName validates the name of a target. A name of an unknown type has the error unknown.
-func ISCSIQualifiedName(fldPath validate.Path, iqn, unknown string) {
+func ISCSIQualifiedName(fld validate.Field, iqn, unknown string) {
 	if iqn == "" {
-		fldPath.Required("iqn", "")
+		fld.Required("iqn", "")
 		return
 	}
-	iscsiName(fldPath, "iqn", iqn, unknown)
+	iscsiName(fld, "iqn", iqn, unknown)
 }
 
 // ISCSIInitiatorName validates the name of an initiator, if there is one.
-func ISCSIInitiatorName(fldPath validate.Path, name *string, unknown string) {
+func ISCSIInitiatorName(fld validate.Field, name *string, unknown string) {
 	if name != nil {
-		iscsiName(fldPath, "initiatorname", *name, unknown)
+		iscsiName(fld, "initiatorname", *name, unknown)
 	}
 }
 
-func iscsiName(fldPath validate.Path, field, name, unknown string) {
+func iscsiName(fld validate.Field, field, name, unknown string) {
 	for begin, form := range iscsiNames {
 		if strings.HasPrefix(name, begin) {
 			if !form.MatchString(name) {
-				fldPath.Invalid(field, name, "must be valid format")
+				fld.Invalid(field, name, "must be valid format")
 			}
 			return
 		}
 	}
-	fldPath.Invalid(field, name, unknown)
+	fld.Invalid(field, name, unknown)
 }

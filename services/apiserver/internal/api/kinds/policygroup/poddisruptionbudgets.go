@@ -26,13 +26,13 @@ func podDisruptionBudgets() *registry.Kind {
 		},
 		New:     declare.New[policyv1.PodDisruptionBudget],
 		NewList: declare.New[policyv1.PodDisruptionBudgetList],
-		Parts: declare.Parts(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+		Parts: declare.SpecStatusAccessors(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 			return &p.Spec, &p.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
-		Create:         registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *policyv1.PodDisruptionBudget) { budgetRules(fldPath, b, nil) }), RulesFirst: true},
+		Create:         registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { budgetRules(fld, b, nil) }), RulesFirst: true},
 		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(budgetRules)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -82,30 +82,30 @@ func budgetDefaultedRules() []transcode.Rule {
 	}, "matchExpressions")}
 }
 
-func budgetRules(fldPath validate.Path, b, old *policyv1.PodDisruptionBudget) {
-	s, spec := &b.Spec, fldPath.Child("spec")
+func budgetRules(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
+	s, spec := &b.Spec, fld.Child("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		fldPath.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
+		fld.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
 	amount := func(name string, n *intstr.IntOrString) {
 		if n != nil {
-			spec.NonNegativeIntOrPercent(name, *n)
-			spec.NotMoreThan100Percent(name, *n)
+			spec.CheckNonNegativeIntOrPercent(name, *n)
+			spec.CheckAtMost100Percent(name, *n)
 		}
 	}
 	amount("minAvailable", s.MinAvailable)
 	amount("maxUnavailable", s.MaxUnavailable)
-	spec.Selector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Spec.Selector))
+	spec.CheckSelector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Spec.Selector))
 	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
 }
 
-func budgetStatusRules(fldPath validate.Path, b, _ *policyv1.PodDisruptionBudget) {
-	s, status := &b.Status, fldPath.Child("status")
-	status.Conditions("conditions", s.Conditions)
-	status.NonNegative("disruptionsAllowed", int64(s.DisruptionsAllowed))
-	status.NonNegative("currentHealthy", int64(s.CurrentHealthy))
-	status.NonNegative("desiredHealthy", int64(s.DesiredHealthy))
-	status.NonNegative("expectedPods", int64(s.ExpectedPods))
+func budgetStatusRules(fld validate.Field, b, _ *policyv1.PodDisruptionBudget) {
+	s, status := &b.Status, fld.Child("status")
+	status.CheckConditions("conditions", s.Conditions)
+	status.CheckNonNegative("disruptionsAllowed", int64(s.DisruptionsAllowed))
+	status.CheckNonNegative("currentHealthy", int64(s.CurrentHealthy))
+	status.CheckNonNegative("desiredHealthy", int64(s.DesiredHealthy))
+	status.CheckNonNegative("expectedPods", int64(s.ExpectedPods))
 }
 
 func bound(n *intstr.IntOrString) string {

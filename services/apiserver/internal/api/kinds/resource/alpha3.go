@@ -16,7 +16,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = alpha3
 	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
-	k.Parts = declare.SpecParts(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
+	k.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
 	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
 		each(capacities(wrapped), "spec", "devices"), each(capacities(unwrapped), "spec", "devices"))
 	k.Default = declare.Adapt(func(s *resourcev1alpha3.ResourceSlice) {

@@ -27,94 +27,94 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 }
 
 // claimRules validates the spec of a claim. stored reports whether it is already stored.
-func (x compiler) claimRules(fldPath validate.Path, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
+func (x compiler) claimRules(fld validate.Field, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
 	x = x.forObject()
-	devices, c := fldPath.Child("devices"), &s.Devices
+	devices, c := fld.Child("devices"), &s.Devices
 	names := requestNamesOf(c)
-	validate.Each(devices, "requests", c.Requests, func(fldPath validate.Path, r *resourcev1beta2.DeviceRequest) { x.requestRules(fldPath, r, stored) })
+	validate.Each(devices, "requests", c.Requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) { x.requestRules(fld, r, stored) })
 	validate.MaxItems(devices, "requests", c.Requests, resourcev1beta2.DeviceRequestsMaxSize)
 	uniqueIn(devices, "requests", "name", c.Requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
-	validate.Each(devices, "constraints", c.Constraints, func(fldPath validate.Path, c *resourcev1beta2.DeviceConstraint) {
-		names.rules(fldPath, c.Requests)
+	validate.Each(devices, "constraints", c.Constraints, func(fld validate.Field, c *resourcev1beta2.DeviceConstraint) {
+		names.rules(fld, c.Requests)
 		if c.MatchAttribute == nil {
-			fldPath.Required("matchAttribute", "")
+			fld.Required("matchAttribute", "")
 			return
 		}
 		name := string(*c.MatchAttribute)
-		qualifiedRules(fldPath.Child("matchAttribute"), name)
+		qualifiedRules(fld.Child("matchAttribute"), name)
 		if name != "" && !strings.Contains(name, "/") {
-			fldPath.Invalid("matchAttribute", name, "must include a domain")
+			fld.Invalid("matchAttribute", name, "must include a domain")
 		}
 	})
 	validate.MaxItems(devices, "constraints", c.Constraints, resourcev1beta2.DeviceConstraintsMaxSize)
-	validate.Each(devices, "config", c.Config, func(fldPath validate.Path, c *resourcev1beta2.DeviceClaimConfiguration) {
-		names.rules(fldPath, c.Requests)
-		configRules(fldPath, &c.DeviceConfiguration, stored)
+	validate.Each(devices, "config", c.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClaimConfiguration) {
+		names.rules(fld, c.Requests)
+		configRules(fld, &c.DeviceConfiguration, stored)
 	})
 	validate.MaxItems(devices, "config", c.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
 // rules requires distinct references to requests.
-func (n requestNames) rules(fldPath validate.Path, refs []string) {
-	validate.Each(fldPath, "requests", refs, func(fldPath validate.Path, ref *string) { n.ref(fldPath, "", *ref) })
-	validate.MaxItems(fldPath, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
-	uniqueIn(fldPath, "requests", "", refs, func(ref *string) string { return *ref })
+func (n requestNames) rules(fld validate.Field, refs []string) {
+	validate.Each(fld, "requests", refs, func(fld validate.Field, ref *string) { n.ref(fld, "", *ref) })
+	validate.MaxItems(fld, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
+	uniqueIn(fld, "requests", "", refs, func(ref *string) string { return *ref })
 }
 
-func (n requestNames) ref(fldPath validate.Path, name, ref string) {
+func (n requestNames) ref(fld validate.Field, name, ref string) {
 	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 	parts := strings.Split(ref, "/")
 	if len(parts) > 2 {
-		fldPath.Invalid(name, ref, wrong)
+		fld.Invalid(name, ref, wrong)
 		return
 	}
 	for _, part := range parts {
-		fldPath.Text(name, part, validate.DNSLabel)
+		fld.CheckText(name, part, validate.DNSLabel)
 	}
 	if _, ok := n[ref]; !ok {
-		fldPath.Invalid(name, ref, wrong)
+		fld.Invalid(name, ref, wrong)
 	}
 }
 
-func (x compiler) requestRules(fldPath validate.Path, r *resourcev1beta2.DeviceRequest, stored bool) {
+func (x compiler) requestRules(fld validate.Field, r *resourcev1beta2.DeviceRequest, stored bool) {
 	const choice = "exactly one of `exactly` or `firstAvailable` is required"
-	fldPath.Text("name", r.Name, validate.DNSLabel)
+	fld.CheckText("name", r.Name, validate.DNSLabel)
 	switch some := len(r.FirstAvailable) > 0; {
 	case r.Exactly == nil && !some:
-		fldPath.Required("", choice)
+		fld.Required("", choice)
 	case r.Exactly != nil && some:
-		fldPath.Invalid("", nil, choice+", but multiple fields are set")
+		fld.Invalid("", nil, choice+", but multiple fields are set")
 	case some:
-		validate.Each(fldPath, "firstAvailable", r.FirstAvailable, func(fldPath validate.Path, r *resourcev1beta2.DeviceSubRequest) {
-			x.alternativeRules(fldPath, r, stored)
+		validate.Each(fld, "firstAvailable", r.FirstAvailable, func(fld validate.Field, r *resourcev1beta2.DeviceSubRequest) {
+			x.alternativeRules(fld, r, stored)
 		})
-		validate.MaxItems(fldPath, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
-		uniqueIn(fldPath, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
+		validate.MaxItems(fld, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
+		uniqueIn(fld, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
 	default:
-		exactly, e := fldPath.Child("exactly"), r.Exactly
-		exactly.RequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
+		exactly, e := fld.Child("exactly"), r.Exactly
+		exactly.CheckRequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
 		x.selectorRules(exactly, e.Selectors, stored)
 		modeRules(exactly, e.AllocationMode, e.Count)
 		validate.Each(exactly, "tolerations", e.Tolerations, tolerationRules)
 	}
 }
 
-func (x compiler) alternativeRules(fldPath validate.Path, r *resourcev1beta2.DeviceSubRequest, stored bool) {
-	fldPath.Text("name", r.Name, validate.DNSLabel)
-	fldPath.RequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
-	x.selectorRules(fldPath, r.Selectors, stored)
-	modeRules(fldPath, r.AllocationMode, r.Count)
-	validate.Each(fldPath, "tolerations", r.Tolerations, tolerationRules)
+func (x compiler) alternativeRules(fld validate.Field, r *resourcev1beta2.DeviceSubRequest, stored bool) {
+	fld.CheckText("name", r.Name, validate.DNSLabel)
+	fld.CheckRequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
+	x.selectorRules(fld, r.Selectors, stored)
+	modeRules(fld, r.AllocationMode, r.Count)
+	validate.Each(fld, "tolerations", r.Tolerations, tolerationRules)
 }
 
 // claimStatusRules validates the allocation and the consumers of a claim.
-func claimStatusRules(fldPath validate.Path, c, old *resourcev1beta2.ResourceClaim) {
-	status, s := fldPath.Child("status"), &c.Status
+func claimStatusRules(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+	status, s := fld.Child("status"), &c.Status
 	names := requestNamesOf(&c.Spec.Devices)
-	validate.Each(status, "reservedFor", s.ReservedFor, func(fldPath validate.Path, r *resourcev1beta2.ResourceClaimConsumerReference) {
-		fldPath.Present("resource", r.Resource != "")
-		fldPath.Present("name", r.Name != "")
-		fldPath.Present("uid", r.UID != "")
+	validate.Each(status, "reservedFor", s.ReservedFor, func(fld validate.Field, r *resourcev1beta2.ResourceClaimConsumerReference) {
+		fld.RequireSet("resource", r.Resource != "")
+		fld.RequireSet("name", r.Name != "")
+		fld.RequireSet("uid", r.UID != "")
 	})
 	validate.MaxItems(status, "reservedFor", s.ReservedFor, resourcev1beta2.ResourceClaimReservedForMaxSize)
 	uniqueIn(status, "reservedFor", "uid", s.ReservedFor, func(r *resourcev1beta2.ResourceClaimConsumerReference) string { return string(r.UID) })
@@ -123,14 +123,14 @@ func claimStatusRules(fldPath validate.Path, c, old *resourcev1beta2.ResourceCla
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation != nil:
-		status.Immutable("allocation", s.Allocation, old.Status.Allocation)
+		status.CheckImmutable("allocation", s.Allocation, old.Status.Allocation)
 	default:
 		allocationRules(status.Child("allocation"), s.Allocation, names)
 	}
 }
 
 // reservedRules rejects new consumers of a claim that is not allocated, or is being deleted.
-func reservedRules(status validate.Path, c, old *resourcev1beta2.ResourceClaim) {
+func reservedRules(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	now := c.Status.ReservedFor
 	if len(now) == 0 {
 		return
@@ -158,60 +158,60 @@ type deviceID struct{ driver, pool, device string }
 
 func (d deviceID) String() string { return d.driver + "/" + d.pool + "/" + d.device }
 
-func deviceStatusRules(status validate.Path, s *resourcev1beta2.ResourceClaimStatus) {
+func deviceStatusRules(status validate.Field, s *resourcev1beta2.ResourceClaimStatus) {
 	allocated := validate.Set[deviceID]{}
 	if s.Allocation != nil {
 		allocated = validate.KeySet(s.Allocation.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
 			return deviceID{r.Driver, r.Pool, r.Device}
 		})
 	}
-	validate.Each(status, "devices", s.Devices, func(fldPath validate.Path, d *resourcev1beta2.AllocatedDeviceStatus) {
-		deviceRules(fldPath, d.Driver, d.Pool, d.Device)
+	validate.Each(status, "devices", s.Devices, func(fld validate.Field, d *resourcev1beta2.AllocatedDeviceStatus) {
+		deviceRules(fld, d.Driver, d.Pool, d.Device)
 		if id := (deviceID{d.Driver, d.Pool, d.Device}); !allocated.Has(id) {
-			fldPath.Invalid("", id.String(), "must be an allocated device in the claim")
+			fld.Invalid("", id.String(), "must be an allocated device in the claim")
 		}
-		validate.MaxItems(fldPath, "conditions", d.Conditions, resourcev1beta2.AllocatedDeviceStatusMaxConditions)
-		fldPath.Conditions("conditions", d.Conditions)
+		validate.MaxItems(fld, "conditions", d.Conditions, resourcev1beta2.AllocatedDeviceStatusMaxConditions)
+		fld.CheckConditions("conditions", d.Conditions)
 		if d.Data != nil && len(d.Data.Raw) > 0 {
-			jsonRules(fldPath, "data", *d.Data, resourcev1beta2.AllocatedDeviceStatusDataMaxLength)
+			jsonRules(fld, "data", *d.Data, resourcev1beta2.AllocatedDeviceStatusDataMaxLength)
 		}
-		validate.Optional(fldPath, "networkData", d.NetworkData, networkRules)
+		validate.Optional(fld, "networkData", d.NetworkData, networkRules)
 	})
 	uniqueIn(status, "devices", "deviceID", s.Devices, func(d *resourcev1beta2.AllocatedDeviceStatus) string {
 		return deviceID{d.Driver, d.Pool, d.Device}.String()
 	})
 }
 
-func networkRules(fldPath validate.Path, n *resourcev1beta2.NetworkDeviceData) {
-	fldPath.MaxBytes("interfaceName", n.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
-	fldPath.MaxBytes("hardwareAddress", n.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
-	validate.Each(fldPath, "ips", n.IPs, func(fldPath validate.Path, ip *string) {
-		fldPath.Add(content.IsValidInterfaceAddress(fldPath.FieldPath(), *ip)...)
+func networkRules(fld validate.Field, n *resourcev1beta2.NetworkDeviceData) {
+	fld.CheckMaxBytes("interfaceName", n.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
+	fld.CheckMaxBytes("hardwareAddress", n.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
+	validate.Each(fld, "ips", n.IPs, func(fld validate.Field, ip *string) {
+		fld.Add(content.IsValidInterfaceAddress(fld.FieldPath(), *ip)...)
 	})
-	validate.MaxItems(fldPath, "ips", n.IPs, resourcev1beta2.NetworkDeviceDataMaxIPs)
-	uniqueIn(fldPath, "ips", "", n.IPs, func(ip *string) string { return *ip })
+	validate.MaxItems(fld, "ips", n.IPs, resourcev1beta2.NetworkDeviceDataMaxIPs)
+	uniqueIn(fld, "ips", "", n.IPs, func(ip *string) string { return *ip })
 }
 
-func deviceRules(fldPath validate.Path, driver, pool, device string) {
-	podspec.CSIDriverName(fldPath, "driver", driver)
-	poolNameRules(fldPath, "pool", pool)
-	fldPath.Text("device", device, validate.DNSLabel)
+func deviceRules(fld validate.Field, driver, pool, device string) {
+	podspec.CSIDriverName(fld, "driver", driver)
+	poolNameRules(fld, "pool", pool)
+	fld.CheckText("device", device, validate.DNSLabel)
 }
 
-func allocationRules(fldPath validate.Path, a *resourcev1beta2.AllocationResult, names requestNames) {
-	devices := fldPath.Child("devices")
-	validate.Each(devices, "results", a.Devices.Results, func(fldPath validate.Path, r *resourcev1beta2.DeviceRequestAllocationResult) {
-		names.ref(fldPath, "request", r.Request)
-		deviceRules(fldPath, r.Driver, r.Pool, r.Device)
+func allocationRules(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
+	devices := fld.Child("devices")
+	validate.Each(devices, "results", a.Devices.Results, func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {
+		names.ref(fld, "request", r.Request)
+		deviceRules(fld, r.Driver, r.Pool, r.Device)
 	})
 	validate.MaxItems(devices, "results", a.Devices.Results, resourcev1beta2.AllocationResultsMaxSize)
-	validate.Each(devices, "config", a.Devices.Config, func(fldPath validate.Path, c *resourcev1beta2.DeviceAllocationConfiguration) {
-		validate.RequiredOneOf(fldPath, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim, resourcev1beta2.AllocationConfigSourceClass)
-		names.rules(fldPath, c.Requests)
-		configRules(fldPath, &c.DeviceConfiguration, false)
+	validate.Each(devices, "config", a.Devices.Config, func(fld validate.Field, c *resourcev1beta2.DeviceAllocationConfiguration) {
+		validate.RequiredOneOf(fld, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim, resourcev1beta2.AllocationConfigSourceClass)
+		names.rules(fld, c.Requests)
+		configRules(fld, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(devices, "config", a.Devices.Config, 2*resourcev1beta2.DeviceConfigMaxSize)
 	if a.NodeSelector != nil {
-		podspec.NodeSelectorRules(fldPath.Child("nodeSelector"), a.NodeSelector, false)
+		podspec.NodeSelectorRules(fld.Child("nodeSelector"), a.NodeSelector, false)
 	}
 }

@@ -123,8 +123,8 @@ func same(map[string]any) {}
 
 // inNewest adapts rules for the newest version to objects of the older version. change converts
 // them.
-func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fldPath validate.Path, obj, old NewP)) func(fldPath validate.Path, obj, old OldP) {
-	return func(fldPath validate.Path, obj, old OldP) {
+func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fld validate.Field, obj, old NewP)) func(fld validate.Field, obj, old OldP) {
+	return func(fld validate.Field, obj, old OldP) {
 		now, before := NewP(new(New)), NewP(nil)
 		err := convert(obj, now, change)
 		if err == nil && old != nil {
@@ -132,18 +132,18 @@ func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape
 			err = convert(old, before, change)
 		}
 		if err != nil { // protobuf can encode values that JSON cannot
-			fldPath.Child("spec").InvalidOmitValue("", err.Error())
+			fld.Child("spec").InvalidOmitValue("", err.Error())
 			return
 		}
-		rules(fldPath, now, before)
+		rules(fld, now, before)
 	}
 }
 
 // checked sets the rules of a kind for new objects, whose old is nil, and for changes.
-func checked[T registry.Object](k *registry.Kind, rules func(fldPath validate.Path, obj, old T)) {
-	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, obj T) {
+func checked[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
+	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, obj T) {
 		var none T
-		rules(fldPath, obj, none)
+		rules(fld, obj, none)
 	})
 	k.Update.Validate = declare.AdaptUpdateValidation(rules)
 }

@@ -26,7 +26,7 @@ func deviceClasses(compile compiler) *registry.Kind {
 		},
 		New:          declare.New[resourcev1beta1.DeviceClass],
 		NewList:      declare.New[resourcev1beta1.DeviceClassList],
-		Parts:        declare.SpecParts(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
+		Parts:        declare.SpecAccessors(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
 		Stored:       registry.StorageForm{Prefix: "deviceclasses"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
@@ -40,7 +40,7 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 	k := deviceClasses(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
-	k.Parts = declare.SpecParts(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
+	k.Parts = declare.SpecAccessors(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
 	k.Stored = storedAs[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", same, same)
 	checked(k, compile.classRules)
 	return k
@@ -50,23 +50,23 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 // so do their messages.
 
 // classRules validates a class. old is nil for a new one.
-func (x compiler) classRules(fldPath validate.Path, c, old *resourcev1beta2.DeviceClass) {
-	spec := fldPath.Child("spec")
+func (x compiler) classRules(fld validate.Field, c, old *resourcev1beta2.DeviceClass) {
+	spec := fld.Child("spec")
 	x.forObject().selectorRules(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
-	validate.Each(spec, "config", c.Spec.Config, func(fldPath validate.Path, c *resourcev1beta2.DeviceClassConfiguration) {
-		configRules(fldPath, &c.DeviceConfiguration, false)
+	validate.Each(spec, "config", c.Spec.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClassConfiguration) {
+		configRules(fld, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
 // configRules validates the configuration of a driver. Stored parameters may be longer than new
 // ones.
-func configRules(fldPath validate.Path, c *resourcev1beta2.DeviceConfiguration, stored bool) {
+func configRules(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, stored bool) {
 	if c.Opaque == nil {
-		fldPath.Required("opaque", "")
+		fld.Required("opaque", "")
 		return
 	}
-	opaque := fldPath.Child("opaque")
+	opaque := fld.Child("opaque")
 	podspec.CSIDriverName(opaque, "driver", c.Opaque.Driver)
 	maximum := resourcev1beta2.OpaqueParametersMaxLength
 	if stored {
@@ -76,118 +76,118 @@ func configRules(fldPath validate.Path, c *resourcev1beta2.DeviceConfiguration, 
 }
 
 // jsonRules requires a JSON object.
-func jsonRules(fldPath validate.Path, name string, raw runtime.RawExtension, maximum int) {
+func jsonRules(fld validate.Field, name string, raw runtime.RawExtension, maximum int) {
 	if len(raw.Raw) == 0 {
-		fldPath.Required(name, "")
+		fld.Required(name, "")
 		return
 	}
 	if len(raw.Raw) > maximum {
-		fldPath.TooLong(name, maximum)
+		fld.TooLong(name, maximum)
 		return
 	}
 	var value any
 	const omitted = "<value omitted>"
 	switch err := json.Unmarshal(raw.Raw, &value); {
 	case err != nil:
-		fldPath.Invalid(name, omitted, "error parsing data as JSON: "+err.Error())
+		fld.Invalid(name, omitted, "error parsing data as JSON: "+err.Error())
 	case value == nil:
-		fldPath.Required(name, "")
+		fld.Required(name, "")
 	default:
 		if _, ok := value.(map[string]any); !ok {
-			fldPath.Invalid(name, omitted, "parameters must be a valid JSON object")
+			fld.Invalid(name, omitted, "parameters must be a valid JSON object")
 		}
 	}
 }
 
 // poolNameRules requires names that are joined by slashes.
-func poolNameRules(fldPath validate.Path, name, pool string) {
+func poolNameRules(fld validate.Field, name, pool string) {
 	if pool == "" {
-		fldPath.Required(name, "")
+		fld.Required(name, "")
 		return
 	}
-	fldPath.MaxBytes(name, pool, resourcev1beta2.PoolNameMaxLength)
+	fld.CheckMaxBytes(name, pool, resourcev1beta2.PoolNameMaxLength)
 	for part := range strings.SplitSeq(pool, "/") {
 		for _, msg := range validate.DNSSubdomain(part) {
-			fldPath.Invalid(name, part, msg)
+			fld.Invalid(name, part, msg)
 		}
 	}
 }
 
 // qualifiedRules requires an identifier with an optional domain.
-func qualifiedRules(fldPath validate.Path, name string) {
+func qualifiedRules(fld validate.Field, name string) {
 	if name == "" {
-		fldPath.Required("", "name required")
+		fld.Required("", "name required")
 		return
 	}
 	switch parts := strings.Split(name, "/"); len(parts) {
 	case 1:
-		identifierRules(fldPath, parts[0])
+		identifierRules(fld, parts[0])
 	case 2:
 		if parts[0] == "" {
-			fldPath.Required("", "the domain must not be empty")
+			fld.Required("", "the domain must not be empty")
 		} else {
-			podspec.CSIDriverName(fldPath, "", parts[0])
+			podspec.CSIDriverName(fld, "", parts[0])
 		}
 		if parts[1] == "" {
-			fldPath.Required("", "the name must not be empty")
+			fld.Required("", "the name must not be empty")
 		} else {
-			identifierRules(fldPath, parts[1])
+			identifierRules(fld, parts[1])
 		}
 	}
 }
 
-func identifierRules(fldPath validate.Path, id string) {
-	fldPath.MaxBytes("", id, resourcev1beta2.DeviceMaxIDLength)
+func identifierRules(fld validate.Field, id string) {
+	fld.CheckMaxBytes("", id, resourcev1beta2.DeviceMaxIDLength)
 	for _, msg := range content.IsCIdentifier(id) {
-		fldPath.Add(field.TypeInvalid(fldPath.FieldPath(), id, msg))
+		fld.Add(field.TypeInvalid(fld.FieldPath(), id, msg))
 	}
 }
 
 // uniqueIn rejects elements of a list with equal keys. child is the field in the error path.
-func uniqueIn[T any, K comparable](fldPath validate.Path, name, child string, list []T, key func(*T) K) {
+func uniqueIn[T any, K comparable](fld validate.Field, name, child string, list []T, key func(*T) K) {
 	seen := validate.Set[K]{}
-	validate.Each(fldPath, name, list, func(fldPath validate.Path, item *T) { validate.Unique(fldPath, child, key(item), seen) })
+	validate.Each(fld, name, list, func(fld validate.Field, item *T) { validate.Unique(fld, child, key(item), seen) })
 }
 
 // deviceEffects holds the effects of taints.
 var deviceEffects = []resourcev1beta2.DeviceTaintEffect{resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule}
 
-func taintRules(fldPath validate.Path, t *resourcev1beta2.DeviceTaint) {
-	fldPath.LabelKey("key", t.Key)
-	fldPath.OptionalText("value", t.Value, validate.LabelValue)
-	validate.RequiredOneOf(fldPath, "effect", t.Effect, deviceEffects...)
+func taintRules(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
+	fld.CheckLabelKey("key", t.Key)
+	fld.CheckOptionalText("value", t.Value, validate.LabelValue)
+	validate.RequiredOneOf(fld, "effect", t.Effect, deviceEffects...)
 }
 
-func tolerationRules(fldPath validate.Path, t *resourcev1beta2.DeviceToleration) {
+func tolerationRules(fld validate.Field, t *resourcev1beta2.DeviceToleration) {
 	if t.Key != "" {
-		fldPath.LabelKey("key", t.Key)
+		fld.CheckLabelKey("key", t.Key)
 	}
 	switch t.Operator {
 	case resourcev1beta2.DeviceTolerationOpExists:
 		if t.Value != "" {
-			fldPath.Invalid("value", t.Value, "must be empty for operator `Exists`")
+			fld.Invalid("value", t.Value, "must be empty for operator `Exists`")
 		}
 	case resourcev1beta2.DeviceTolerationOpEqual:
-		fldPath.Text("value", t.Value, validate.LabelValue)
+		fld.CheckText("value", t.Value, validate.LabelValue)
 	default:
-		validate.RequiredOneOf(fldPath, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual, resourcev1beta2.DeviceTolerationOpExists)
+		validate.RequiredOneOf(fld, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual, resourcev1beta2.DeviceTolerationOpExists)
 	}
 	if t.Effect != "" && !slices.Contains(deviceEffects, t.Effect) {
-		validate.OneOf(fldPath, "effect", t.Effect, deviceEffects...)
+		validate.OneOf(fld, "effect", t.Effect, deviceEffects...)
 	}
 }
 
-func modeRules(fldPath validate.Path, mode resourcev1beta2.DeviceAllocationMode, count int64) {
+func modeRules(fld validate.Field, mode resourcev1beta2.DeviceAllocationMode, count int64) {
 	switch mode {
 	case resourcev1beta2.DeviceAllocationModeAll:
 		if count != 0 {
-			fldPath.Invalid("count", count, fmt.Sprintf("must not be specified when allocationMode is '%s'", mode))
+			fld.Invalid("count", count, fmt.Sprintf("must not be specified when allocationMode is '%s'", mode))
 		}
 	case resourcev1beta2.DeviceAllocationModeExactCount:
 		if count <= 0 {
-			fldPath.Invalid("count", count, validate.NotPositive)
+			fld.Invalid("count", count, validate.NotPositive)
 		}
 	default:
-		validate.OneOf(fldPath, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll, resourcev1beta2.DeviceAllocationModeExactCount)
+		validate.OneOf(fld, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll, resourcev1beta2.DeviceAllocationModeExactCount)
 	}
 }

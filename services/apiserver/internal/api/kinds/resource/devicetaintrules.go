@@ -21,15 +21,15 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
-		Parts:   declare.SpecParts(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
+		Parts:   declare.SpecAccessors(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
 		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Adapt(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, r *resourcev1alpha3.DeviceTaintRule) {
-			compile.taintRuleRules(fldPath.Child("spec"), &r.Spec, nil)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, r *resourcev1alpha3.DeviceTaintRule) {
+			compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, nil)
 		})},
-		Update: registry.Update{Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *resourcev1alpha3.DeviceTaintRule) {
-			compile.taintRuleRules(fldPath.Child("spec"), &r.Spec, &old.Spec)
+		Update: registry.Update{Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *resourcev1alpha3.DeviceTaintRule) {
+			compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, &old.Spec)
 		})},
 		Presentation: registry.Presentation{Columns: taintRuleColumns()},
 	}
@@ -59,13 +59,13 @@ func defaultTime(added **metav1.Time) {
 	}
 }
 
-// taintRuleRules validates a rule. old is nil for a new one. Unchanged selectors are not validated
+// validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not validated
 // again.
-func (x compiler) taintRuleRules(fldPath validate.Path, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+func (x compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
-		selector := fldPath.Child("deviceSelector")
+		selector := fld.Child("deviceSelector")
 		if d.DeviceClassName != nil {
-			selector.Text("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
+			selector.CheckText("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
 		}
 		if d.Driver != nil {
 			podspec.CSIDriverName(selector, "driver", *d.Driver)
@@ -74,7 +74,7 @@ func (x compiler) taintRuleRules(fldPath validate.Path, s, old *resourcev1alpha3
 			poolNameRules(selector, "pool", *d.Pool)
 		}
 		if d.Device != nil {
-			selector.Text("device", *d.Device, validate.DNSLabel)
+			selector.CheckText("device", *d.Device, validate.DNSLabel)
 		}
 		selectors := make([]resourcev1beta2.DeviceSelector, len(d.Selectors))
 		for i := range d.Selectors {
@@ -86,5 +86,5 @@ func (x compiler) taintRuleRules(fldPath validate.Path, s, old *resourcev1alpha3
 		x.forObject().selectorRules(selector, selectors, unchanged)
 	}
 	t := &s.Taint
-	taintRules(fldPath.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+	taintRules(fld.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
 }

@@ -20,7 +20,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		},
 		New:     declare.New[resourcev1beta1.ResourceClaim],
 		NewList: declare.New[resourcev1beta1.ResourceClaimList],
-		Parts: declare.Parts(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
+		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
 			return &r.Spec, &r.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
@@ -45,18 +45,18 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 // claimsUp converts a claim to the newest version's form.
 var claimsUp = each(exactly, "spec", "devices", "requests")
 
-func (x compiler) claimChecks(fldPath validate.Path, c, old *resourcev1beta2.ResourceClaim) {
+func (x compiler) claimChecks(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
-		fldPath.Immutable("spec", c.Spec, old.Spec)
+		fld.CheckImmutable("spec", c.Spec, old.Spec)
 	}
-	x.claimRules(fldPath.Child("spec"), &c.Spec, old != nil)
+	x.claimRules(fld.Child("spec"), &c.Spec, old != nil)
 }
 
 func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaims(compile, g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
-	k.Parts = declare.Parts(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
+	k.Parts = declare.SpecStatusAccessors(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
 		return &r.Spec, &r.Status
 	})
 	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",

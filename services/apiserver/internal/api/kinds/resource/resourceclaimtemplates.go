@@ -36,14 +36,14 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 // templatesUp converts a template to the newest version's form.
 var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 
-func (x compiler) templateChecks(fldPath validate.Path, t, old *resourcev1beta2.ResourceClaimTemplate) {
-	spec := fldPath.Child("spec")
+func (x compiler) templateChecks(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
+	spec := fld.Child("spec")
 	if old != nil {
-		fldPath.Immutable("spec", t.Spec, old.Spec)
+		fld.CheckImmutable("spec", t.Spec, old.Spec)
 	}
 	meta := spec.Child("metadata")
-	meta.Annotations("annotations", t.Spec.Annotations)
-	meta.Labels("labels", t.Spec.Labels)
+	meta.CheckAnnotations("annotations", t.Spec.Annotations)
+	meta.CheckLabels("labels", t.Spec.Labels)
 	x.claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 

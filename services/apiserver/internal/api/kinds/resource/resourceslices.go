@@ -25,7 +25,7 @@ func resourceSlices(g gates) *registry.Kind {
 		},
 		New:          declare.New[resourcev1beta1.ResourceSlice],
 		NewList:      declare.New[resourcev1beta1.ResourceSliceList],
-		Parts:        declare.SpecParts(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
+		Parts:        declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
 		Stored:       registry.StorageForm{Prefix: "resourceslices"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
@@ -52,7 +52,7 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
-	k.Parts = declare.SpecParts(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
+	k.Parts = declare.SpecAccessors(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
 	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
 		each(nest("basic", "name"), "spec", "devices"), slicesUp)
 	k.Default = declare.Adapt(func(s *resourcev1beta2.ResourceSlice) {

@@ -33,7 +33,7 @@ func (c compiler) forObject() compiler {
 const deviceType = "kubernetes.DRADevice"
 
 func newCompiler() (*celenv.Env, error) {
-	base, err := celenv.NewBase()
+	base, err := celenv.NewBaseEnv()
 	if err == nil {
 		base, err = base.Devices()
 	}
@@ -79,15 +79,15 @@ func (c compiler) check(expression string) error {
 }
 
 // selectorRules validates device selectors. Stored expressions are not compiled again.
-func (c compiler) selectorRules(fldPath validate.Path, selectors []resourcev1beta2.DeviceSelector, stored bool) {
-	validate.Each(fldPath, "selectors", selectors, func(fldPath validate.Path, s *resourcev1beta2.DeviceSelector) {
+func (c compiler) selectorRules(fld validate.Field, selectors []resourcev1beta2.DeviceSelector, stored bool) {
+	validate.Each(fld, "selectors", selectors, func(fld validate.Field, s *resourcev1beta2.DeviceSelector) {
 		if s.CEL == nil {
-			fldPath.Required("cel", "")
+			fld.Required("cel", "")
 			return
 		}
-		in, before := fldPath.Child("cel"), fldPath.ErrorCount()
-		in.MaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
-		if stored || fldPath.ErrorCount() > before {
+		in, before := fld.Child("cel"), fld.ErrorCount()
+		in.CheckMaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
+		if stored || fld.ErrorCount() > before {
 			return
 		}
 		switch err := c.check(s.CEL.Expression); {
@@ -97,7 +97,7 @@ func (c compiler) selectorRules(fldPath validate.Path, selectors []resourcev1bet
 			in.Invalid("expression", s.CEL.Expression, err.Error())
 		}
 	})
-	validate.MaxItems(fldPath, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
+	validate.MaxItems(fld, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
 }
 
 // deviceSizes estimates the maximum sizes of the parts of a device.

@@ -12,8 +12,8 @@ import (
 )
 
 // sliceRules validates a slice. old is nil for a new one.
-func sliceRules(fldPath validate.Path, s, old *resourcev1beta2.ResourceSlice) {
-	spec := fldPath.Child("spec")
+func sliceRules(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
+	spec := fld.Child("spec")
 	podspec.CSIDriverName(spec, "driver", s.Spec.Driver)
 	pool := spec.Child("pool")
 	poolNameRules(pool, "name", s.Spec.Pool.Name)
@@ -24,10 +24,10 @@ func sliceRules(fldPath validate.Path, s, old *resourcev1beta2.ResourceSlice) {
 		pool.Invalid("generation", n, "must be greater than or equal to zero")
 	}
 	if old != nil {
-		pool.Immutable("name", s.Spec.Pool.Name, old.Spec.Pool.Name)
-		spec.Immutable("driver", s.Spec.Driver, old.Spec.Driver)
+		pool.CheckImmutable("name", s.Spec.Pool.Name, old.Spec.Pool.Name)
+		spec.CheckImmutable("driver", s.Spec.Driver, old.Spec.Driver)
 		if now, before := declare.Deref(s.Spec.NodeName), declare.Deref(old.Spec.NodeName); now != before {
-			spec.Immutable("nodeName", now, before)
+			spec.CheckImmutable("nodeName", now, before)
 		}
 	}
 	nodeRules(spec, &s.Spec)
@@ -37,7 +37,7 @@ func sliceRules(fldPath validate.Path, s, old *resourcev1beta2.ResourceSlice) {
 }
 
 // nodeRules requires exactly one way to select the nodes that can access the devices.
-func nodeRules(spec validate.Path, s *resourcev1beta2.ResourceSliceSpec) {
+func nodeRules(spec validate.Field, s *resourcev1beta2.ResourceSliceSpec) {
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string
 	switch name := s.NodeName; {
@@ -46,7 +46,7 @@ func nodeRules(spec validate.Path, s *resourcev1beta2.ResourceSliceSpec) {
 		spec.Invalid("nodeName", *name, "must be either unset or set to a non-empty string")
 	default:
 		set = append(set, "`nodeName`")
-		spec.Text("nodeName", *name, validate.DNSSubdomain)
+		spec.CheckText("nodeName", *name, validate.DNSSubdomain)
 	}
 	if s.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
@@ -75,24 +75,24 @@ func nodeRules(spec validate.Path, s *resourcev1beta2.ResourceSliceSpec) {
 	}
 }
 
-func sliceDeviceRules(fldPath validate.Path, d *resourcev1beta2.Device) {
-	fldPath.Text("name", d.Name, validate.DNSLabel)
-	validate.EachKey(fldPath, "attributes", d.Attributes, func(fldPath validate.Path, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
-		qualifiedRules(fldPath, string(name))
-		attributeRules(fldPath, &a)
+func sliceDeviceRules(fld validate.Field, d *resourcev1beta2.Device) {
+	fld.CheckText("name", d.Name, validate.DNSLabel)
+	validate.EachKey(fld, "attributes", d.Attributes, func(fld validate.Field, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
+		qualifiedRules(fld, string(name))
+		attributeRules(fld, &a)
 	})
-	validate.EachKey(fldPath, "capacity", d.Capacity, func(fldPath validate.Path, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
-		qualifiedRules(fldPath, string(name))
+	validate.EachKey(fld, "capacity", d.Capacity, func(fld validate.Field, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
+		qualifiedRules(fld, string(name))
 	})
 	const maximum = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	if n := len(d.Attributes) + len(d.Capacity); n > maximum {
-		fldPath.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))
+		fld.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))
 	}
-	validate.Each(fldPath, "taints", d.Taints, taintRules)
-	validate.MaxItems(fldPath, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
+	validate.Each(fld, "taints", d.Taints, taintRules)
+	validate.MaxItems(fld, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
 }
 
-func attributeRules(fldPath validate.Path, a *resourcev1beta2.DeviceAttribute) {
+func attributeRules(fld validate.Field, a *resourcev1beta2.DeviceAttribute) {
 	set := 0
 	for _, is := range []bool{a.BoolValue != nil, a.IntValue != nil, a.StringValue != nil, a.VersionValue != nil} {
 		if is {
@@ -100,17 +100,17 @@ func attributeRules(fldPath validate.Path, a *resourcev1beta2.DeviceAttribute) {
 		}
 	}
 	if a.StringValue != nil {
-		fldPath.MaxBytes("string", *a.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
+		fld.CheckMaxBytes("string", *a.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}
 	if v := a.VersionValue; v != nil {
-		fldPath.Text("version", *v, validate.SemanticVersion)
-		fldPath.MaxBytes("version", *v, resourcev1beta2.DeviceAttributeMaxValueLength)
+		fld.CheckText("version", *v, validate.SemanticVersion)
+		fld.CheckMaxBytes("version", *v, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}
 	switch set {
 	case 0:
-		fldPath.Required("", "exactly one value must be specified")
+		fld.Required("", "exactly one value must be specified")
 	case 1:
 	default:
-		fldPath.InvalidOmitValue("", "exactly one value must be specified")
+		fld.InvalidOmitValue("", "exactly one value must be specified")
 	}
 }

@@ -32,9 +32,9 @@ func priorityClasses() *registry.Kind {
 			Prepare:  declare.Adapt(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
 			Validate: declare.AdaptValidation(classRules),
 		},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *schedulingv1.PriorityClass) {
-			fldPath.Absent("value", c.Value != old.Value, "may not be changed in an update.")
-			fldPath.Immutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *schedulingv1.PriorityClass) {
+			fld.ForbidSet("value", c.Value != old.Value, "may not be changed in an update.")
+			fld.CheckImmutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
 		})},
 		Delete: registry.Delete{ForbiddenReason: func(name string) string {
 			if _, system := systemClasses[name]; system {
@@ -58,15 +58,15 @@ const (
 	highestValue = 1_000_000_000
 )
 
-func classRules(fldPath validate.Path, c *schedulingv1.PriorityClass) {
+func classRules(fld validate.Field, c *schedulingv1.PriorityClass) {
 	if strings.HasPrefix(c.Name, systemPrefix) {
-		fldPath.Child("metadata").Absent("name", notSystem(c) != "",
+		fld.Child("metadata").ForbidSet("name", notSystem(c) != "",
 			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))
 	} else {
-		fldPath.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
+		fld.ForbidSet("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
 	}
 	if p := c.PreemptionPolicy; p != nil {
-		validate.RequiredOneOf(fldPath, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 }
 

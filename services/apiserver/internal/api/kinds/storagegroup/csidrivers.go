@@ -42,10 +42,10 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 					d.Generation = old.Generation + 1
 				}
 			}),
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *storagev1.CSIDriver) {
-				driverRules(fldPath, d)
-				fldPath.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-				fldPath.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *storagev1.CSIDriver) {
+				driverRules(fld, d)
+				fld.Child("spec").CheckImmutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
+				fld.Child("spec").CheckImmutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -75,31 +75,31 @@ const (
 
 // driverRules validates a driver. As in Kubernetes, errors name the field attachRequired
 // "attachedRequired".
-func driverRules(fldPath validate.Path, d *storagev1.CSIDriver) {
-	s, spec := &d.Spec, fldPath.Child("spec")
-	spec.Present("attachedRequired", s.AttachRequired != nil)
-	spec.Present("podInfoOnMount", s.PodInfoOnMount != nil)
-	spec.Present("storageCapacity", s.StorageCapacity != nil)
+func driverRules(fld validate.Field, d *storagev1.CSIDriver) {
+	s, spec := &d.Spec, fld.Child("spec")
+	spec.RequireSet("attachedRequired", s.AttachRequired != nil)
+	spec.RequireSet("podInfoOnMount", s.PodInfoOnMount != nil)
+	spec.RequireSet("storageCapacity", s.StorageCapacity != nil)
 	validate.OptionalOneOf(spec, "fsGroupPolicy", s.FSGroupPolicy,
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	audiences := validate.Set[string]{}
-	validate.Each(spec, "tokenRequests", s.TokenRequests, func(fldPath validate.Path, r *storagev1.TokenRequest) {
+	validate.Each(spec, "tokenRequests", s.TokenRequests, func(fld validate.Field, r *storagev1.TokenRequest) {
 		if !audiences.Add(r.Audience) {
-			fldPath.Duplicate("audience", r.Audience)
+			fld.Duplicate("audience", r.Audience)
 			return // as Kubernetes, which reports no further error of a duplicate
 		}
 		switch lifetime := r.ExpirationSeconds; {
 		case lifetime == nil:
 		case *lifetime < minTokenSeconds:
-			fldPath.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
+			fld.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
 		case *lifetime > maxTokenSeconds:
-			fldPath.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
+			fld.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
 	for _, mode := range s.VolumeLifecycleModes {
 		validate.OneOf(spec, "volumeLifecycleModes", mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
 	}
-	spec.Present("seLinuxMount", s.SELinuxMount != nil)
+	spec.RequireSet("seLinuxMount", s.SELinuxMount != nil)
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdatePeriodSeconds {
 		spec.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, "must be greater than or equal to 10 seconds")
 	}

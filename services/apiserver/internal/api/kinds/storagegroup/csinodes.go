@@ -25,8 +25,8 @@ func csiNodes(counts bool) *registry.Kind {
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.UpdateRules},
 			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, n, old *storagev1.CSINode) {
-				driversStay(fldPath, n, old, counts)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *storagev1.CSINode) {
+				driversStay(fld, n, old, counts)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -43,31 +43,31 @@ func csiNodes(counts bool) *registry.Kind {
 // longestNodeID is the maximum length in bytes of a driver's name for a node.
 const longestNodeID = 256
 
-func driversRules(fldPath validate.Path, n *storagev1.CSINode) {
+func driversRules(fld validate.Field, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
-	validate.Each(fldPath.Child("spec"), "drivers", n.Spec.Drivers, func(fldPath validate.Path, d *storagev1.CSINodeDriver) {
-		podspec.CSIDriverName(fldPath, "name", d.Name)
-		fldPath.Present("nodeID", d.NodeID != "")
+	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, d *storagev1.CSINodeDriver) {
+		podspec.CSIDriverName(fld, "name", d.Name)
+		fld.RequireSet("nodeID", d.NodeID != "")
 		if len(d.NodeID) > longestNodeID {
-			fldPath.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
+			fld.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
 		}
 		if d.Allocatable != nil {
-			validate.OptionalNonNegative(fldPath.Child("allocatable"), "count", d.Allocatable.Count)
+			validate.OptionalNonNegative(fld.Child("allocatable"), "count", d.Allocatable.Count)
 		}
-		validate.Unique(fldPath, "name", d.Name, names)
+		validate.Unique(fld, "name", d.Name, names)
 		// As in Kubernetes, the error path of a key is that of the driver.
 		keys := validate.Set[string]{}
 		for _, key := range d.TopologyKeys {
-			fldPath.Present("", key != "")
-			validate.Unique(fldPath, "", key, keys)
-			fldPath.Text("", key, validate.QualifiedName)
+			fld.RequireSet("", key != "")
+			validate.Unique(fld, "", key, keys)
+			fld.CheckText("", key, validate.QualifiedName)
 		}
 	})
 }
 
 // driversStay rejects changes of existing drivers. With counts, their allocatable counts may
 // change.
-func driversStay(fldPath validate.Path, n, old *storagev1.CSINode, counts bool) {
+func driversStay(fld validate.Field, n, old *storagev1.CSINode, counts bool) {
 	now := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for i := range old.Spec.Drivers {
 		was := &old.Spec.Drivers[i]
@@ -77,7 +77,7 @@ func driversStay(fldPath validate.Path, n, old *storagev1.CSINode, counts bool) 
 				is.Allocatable = nil
 				was.Allocatable = nil
 			}
-			fldPath.Child("spec").Immutable("drivers", is, was)
+			fld.Child("spec").CheckImmutable("drivers", is, was)
 		}
 	}
 }

@@ -20,26 +20,26 @@ func csiStorageCapacities() *registry.Kind {
 		NewList: declare.New[storagev1.CSIStorageCapacityList],
 		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *storagev1.CSIStorageCapacity) { storageCapacityRules(fldPath, c, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *storagev1.CSIStorageCapacity) { storageCapacityRules(fld, c, nil) }),
 			Warnings: declare.AdaptResult(storageCapacityWarnings),
 		},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
 			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1.CSIStorageCapacity) {
-				storageCapacityRules(fldPath, c, old)
-				fldPath.Immutable("nodeTopology", c.NodeTopology, old.NodeTopology)
-				fldPath.Immutable("storageClassName", c.StorageClassName, old.StorageClassName)
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
+				storageCapacityRules(fld, c, old)
+				fld.CheckImmutable("nodeTopology", c.NodeTopology, old.NodeTopology)
+				fld.CheckImmutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			}),
 		},
 	}
 }
 
-func storageCapacityRules(fldPath validate.Path, c, old *storagev1.CSIStorageCapacity) {
-	fldPath.Selector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
-	fldPath.Text("storageClassName", c.StorageClassName, validate.DNSSubdomain)
+func storageCapacityRules(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
+	fld.CheckSelector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
+	fld.CheckText("storageClassName", c.StorageClassName, validate.DNSSubdomain)
 	if c.Capacity != nil {
-		fldPath.NonNegativeQuantity("capacity", *c.Capacity)
+		fld.CheckNonNegativeQuantity("capacity", *c.Capacity)
 	}
 }
 

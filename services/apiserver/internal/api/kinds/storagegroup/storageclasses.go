@@ -30,12 +30,12 @@ func storageClasses() *registry.Kind {
 		Default:        declare.Adapt(defaultStorageClass),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
 		Create:         registry.Create{Validate: declare.AdaptValidation(storageClassRules), Warnings: declare.AdaptResult(storageClassWarnings)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1.StorageClass) {
-			storageClassRules(fldPath, c)
-			fldPath.Absent("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			fldPath.Absent("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
-			fldPath.Absent("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
-			fldPath.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.StorageClass) {
+			storageClassRules(fld, c)
+			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
+			fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
+			fld.CheckImmutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
 		})},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: storageClassColumns()},
@@ -53,32 +53,32 @@ const (
 	mostBytesOfParameters = 256 * 1024
 )
 
-func storageClassRules(fldPath validate.Path, c *storagev1.StorageClass) {
-	fldPath.RequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
-	parameterRules(fldPath, "parameters", c.Parameters)
+func storageClassRules(fld validate.Field, c *storagev1.StorageClass) {
+	fld.CheckRequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
+	parameterRules(fld, "parameters", c.Parameters)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
-		validate.OneOf(fldPath, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+		validate.OneOf(fld, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}
-	fldPath.Present("volumeBindingMode", c.VolumeBindingMode != nil)
-	validate.OptionalOneOf(fldPath, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
-	topologyRules(fldPath, c.AllowedTopologies)
+	fld.RequireSet("volumeBindingMode", c.VolumeBindingMode != nil)
+	validate.OptionalOneOf(fld, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	topologyRules(fld, c.AllowedTopologies)
 }
 
 // parameterRules validates the parameters of a driver.
-func parameterRules(fldPath validate.Path, name string, parameters map[string]string) {
+func parameterRules(fld validate.Field, name string, parameters map[string]string) {
 	if len(parameters) > mostParameters {
-		fldPath.Add(field.TooLong(fldPath.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", mostParameters))
+		fld.Add(field.TooLong(fld.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", mostParameters))
 		return
 	}
 	size := 0
 	for key, value := range parameters {
 		if key == "" {
-			fldPath.Invalid(name, key, "field can not be empty.")
+			fld.Invalid(name, key, "field can not be empty.")
 		}
 		size += len(key) + len(value)
 	}
 	if size > mostBytesOfParameters {
-		fldPath.TooLong(name, mostBytesOfParameters)
+		fld.TooLong(name, mostBytesOfParameters)
 	}
 }
 
@@ -87,24 +87,24 @@ const maxReported = 2000
 
 // topologyRules requires distinct topologies; the order of keys and values does not matter. As in
 // Kubernetes, an empty topology is reported once for each term.
-func topologyRules(fldPath validate.Path, terms []corev1.TopologySelectorTerm) {
+func topologyRules(fld validate.Field, terms []corev1.TopologySelectorTerm) {
 	seen, left := map[string]int{"": len(terms)}, maxReported
-	validate.Each(fldPath, "allowedTopologies", terms, func(fldPath validate.Path, t *corev1.TopologySelectorTerm) {
+	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, t *corev1.TopologySelectorTerm) {
 		path := map[string][]string{}
-		validate.Each(fldPath, "matchLabelExpressions", t.MatchLabelExpressions, func(fldPath validate.Path, r *corev1.TopologySelectorLabelRequirement) {
-			fldPath.Present("values", len(r.Values) > 0)
+		validate.Each(fld, "matchLabelExpressions", t.MatchLabelExpressions, func(fld validate.Field, r *corev1.TopologySelectorLabelRequirement) {
+			fld.RequireSet("values", len(r.Values) > 0)
 			values := validate.Set[string]{}
-			validate.Each(fldPath, "values", r.Values, func(fldPath validate.Path, value *string) { validate.Unique(fldPath, "", *value, values) })
-			fldPath.LabelKey("key", r.Key)
+			validate.Each(fld, "values", r.Values, func(fld validate.Field, value *string) { validate.Unique(fld, "", *value, values) })
+			fld.CheckLabelKey("key", r.Key)
 			if _, twice := path[r.Key]; twice {
-				fldPath.Duplicate("key", r.Key)
+				fld.Duplicate("key", r.Key)
 			}
 			path[r.Key] = slices.Sorted(maps.Keys(values))
 		})
 		key := placeKey(path)
 		again := min(seen[key], left)
 		for left -= again; again > 0; again-- {
-			fldPath.Duplicate("matchLabelExpressions", "")
+			fld.Duplicate("matchLabelExpressions", "")
 		}
 		seen[key]++
 	})

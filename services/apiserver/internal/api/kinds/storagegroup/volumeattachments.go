@@ -15,9 +15,9 @@ import (
 // volumeAttachments declares the kind. counts is the gate MutableCSINodeAllocatableCount, which
 // keeps error codes. They report that a node's allocatable count has changed.
 func volumeAttachments(counts bool) *registry.Kind {
-	changes := func(fldPath validate.Path, a, old *storagev1.VolumeAttachment) {
-		fldPath.RecordTwice(func() { attachmentRules(fldPath, a) })
-		fldPath.Immutable("spec", a.Spec, old.Spec)
+	changes := func(fld validate.Field, a, old *storagev1.VolumeAttachment) {
+		fld.RecordTwice(func() { attachmentRules(fld, a) })
+		fld.CheckImmutable("spec", a.Spec, old.Spec)
 	}
 	return &registry.Kind{
 		Names: registry.Names{
@@ -25,15 +25,15 @@ func volumeAttachments(counts bool) *registry.Kind {
 		},
 		New:     declare.New[storagev1.VolumeAttachment],
 		NewList: declare.New[storagev1.VolumeAttachmentList],
-		Parts: declare.Parts(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+		Parts: declare.SpecStatusAccessors(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
 			return &v.Spec, &v.Status
 		}),
 		Stored:         registry.StorageForm{Prefix: "volumeattachments"},
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, a *storagev1.VolumeAttachment) {
-			attachmentRules(fldPath, a)
-			attacherRules(fldPath, a)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
+			attachmentRules(fld, a)
+			attacherRules(fld, a)
 		})},
 		Update:       registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules}, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(changes)},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -64,9 +64,9 @@ func defaultAttachment(a *storagev1.VolumeAttachment) {
 	}
 }
 
-func attachmentRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
-	s, spec := &a.Spec, fldPath.Child("spec")
-	spec.Present("attacher", s.Attacher != "")
+func attachmentRules(fld validate.Field, a *storagev1.VolumeAttachment) {
+	s, spec := &a.Spec, fld.Child("spec")
+	spec.RequireSet("attacher", s.Attacher != "")
 	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	name := s.Source.PersistentVolumeName
 	inline := s.Source.InlineVolumeSpec
@@ -80,28 +80,28 @@ func attachmentRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
 	case *name == "":
 		spec.Child("source").Required("persistentVolumeName", "must specify non empty persistentVolumeName")
 	}
-	spec.Text("nodeName", s.NodeName, validate.DNSSubdomain)
-	status := fldPath.Child("status")
+	spec.CheckText("nodeName", s.NodeName, validate.DNSSubdomain)
+	status := fld.Child("status")
 	metadataRules(status, "attachmentMetadata", a.Status.AttachmentMetadata)
 	validate.Optional(status, "attachError", a.Status.AttachError, volumeErrorRules)
 	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
 }
 
 // attacherRules validates new attachments. These rules were added in the stable version.
-func attacherRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
-	podspec.CSIDriverName(fldPath.Child("spec"), "attacher", a.Spec.Attacher)
+func attacherRules(fld validate.Field, a *storagev1.VolumeAttachment) {
+	podspec.CSIDriverName(fld.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
-		fldPath.Child("spec", "source").Text("persistentVolumeName", *name, validate.DNSSubdomain)
+		fld.Child("spec", "source").CheckText("persistentVolumeName", *name, validate.DNSSubdomain)
 	}
 }
 
-func metadataRules(fldPath validate.Path, name string, metadata map[string]string) {
+func metadataRules(fld validate.Field, name string, metadata map[string]string) {
 	size := 0
 	for key, value := range metadata {
 		size += len(key) + len(value)
 	}
 	if size > mostBytesOfMetadata {
-		fldPath.TooLong(name, mostBytesOfMetadata)
+		fld.TooLong(name, mostBytesOfMetadata)
 	}
 }
 
@@ -112,8 +112,8 @@ func dropCode(e, old *storagev1.VolumeError) {
 	}
 }
 
-func volumeErrorRules(fldPath validate.Path, e *storagev1.VolumeError) {
-	fldPath.MaxBytes("message", e.Message, longestMessage)
+func volumeErrorRules(fld validate.Field, e *storagev1.VolumeError) {
+	fld.CheckMaxBytes("message", e.Message, longestMessage)
 }
 
 func volumeAttachmentColumns() []registry.Column {

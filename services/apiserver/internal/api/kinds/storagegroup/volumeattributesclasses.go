@@ -23,10 +23,10 @@ func volumeAttributesClasses() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Create:  registry.Create{Validate: declare.AdaptValidation(attributesClassRules)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1beta1.VolumeAttributesClass) {
-			fldPath.Absent("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
-			fldPath.Absent("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			attributesClassRules(fldPath, c)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1beta1.VolumeAttributesClass) {
+			fld.ForbidSet("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
+			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			attributesClassRules(fld, c)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -36,8 +36,8 @@ func volumeAttributesClasses() *registry.Kind {
 	}
 }
 
-func attributesClassRules(fldPath validate.Path, c *storagev1beta1.VolumeAttributesClass) {
-	fldPath.RequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
-	fldPath.PresentWithDetail("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
-	parameterRules(fldPath, "parameters", c.Parameters)
+func attributesClassRules(fld validate.Field, c *storagev1beta1.VolumeAttributesClass) {
+	fld.CheckRequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
+	fld.RequireSetWithDetail("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
+	parameterRules(fld, "parameters", c.Parameters)
 }

@@ -30,17 +30,17 @@ func storageVersionMigrations() *registry.Kind {
 		Gate:    features.StorageVersionMigrator,
 		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
 		NewList: declare.New[storagemigrationv1alpha1.StorageVersionMigrationList],
-		Parts: declare.Parts(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
+		Parts: declare.SpecStatusAccessors(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
 			return &m.Spec, &m.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
 		Create: registry.Create{Validate: declare.AdaptValidation(migrationRules)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-			migrationRules(fldPath, m)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+			migrationRules(fld, m)
 			// As in Kubernetes, these paths do not exist in the object.
-			fldPath.Immutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
-			fldPath.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
-			fldPath.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
+			fld.CheckImmutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
+			fld.CheckImmutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
+			fld.CheckImmutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.New("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
@@ -58,15 +58,15 @@ func storageVersionMigrations() *registry.Kind {
 	}
 }
 
-func migrationRules(fldPath validate.Path, m *storagemigrationv1alpha1.StorageVersionMigration) {
-	resource := fldPath.Child("spec", "resource")
-	resource.PresentWithDetail("resource", m.Spec.Resource.Resource != "", "resource is required")
-	resource.PresentWithDetail("version", m.Spec.Resource.Version != "", "version is required")
+func migrationRules(fld validate.Field, m *storagemigrationv1alpha1.StorageVersionMigration) {
+	resource := fld.Child("spec", "resource")
+	resource.RequireSetWithDetail("resource", m.Spec.Resource.Resource != "", "resource is required")
+	resource.RequireSetWithDetail("version", m.Spec.Resource.Version != "", "version is required")
 }
 
 // progressRules validates the progress of a migration. A finished one stays finished.
-func progressRules(fldPath validate.Path, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-	status := fldPath.Child("status")
+func progressRules(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+	status := fld.Child("status")
 	now := m.Status.ResourceVersion
 	before := old.Status.ResourceVersion
 	if now != "" {
@@ -74,7 +74,7 @@ func progressRules(fldPath validate.Path, m, old *storagemigrationv1alpha1.Stora
 		if err != nil {
 			status.Invalid("resourceVersion", now, fmt.Sprintf("failed to parse resource version %q: %v", now, err))
 		}
-		status.NonNegative("resourceVersion", n)
+		status.CheckNonNegative("resourceVersion", n)
 	}
 	conditionRules(status.Child("conditions"), m.Status.Conditions)
 	if before != "" && now != before {
@@ -102,17 +102,17 @@ func progressRules(fldPath validate.Path, m, old *storagemigrationv1alpha1.Stora
 }
 
 // conditionRules applies the rules for metav1.Condition, whose time field has another name.
-func conditionRules(fldPath validate.Path, conditions []storagemigrationv1alpha1.MigrationCondition) {
+func conditionRules(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {
-		c, each := &conditions[i], fldPath.Index("", i)
+		c, each := &conditions[i], fld.Index("", i)
 		if !seen.Add(c.Type) {
 			each.Duplicate("type", c.Type)
 		}
 		one := []metav1.Condition{{
 			Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), LastTransitionTime: c.LastUpdateTime, Reason: c.Reason, Message: c.Message,
 		}}
-		for _, err := range validate.Check(func(fldPath validate.Path) { fldPath.Conditions("c", one) }) {
+		for _, err := range validate.Check(func(fld validate.Field) { fld.CheckConditions("c", one) }) {
 			err.Field = each.FieldPath().String() + strings.TrimPrefix(err.Field, "c[0]")
 			each.Add(err)
 		}

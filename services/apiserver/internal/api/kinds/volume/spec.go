@@ -11,25 +11,25 @@ import (
 )
 
 // Rules validates the specification of a named volume.
-func Rules(fldPath validate.Path, name string, s *corev1.PersistentVolumeSpec) {
-	podspec.AccessModeRules(fldPath, s.AccessModes)
-	fldPath.Present("accessModes", len(s.AccessModes) > 0)
-	capacityRules(fldPath, s.Capacity)
-	validate.OptionalOneOf(fldPath, "persistentVolumeReclaimPolicy", set(&s.PersistentVolumeReclaimPolicy),
+func Rules(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
+	podspec.AccessModeRules(fld, s.AccessModes)
+	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
+	capacityRules(fld, s.Capacity)
+	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", set(&s.PersistentVolumeReclaimPolicy),
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
-	validate.Optional(fldPath, "nodeAffinity", s.NodeAffinity, func(fldPath validate.Path, a *corev1.VolumeNodeAffinity) {
+	validate.Optional(fld, "nodeAffinity", s.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
 		if a.Required == nil {
-			fldPath.Required("required", "must specify required node constraints")
+			fld.Required("required", "must specify required node constraints")
 			return
 		}
-		podspec.NodeSelectorRules(fldPath.Child("required"), a.Required, false)
+		podspec.NodeSelectorRules(fld.Child("required"), a.Required, false)
 	})
-	sourceRules(fldPath, name, s)
+	sourceRules(fld, name, s)
 	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		fldPath.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
+		fld.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
-	fldPath.OptionalText("storageClassName", s.StorageClassName, validate.DNSSubdomain)
-	validate.OptionalOneOf(fldPath, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	fld.CheckOptionalText("storageClassName", s.StorageClassName, validate.DNSSubdomain)
+	validate.OptionalOneOf(fld, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 }
 
 // set returns nil for an empty text.
@@ -40,14 +40,14 @@ func set[T ~string](s *T) *T {
 	return s
 }
 
-func capacityRules(fldPath validate.Path, capacity corev1.ResourceList) {
-	fldPath.Present("capacity", len(capacity) > 0)
+func capacityRules(fld validate.Field, capacity corev1.ResourceList) {
+	fld.RequireSet("capacity", len(capacity) > 0)
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		fldPath.Add(field.NotSupported(fldPath.Child("capacity").FieldPath(), validate.InternalValue(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
+		fld.Add(field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
-	validate.EachQuantity(fldPath, "capacity", capacity, func(fldPath validate.Path, _ corev1.ResourceName, q validate.Quantity) {
-		fldPath.BasicQuantity("", q)
-		fldPath.PositiveQuantity("", q)
+	validate.EachQuantity(fld, "capacity", capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
+		fld.CheckBasicQuantity("", q)
+		fld.CheckPositiveQuantity("", q)
 	})
 }
 
@@ -55,20 +55,20 @@ const inline = "in the context of inline volumes"
 
 // InlineRules validates the specification of a volume inside an attachment, which is neither bound
 // nor provisioned.
-func InlineRules(fldPath validate.Path, s *corev1.PersistentVolumeSpec) {
+func InlineRules(fld validate.Field, s *corev1.PersistentVolumeSpec) {
 	const never = "may not be specified " + inline
-	fldPath.Absent("claimRef", s.ClaimRef != nil, never)
-	fldPath.Absent("capacity", len(s.Capacity) > 0, never)
+	fld.ForbidSet("claimRef", s.ClaimRef != nil, never)
+	fld.ForbidSet("capacity", len(s.Capacity) > 0, never)
 	if s.CSI == nil {
-		fldPath.Required("csi", "has to be specified "+inline)
+		fld.Required("csi", "has to be specified "+inline)
 	}
-	podspec.AccessModeRules(fldPath, s.AccessModes)
-	fldPath.Present("accessModes", len(s.AccessModes) > 0)
-	fldPath.Absent("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
+	podspec.AccessModeRules(fld, s.AccessModes)
+	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
+	fld.ForbidSet("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
-	fldPath.Absent("nodeAffinity", s.NodeAffinity != nil, never)
-	sourceRules(fldPath, "", s)
-	fldPath.Absent("storageClassName", s.StorageClassName != "", never)
-	fldPath.Absent("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
+	fld.ForbidSet("nodeAffinity", s.NodeAffinity != nil, never)
+	sourceRules(fld, "", s)
+	fld.ForbidSet("storageClassName", s.StorageClassName != "", never)
+	fld.ForbidSet("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
 		"may not specify volumeMode other than Filesystem "+inline)
 }

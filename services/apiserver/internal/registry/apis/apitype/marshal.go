@@ -84,19 +84,19 @@ func (p *program) size(v reflect.Value) int {
 			}
 		case shapeMap:
 			for it := f.MapRange(); it.Next(); {
-				n += tag + withLength(s.entrySize(it.Key(), addressable(it.Value())))
+				n += tag + prefixedSize(s.entrySize(it.Key(), addressable(it.Value())))
 			}
 		}
 	}
 	return n
 }
 
-// withLength returns the size of n bytes with their length as prefix.
-func withLength(n int) int { return sizeVarint(uint64(n)) + n }
+// prefixedSize returns the size of n bytes with their length as prefix.
+func prefixedSize(n int) int { return sizeVarint(uint64(n)) + n }
 
 // entrySize returns the size of a map entry: key in field 1, value in field 2.
 func (s *step) entrySize(key, value reflect.Value) int {
-	n := 1 + withLength(key.Len())
+	n := 1 + prefixedSize(key.Len())
 	if s.elem.isOmitted(value) {
 		return n
 	}
@@ -125,11 +125,11 @@ func (e *element) size(v reflect.Value) int {
 	case formDouble:
 		return 8
 	case formString, formBytes:
-		return withLength(v.Len())
+		return prefixedSize(v.Len())
 	case formStruct:
-		return withLength(e.sub.size(v))
+		return prefixedSize(e.sub.size(v))
 	default:
-		return withLength(v.Addr().Interface().(message).Size())
+		return prefixedSize(v.Addr().Interface().(message).Size())
 	}
 }
 

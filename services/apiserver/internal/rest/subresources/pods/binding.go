@@ -34,7 +34,7 @@ func (p *service) bind(c *handlers.Call) error {
 	}
 	owners, prepare := p.bindings, meta.SetNamespace // the subresource needs the uid
 	if c.Sub == nil {
-		owners, prepare = c.Owner(nil), meta.SetSent
+		owners, prepare = c.Owner(nil), meta.PrepareUnstored
 	}
 	if err := prepare(b, c.Info.Namespace); err != nil {
 		return err

@@ -31,7 +31,7 @@ var budgetPaths = []string{
 // budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
 // reads all budgets of the namespace, which may be large work for a small request.
 func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
-	decodePartly, err := kind.Coder.Partly(budgetPaths...)
+	decodePartly, err := kind.Coder.FieldsDecoder(budgetPaths...)
 	if err != nil {
 		return nil, err
 	}

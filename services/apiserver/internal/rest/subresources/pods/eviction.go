@@ -43,7 +43,7 @@ func (p *service) evict(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := meta.SetSent(e, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(e, c.Info.Namespace); err != nil {
 		return err
 	}
 	p.Writer.RecordSentOwnership(c.Context(), req, p.evictions, e)

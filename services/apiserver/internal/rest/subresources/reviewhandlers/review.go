@@ -71,7 +71,7 @@ func (a *service) review(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a review", body)
 	}
-	if err := meta.SetSent(obj, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(obj, c.Info.Namespace); err != nil {
 		return err
 	}
 	a.Writer.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)

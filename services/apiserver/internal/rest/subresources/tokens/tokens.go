@@ -112,7 +112,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
-	if err := meta.SetSent(req, c.Info.Namespace); err != nil {
+	if err := meta.PrepareUnstored(req, c.Info.Namespace); err != nil {
 		return err
 	}
 	setDefaults(req)

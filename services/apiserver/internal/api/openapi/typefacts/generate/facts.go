@@ -25,8 +25,8 @@ func sources() []string {
 	}
 }
 
-// facts reads all sources and returns the text that typefacts reads.
-func facts() ([]byte, error) {
+// collectFacts reads all sources and returns the text that typefacts reads.
+func collectFacts() ([]byte, error) {
 	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, sources()...)...)
 	out, err := list.Output()
 	if err != nil {
@@ -50,14 +50,14 @@ func facts() ([]byte, error) {
 	slices.SortFunc(all, func(a, b *source) int { return strings.Compare(a.path, b.path) })
 
 	w := &writer{enums: enums(all)}
-	w.line("# Written by go generate from the source of these packages.")
+	w.writeLine("# Written by go generate from the source of these packages.")
 	for _, s := range all {
 		if group, ok := s.consts["GroupName"]; ok && s.hasClientVersion() {
-			w.line("version", group, path.Base(s.path))
+			w.writeLine("version", group, path.Base(s.path))
 		}
 	}
 	for _, s := range all {
-		if err := w.source(s); err != nil {
+		if err := w.writePackage(s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.path, err)
 		}
 	}
@@ -70,33 +70,33 @@ type writer struct {
 	enums map[string][]value
 }
 
-func (w *writer) line(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
+func (w *writer) writeLine(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
 
-// source writes the facts of a package.
-func (w *writer) source(s *source) error {
+// writePackage writes the facts of a package.
+func (w *writer) writePackage(s *source) error {
 	for _, name := range slices.Sorted(keysOf(s.enums)) {
 		if len(w.enums[s.path+"."+name]) == 0 {
 			continue
 		}
-		w.line("enum", s.path+"."+name)
+		w.writeLine("enum", s.path+"."+name)
 		for _, v := range w.enums[s.path+"."+name] {
-			w.line("value", v.text, v.description)
+			w.writeLine("value", v.text, v.description)
 		}
 	}
 	for _, t := range s.structs {
-		if !needed(s.path, t.name) {
+		if !isDescribed(s.path, t.name) {
 			continue
 		}
-		if err := w.structure(s, t); err != nil {
+		if err := w.writeType(s, t); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
 	return nil
 }
 
-// needed reports whether documents describe a type. It excludes the other types of packages that
+// isDescribed reports whether documents describe a type. It excludes the other types of packages that
 // are only partly described.
-func needed(pkg, name string) bool {
+func isDescribed(pkg, name string) bool {
 	switch path.Base(pkg) {
 	case "runtime":
 		return name == "RawExtension"
@@ -106,34 +106,34 @@ func needed(pkg, name string) bool {
 	return true
 }
 
-// structure writes a type if there are facts about it.
-func (w *writer) structure(s *source, t *structure) error {
-	said := s.said[t.name]
-	facts, err := typeDescription(t, said[""], s.isOwnPackage())
+// writeType writes a type if there are facts about it.
+func (w *writer) writeType(s *source, t *structure) error {
+	swaggerDoc := s.swaggerDoc[t.name]
+	facts, err := typeDescription(t, swaggerDoc[""], s.isOwnPackage())
 	if err != nil {
 		return err
 	}
 	lines := [][]string{append([]string{"type", s.path + "." + t.name}, facts...)}
 	for _, f := range t.fields {
-		of, err := s.fieldFacts(f, said[f.json])
+		fieldFacts, err := s.fieldFacts(f, swaggerDoc[f.json])
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.json, err)
 		}
-		if len(of) > 0 {
-			lines = append(lines, append([]string{"field", f.json}, of...))
+		if len(fieldFacts) > 0 {
+			lines = append(lines, append([]string{"field", f.json}, fieldFacts...))
 		}
 	}
 	if len(facts) > 0 || len(lines) > 1 {
 		for _, l := range lines {
-			w.line(l...)
+			w.writeLine(l...)
 		}
 	}
 	return nil
 }
 
-// typeDescription returns the facts about a type. said is the description that the type carries at run time.
-func typeDescription(t *structure, said string, own bool) (facts []string, err error) {
-	if d := description(t.doc); d != said && !own {
+// typeDescription returns the facts about a type. swaggerDoc is the description that the type carries at run time.
+func typeDescription(t *structure, swaggerDoc string, own bool) (facts []string, err error) {
+	if d := description(t.doc); d != swaggerDoc && !own {
 		facts = append(facts, "doc="+quoted(d))
 	}
 	if k := tags(t.doc)["structType"]; len(k) > 0 {
@@ -147,24 +147,24 @@ func typeDescription(t *structure, said string, own bool) (facts []string, err e
 }
 
 // fieldFacts returns the facts about a field.
-func (s *source) fieldFacts(f field, said string) ([]string, error) {
+func (s *source) fieldFacts(f field, swaggerDoc string) ([]string, error) {
 	var facts []string
-	marks := tags(f.doc)
-	if d := description(f.doc); d != said && !s.isOwnPackage() {
+	markers := tags(f.doc)
+	if d := description(f.doc); d != swaggerDoc && !s.isOwnPackage() {
 		facts = append(facts, "doc="+quoted(d))
 	}
 	for _, m := range []struct{ mark, fact string }{
 		{"listType", "listType"}, {"mapType", "mapType"}, {"structType", "mapType"},
 	} {
-		if v := marks[m.mark]; len(v) > 0 {
+		if v := markers[m.mark]; len(v) > 0 {
 			facts = append(facts, m.fact+"="+v[0])
 		}
 	}
-	if v := marks["listMapKey"]; len(v) > 0 {
+	if v := markers["listMapKey"]; len(v) > 0 {
 		facts = append(facts, "keys="+strings.Join(v, ","))
 	}
-	if v := marks["default"]; len(v) > 0 {
-		text, err := s.fallback(v[0])
+	if v := markers["default"]; len(v) > 0 {
+		text, err := s.defaultValue(v[0])
 		if err != nil {
 			return nil, err
 		}
@@ -174,9 +174,9 @@ func (s *source) fieldFacts(f field, said string) ([]string, error) {
 		facts = append(facts, "cut=true")
 	}
 	switch {
-	case len(marks["required"]) > 0 && f.omitempty:
+	case len(markers["required"]) > 0 && f.omitempty:
 		facts = append(facts, "required=true")
-	case len(marks["optional"]) > 0 && len(marks["required"]) == 0 && !f.omitempty:
+	case len(markers["optional"]) > 0 && len(markers["required"]) == 0 && !f.omitempty:
 		facts = append(facts, "required=false")
 	}
 	return facts, nil
@@ -196,8 +196,8 @@ func union(t *structure) (string, error) {
 			members[f.json] = f.name
 		}
 	}
-	text, err := json.Marshal([]any{u})
-	return string(text), err
+	data, err := json.Marshal([]any{u})
+	return string(data), err
 }
 
 // quoted returns a string as JSON on one line.

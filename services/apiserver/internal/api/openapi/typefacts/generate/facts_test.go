@@ -7,7 +7,7 @@ import (
 
 // TestFactsAreUpToDate compares the committed facts with the source.
 func TestFactsAreUpToDate(t *testing.T) {
-	want, err := facts()
+	want, err := collectFacts()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 )
 
 func main() {
-	text, err := facts()
+	data, err := collectFacts()
 	if err == nil {
-		err = os.WriteFile("facts.txt", text, 0o644)
+		err = os.WriteFile("facts.txt", data, 0o644)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)

@@ -26,8 +26,8 @@ type source struct {
 	linked map[string]string
 	// aliases holds the aliases of string types.
 	aliases []alias
-	// said holds the documentation that types carry at run time, by type name.
-	said map[string]map[string]string
+	// swaggerDoc holds the documentation that types carry at run time, by type name.
+	swaggerDoc map[string]map[string]string
 }
 
 // isOwnPackage reports whether the package belongs to this project. Its types carry their full
@@ -70,7 +70,7 @@ func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
 // parse reads the declarations and comments of a package.
 func parse(path, dir string, names []string) (*source, error) {
-	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, said: map[string]map[string]string{}}
+	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, swaggerDoc: map[string]map[string]string{}}
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -104,7 +104,7 @@ func (s *source) declared(f *ast.File, g *ast.GenDecl) {
 				s.constants(f, spec, docOf(g, spec.Doc))
 			}
 			if name, ok := strings.CutPrefix(spec.Names[0].Name, "map_"); ok && g.Tok == token.VAR {
-				s.said[name] = texts(spec)
+				s.swaggerDoc[name] = texts(spec)
 			}
 		}
 	}
@@ -257,8 +257,8 @@ func texts(spec *ast.ValueSpec) map[string]string {
 	return out
 }
 
-// fallback returns a default as JSON. It resolves the name of a constant.
-func (s *source) fallback(text string) (string, error) {
+// defaultValue returns a default as JSON. It resolves the name of a constant.
+func (s *source) defaultValue(text string) (string, error) {
 	if name, ok := strings.CutPrefix(text, "ref("); ok {
 		v, ok := s.consts[strings.TrimSuffix(name, ")")]
 		if !ok {

@@ -11,18 +11,18 @@ import (
 
 // ReadSchema decodes a schema with the result of encoding/json, but ten times as fast. It uses
 // encoding/json only for JSON that this package would not write.
-func ReadSchema(text []byte) (*JSONSchemaProps, error) {
-	if s, ok := ReadPlainSchema(text); ok {
+func ReadSchema(data []byte) (*JSONSchemaProps, error) {
+	if s, ok := ReadPlainSchema(data); ok {
 		return s, nil
 	}
 	s := &JSONSchemaProps{}
-	return s, json.Unmarshal(text, s)
+	return s, json.Unmarshal(data, s)
 }
 
 // ReadPlainSchema is ReadSchema for schemas without unknown or repeated keywords whose values all
 // have the right types. It returns false for any other schema.
-func ReadPlainSchema(text []byte) (*JSONSchemaProps, bool) {
-	d, err := tape.Parse(text)
+func ReadPlainSchema(data []byte) (*JSONSchemaProps, bool) {
+	d, err := tape.Parse(data)
 	if err != nil {
 		return nil, false
 	}

@@ -58,9 +58,9 @@ func TestTextOfSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := s.AppendJSON(nil)
-		if got, err := json.Marshal(json.RawMessage(text)); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("seed %d: got %s (%v)\nwant %s", seed, text, err, want)
+		data := s.AppendJSON(nil)
+		if got, err := json.Marshal(json.RawMessage(data)); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("seed %d: got %s (%v)\nwant %s", seed, data, err, want)
 		}
 		if len(want) > 1000 {
 			large++
@@ -141,9 +141,9 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 	for seed := range int64(100) { // randomly damaged valid texts
 		var s v1.JSONSchemaProps
 		randomSchemas(seed).Fill(&s)
-		text := s.AppendJSON(nil)
+		data := s.AppendJSON(nil)
 		for range 10 {
-			bad := bytes.Clone(text)
+			bad := bytes.Clone(data)
 			bad[r.Intn(len(bad))] = "{}[]\",:0antu\x00"[r.Intn(13)]
 			texts = append(texts, string(bad), string(bad[:r.Intn(len(bad))]))
 		}
@@ -168,22 +168,22 @@ func BenchmarkReadSchema(b *testing.B) {
 			if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 				continue
 			}
-			text := v.Schema.OpenAPIV3Schema.AppendJSON(nil)
-			if len(text) < 5000 {
+			data := v.Schema.OpenAPIV3Schema.AppendJSON(nil)
+			if len(data) < 5000 {
 				continue
 			}
 			b.Run("tape", func(b *testing.B) {
-				b.SetBytes(int64(len(text)))
+				b.SetBytes(int64(len(data)))
 				for b.Loop() {
-					if _, err := v1.ReadSchema(text); err != nil {
+					if _, err := v1.ReadSchema(data); err != nil {
 						b.Fatal(err)
 					}
 				}
 			})
 			b.Run("encoding/json", func(b *testing.B) {
-				b.SetBytes(int64(len(text)))
+				b.SetBytes(int64(len(data)))
 				for b.Loop() {
-					if err := json.Unmarshal(text, &v1.JSONSchemaProps{}); err != nil {
+					if err := json.Unmarshal(data, &v1.JSONSchemaProps{}); err != nil {
 						b.Fatal(err)
 					}
 				}

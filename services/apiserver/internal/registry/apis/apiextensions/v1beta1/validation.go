@@ -24,11 +24,11 @@ func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
 	}
 	buf, _ := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	text := append((*buf)[:0], `{"openAPIV3Schema":`...)
-	text = c.OpenAPIV3Schema.AppendJSON(text)
-	text = append(text, '}')
-	*buf = text
-	return bytes.Clone(text), nil
+	data := append((*buf)[:0], `{"openAPIV3Schema":`...)
+	data = c.OpenAPIV3Schema.AppendJSON(data)
+	data = append(data, '}')
+	*buf = data
+	return bytes.Clone(data), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
