@@ -76,7 +76,7 @@ func TestFlagReference(t *testing.T) {
 	}
 }
 
-// TestDocumentedCommandsExist: commands and flags in examples exist.
+// TestDocumentedCommandsExist checks that commands and flags in examples exist.
 func TestDocumentedCommandsExist(t *testing.T) {
 	texts := helpTexts(t)
 	// Longer command names come first.

@@ -164,7 +164,7 @@ func (t *tree) member(use, short, group string, run func(context.Context, []stri
 	})
 }
 
-// flagNames returns the names of the flags in a set that begin with last, for completion.
+// flagNames returns the names of the flags in a set that start with last, for completion.
 func flagNames(set *pflag.FlagSet, last string) (out []string) {
 	if !strings.HasPrefix(last, "-") || strings.Contains(last, "=") {
 		return nil

@@ -70,7 +70,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestCompletion: shells get a script that calls the binary for names and flags.
+// TestCompletion checks that shells get a script that calls the binary for names and flags.
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
 		if code, out, _ := runCommand(t, "completion", shell); code != 0 || !strings.Contains(out, want) {

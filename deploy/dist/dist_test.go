@@ -26,7 +26,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestArchivesAreReproducible: owners, times and the order of the files do not matter.
+// TestArchivesAreReproducible checks that owners, times and the order of the files do not matter.
 func TestArchivesAreReproducible(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	archive := func(touched time.Time, mode os.FileMode, reversed bool) []byte {

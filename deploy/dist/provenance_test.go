@@ -58,7 +58,7 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestProvenanceWithoutCommit: sources that differ from a commit have no digest.
+// TestProvenanceWithoutCommit checks that sources that differ from a commit have no digest.
 func TestProvenanceWithoutCommit(t *testing.T) {
 	got := provenanceOf(t, config{Builder: localBuilder})
 	dependencies := got["predicate"].(map[string]any)["buildDefinition"].(map[string]any)["resolvedDependencies"].([]any)

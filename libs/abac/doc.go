@@ -1,5 +1,5 @@
 // Package abac decides by a file of policies. Each line is one JSON object of the kind Policy in
-// abac.authorization.kubernetes.io/v1beta1. Empty lines and lines that begin with # are ignored:
+// abac.authorization.kubernetes.io/v1beta1. Empty lines and lines that start with # are ignored:
 //
 //	{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",
 //	 "spec":{"user":"bob","namespace":"projectCaribou","resource":"pods","readonly":true}}

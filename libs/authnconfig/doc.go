@@ -12,7 +12,7 @@
 //	                              v
 //	              reported; the previous one stays in use
 //
-// A request uses one configuration from beginning to end. An issuer keeps its keys if its URLs and CA
+// A request uses one configuration from start to end. An issuer keeps its keys if its URLs and CA
 // are unchanged. Otherwise the old keys stay valid until the new ones are known, at most for
 // swapTimeout. So a reload rejects no valid token, and a removed issuer is rejected at once.
 //

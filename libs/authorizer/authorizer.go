@@ -52,7 +52,7 @@ type Attributes struct {
 }
 
 // Authorizer decides requests. The reason is for people. An error means that the authorizer could
-// not decide, and is no permission. Implementations are safe for concurrent use.
+// not decide, and is not a permission. Implementations are safe for concurrent use.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
 }

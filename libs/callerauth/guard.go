@@ -28,7 +28,7 @@ type Guard struct {
 	verify  func() (x509.VerifyOptions, bool)
 	now     func() time.Time
 
-	mu    sync.Mutex // a leaf lock
+	mu    sync.Mutex // leaf lock
 	cache *simplelru.LRU[*x509.Certificate, cachedVerification]
 }
 

@@ -68,7 +68,7 @@ type weighedCall struct {
 	repeatsText bool
 }
 
-// registerWeighedCall registers calls whose arguments are weighed. The planner calls it for each step.
+// registerWeighedCall registers a call whose arguments are weighed. The planner calls it for each step.
 func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {

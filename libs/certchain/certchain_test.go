@@ -62,7 +62,7 @@ func TestVerify(t *testing.T) {
 	other := issue(t, nil, "second", true)                          // the name of a trusted one
 	forged := issue(t, issue(t, nil, "other", true), "first", true) // another issuer
 	leaf := issue(t, root, "leaf", false)
-	below := issue(t, leaf, "below", false) // a leaf is no issuer
+	below := issue(t, leaf, "below", false) // a leaf is not an issuer
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
@@ -95,7 +95,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestUntrustedKeysAreNotUsed: a check of a signature is as expensive as the owner of the key likes.
+// A check of a signature is as expensive as the owner of the key likes.
 // The error of crypto/x509 names an issuer whose key it has used in vain.
 func TestUntrustedKeysAreNotUsed(t *testing.T) {
 	pool := x509.NewCertPool()

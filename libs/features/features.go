@@ -160,7 +160,7 @@ const (
 	// library functions in validating admission policies and in match conditions of webhooks.
 	StrictCostEnforcementForVAP      Gate = "StrictCostEnforcementForVAP"
 	StrictCostEnforcementForWebhooks Gate = "StrictCostEnforcementForWebhooks"
-	// WatchList lets watches begin with the current state (sendInitialEvents).
+	// WatchList lets watches start with the current state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
 

@@ -30,7 +30,7 @@ type Probe struct {
 	client *http.Client
 	url    string
 
-	mu            sync.Mutex // a leaf lock
+	mu            sync.Mutex // leaf lock
 	failure       error
 	loggedFailure bool          // the log says that the API server is unreachable
 	ready         chan struct{} // closed after the first success

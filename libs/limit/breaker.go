@@ -28,7 +28,7 @@ type Breaker struct {
 	ctx     context.Context // ends probes
 	probes  *sync.WaitGroup
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // leaf lock
 	failures int
 	probing  bool
 	reason   error // nil while the breaker is closed

@@ -56,7 +56,7 @@ func (c Claim[K]) hasSecondKey() bool { return c.SecondKey != *new(K) }
 type Queue[K comparable] struct {
 	options Options
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // leaf lock
 	used    int
 	held    map[K]int // units by key if they are shared; no value is zero
 	waiting map[line[K]][]*waiter[K]

@@ -130,7 +130,7 @@ func TestBrokenTokens(t *testing.T) {
 	hour := time.Hour
 	complete := `{"iss":"` + issuer.URL() + `"}`
 	complete += strings.Repeat(" ", (3-len(complete)%3)%3)
-	// An empty want means that the token is not of this issuer, which is no error.
+	// An empty want means that the token is not of this issuer, which is not an error.
 	tests := []struct {
 		name  string
 		rules oidctoken.Rules

@@ -92,7 +92,7 @@ type Provider struct {
 	sources sourceIssuers        // of claim tokens
 	fetches *limit.Queue[string] // of claim tokens in progress
 
-	mu      sync.Mutex    // leaf
+	mu      sync.Mutex    // leaf lock
 	refresh chan struct{} // closed when the keys were read; nil if no caller waits
 	failure error         // of the last request
 }

@@ -153,7 +153,7 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	return ExitUsage
 }
 
-// noArgs refuses arguments that are not flags. As for the programs of Kubernetes, an empty one has
+// noArgs rejects arguments that are not flags. As for the programs of Kubernetes, an empty one has
 // no effect, because scripts produce them from unset variables.
 func noArgs(cmd *cobra.Command, args []string) error {
 	return cobra.NoArgs(cmd, slices.DeleteFunc(args, func(arg string) bool { return arg == "" }))

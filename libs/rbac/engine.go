@@ -17,7 +17,7 @@ import (
 
 // Engine holds the policy. Use New; the zero value is not usable.
 type Engine struct {
-	mu        sync.Mutex // for writers only; a leaf lock
+	mu        sync.Mutex // for writers only; leaf lock
 	working   image
 	published atomic.Pointer[Snapshot]
 }

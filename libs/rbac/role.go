@@ -120,7 +120,7 @@ func (r *role) anyAllows(rules []int32, q *query) bool {
 	return false
 }
 
-// matchesPath reports whether a path equals a pattern, or begins with a pattern that ends with a
+// matchesPath reports whether a path equals a pattern, or starts with a pattern that ends with a
 // star.
 func matchesPath(patterns []string, path string) bool {
 	for _, p := range patterns {

@@ -12,7 +12,7 @@ type Store[V any] struct {
 	value   func(metav1.Object) V
 	changed func(before, after *V)
 
-	mu     sync.RWMutex // a leaf lock
+	mu     sync.RWMutex // leaf lock
 	values map[types.NamespacedName]V
 
 	listed map[types.NamespacedName]V // used by the goroutine of the reflector only

@@ -130,7 +130,7 @@ func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 	}
 }
 
-// TestIncompleteSignersAreRejected: a signer and an authenticator need an issuer and keys.
+// TestIncompleteSignersAreRejected checks that a signer and an authenticator need an issuer and keys.
 func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
 		t.Error("NewSigner() without an issuer succeeded")

@@ -39,7 +39,7 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 }
 
 // WithRecovery recovers from panics of next. It logs the panic with its stack and responds with a
-// 500 Status, or closes the connection if a response has begun.
+// 500 Status, or closes the connection if a response has started.
 func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &writeTracker{ResponseWriter: w}
@@ -68,7 +68,7 @@ func recovered(log *slog.Logger, panicValue any, w http.ResponseWriter, r *http.
 	writeStatus(w, http.StatusInternalServerError, "InternalError", panicMessage)
 }
 
-// writeTracker records whether a response has begun. http.ResponseController reaches the wrapped
+// writeTracker records whether a response has started. http.ResponseController reaches the wrapped
 // writer through Unwrap.
 type writeTracker struct {
 	http.ResponseWriter

@@ -278,7 +278,7 @@ func (s *Server) connState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// checkShutdown is a health check. It fails once a shutdown has begun.
+// checkShutdown is a health check. It fails once a shutdown has started.
 func (s *Server) checkShutdown(*http.Request) error {
 	if s.timeline.ShutdownInitiated.IsSet() {
 		return errors.New("process is shutting down")
@@ -361,7 +361,7 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 
 // activeConns holds the HTTP/1 and net/http HTTP/2 connections with a request in progress.
 type activeConns struct {
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	conns map[net.Conn]struct{}
 }
 

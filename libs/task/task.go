@@ -29,7 +29,7 @@ type Group struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu  sync.Mutex // a leaf lock
+	mu  sync.Mutex // leaf lock
 	err error
 }
 

@@ -177,7 +177,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(r)
 	}
 	ctx, span := t.tracer.Start(r.Context(), "HTTP "+r.Method, trace.WithSpanKind(trace.SpanKindClient))
-	defer span.End() // when the response begins: reading it may never end
+	defer span.End() // when the response starts: reading it may never end
 	r = r.Clone(ctx)
 	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	if span.IsRecording() {

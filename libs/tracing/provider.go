@@ -139,7 +139,7 @@ func (c endCounter) OnEnd(s sdk.ReadOnlySpan) {
 	c.SpanProcessor.OnEnd(s)
 }
 
-// exporter logs when the collector begins to fail and when it recovers. The library's own error
+// exporter logs when the collector starts to fail and when it recovers. The library's own error
 // handler is global to the process.
 type exporter struct {
 	next           sdk.SpanExporter

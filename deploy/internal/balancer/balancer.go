@@ -51,7 +51,7 @@ type Balancer struct {
 	Config
 	listener net.Listener
 
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	changed chan struct{}
 	ready   map[string]bool
 	next    int

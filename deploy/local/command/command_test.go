@@ -16,7 +16,7 @@ import (
 // patient is the script of a service that starts, is never ready, and ends on SIGTERM.
 const patient = "#!/bin/sh\ntrap 'exit 0' TERM\necho running\nwhile :; do sleep 0.05; done\n"
 
-// TestClosedTerminalStopsTheSuite: SIGHUP stops all services.
+// TestClosedTerminalStopsTheSuite checks that SIGHUP stops all services.
 func TestClosedTerminalStopsTheSuite(t *testing.T) {
 	// The parent process may ignore SIGHUP, like nohup does. Notify undoes this.
 	noticed := make(chan os.Signal, 1)

@@ -29,7 +29,7 @@ const (
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)
-	requested := false // help or version was requested, which is no error
+	requested := false // help or version was requested, which is not an error
 	level := set.String("log-level", levelInfo, "'info', or 'warn' to log warnings and errors only")
 	help := func() {
 		requested = true

@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestServerStopsWithItsContext: the server accepts clients until its context is canceled.
+// TestServerStopsWithItsContext checks that the server accepts clients until its context is canceled.
 func TestServerStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -40,7 +40,7 @@ type Election struct {
 
 	lease *coordinationv1.Lease // as last seen; used by the goroutine of Run only
 
-	mu        sync.Mutex // a leaf lock
+	mu        sync.Mutex // leaf lock
 	leader    string     // last known leader; "" initially
 	holder    string     // of the lease; "" if it is released
 	changedAt time.Time  // when the lease last changed, by the own clock

@@ -101,7 +101,7 @@ func (e *Election) expired() bool {
 	return time.Since(e.changedAt) >= time.Duration(seconds)*time.Second
 }
 
-// spec returns a lease that begins now.
+// spec returns a lease that starts now.
 func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
 	microTime := metav1.NewMicroTime(now)
 	return coordinationv1.LeaseSpec{

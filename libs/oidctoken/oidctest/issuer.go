@@ -36,7 +36,7 @@ type Issuer struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu       sync.Mutex // leaf
+	mu       sync.Mutex // leaf lock
 	signer   key
 	keys     []key // published keys
 	issuer   string

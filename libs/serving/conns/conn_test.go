@@ -149,7 +149,7 @@ func sendLarge(c *Conn, p []byte) error {
 	return nil
 }
 
-// TestBlockedWritesHoldNoPermit: with one permit, one client gets all of a large response while
+// TestBlockedWritesHoldNoPermit checks that with one permit, one client gets all of a large response while
 // others read nothing of theirs.
 func TestBlockedWritesHoldNoPermit(t *testing.T) {
 	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}

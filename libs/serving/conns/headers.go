@@ -45,7 +45,7 @@ var ErrTooManyLargeHeaders = errors.New("too many requests with large headers ar
 type HeaderLimits struct {
 	limiter *limit.Queue[string]
 
-	mu        sync.Mutex // a leaf
+	mu        sync.Mutex // leaf lock
 	reserved  int        // bytes
 	byAddress map[string]int
 }

@@ -167,7 +167,7 @@ func (l *Listener) Delivered() (acknowledged, outstanding int64) { return l.open
 // openConns holds the connections from the end of their handshake until they are closed. The zero
 // value is empty.
 type openConns struct {
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	conns map[*Conn]struct{}
 }
 

@@ -218,7 +218,7 @@ func (c *pacedConn) Throttle() {
 // addressBuckets holds the token buckets that the connections of an address share.
 type addressBuckets struct {
 	rate    float64    // resets per second
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // leaf lock
 	buckets map[string]*addressBucket
 }
 

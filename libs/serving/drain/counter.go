@@ -14,9 +14,9 @@ const (
 	Long
 )
 
-// Counter counts the requests in flight, and refuses new ones once it is closed.
+// Counter counts the requests in flight, and rejects new ones once it is closed.
 type Counter struct {
-	mu       sync.Mutex // leaf
+	mu       sync.Mutex // leaf lock
 	closed   bool
 	inFlight [2]int           // by class
 	drained  [2]chan struct{} // closed when the counter is closed and the count of the class is 0
@@ -48,7 +48,7 @@ func (c *Counter) Leave(class Class) {
 	}
 }
 
-// Close refuses all later requests.
+// Close rejects all later requests.
 func (c *Counter) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,7 @@ type Timeline struct {
 	ShutdownInitiated *Event
 	// AfterShutdownDelayDuration: --shutdown-delay-duration has passed.
 	AfterShutdownDelayDuration *Event
-	// NotAcceptingNewRequest: new requests are refused.
+	// NotAcceptingNewRequest: new requests are rejected.
 	NotAcceptingNewRequest *Event
 	// InFlightRequestsDrained: every request has ended or timed out.
 	InFlightRequestsDrained *Event

@@ -24,7 +24,7 @@ func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 }
 
 // Detach lets a response outlive its handler, so that it needs no goroutine and no stack while
-// nothing happens. The response must have begun on a writer returned by DetachableWriter. more is
+// nothing happens. The response must have started on a writer returned by DetachableWriter. more is
 // called once the handler has returned, and need not block. The response ends when end is called.
 // failure is nil, or what more panicked with, see Failed. Filters leave the work at the end of the
 // response to AtEnd. Detach returns false if the connection does not support it, as with HTTP/1.1.
@@ -53,7 +53,7 @@ func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 }
 
 // CancelDetach cancels Detach after a panic of a filter. It returns the writer of DetachableWriter
-// and whether the response has begun on it, or nil if that was not called.
+// and whether the response has started on it, or nil if that was not called.
 func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWriter, started bool) {
 	x := exchangeOf(w)
 	if x == nil || x.detached == nil {

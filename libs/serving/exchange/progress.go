@@ -17,7 +17,7 @@ const (
 // net/http's HTTP/2. Package h2 measures its streams itself.
 type progress struct {
 	conn  Conn      // nil if the connection does not report acknowledged bytes
-	after time.Time // when MinRate begins to apply; zero for never
+	after time.Time // when MinRate starts to apply; zero for never
 
 	acknowledged int64
 	grewAt       time.Time // time of the last growth of acknowledged

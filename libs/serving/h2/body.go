@@ -18,7 +18,7 @@ type body struct {
 	reading  bool   // the handler has called Read
 	eof      func() // called before EOF is returned
 
-	mu         sync.Mutex // a leaf
+	mu         sync.Mutex // leaf lock
 	cond       sync.Cond
 	data       []byte
 	read       int    // offset of the unread bytes in data

@@ -249,7 +249,7 @@ func TestFlowControlViolation(t *testing.T) {
 	}
 }
 
-// TestTooManyStreamsAreRefused checks that streams beyond the limit are refused one by one.
+// TestTooManyStreamsAreRefused checks that streams beyond the limit are rejected one by one.
 func TestTooManyStreamsAreRefused(t *testing.T) {
 	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	for range config().MaxStreams {

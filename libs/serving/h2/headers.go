@@ -41,7 +41,7 @@ type headerBlock struct {
 	wire      Wire
 	hasPermit bool // holds a permit for large header blocks
 
-	partial   []byte              // the beginning of an incomplete field
+	partial   []byte              // the start of an incomplete field
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // number of pseudo-fields
 	remaining int                 // decoded bytes until limit is reached

@@ -43,7 +43,7 @@ type Registry struct {
 	grace   time.Duration
 	slis    *slis
 
-	mu     sync.RWMutex // leaf
+	mu     sync.RWMutex // leaf lock
 	checks []check
 	states map[Endpoint]state // as last reported
 }

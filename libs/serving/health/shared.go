@@ -20,7 +20,7 @@ type shared struct {
 	limit, keep time.Duration
 	run         func(context.Context) error
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // leaf lock
 	running *outcome   // the current run, or nil
 	last    error      // the result of the last run
 	until   time.Time  // when last expires

@@ -99,7 +99,7 @@ type release struct{ major, minor int }
 
 func current() release { return parseRelease(version.Kubernetes) }
 
-// parseRelease parses the beginning of a version. The result is zero for other text.
+// parseRelease parses the start of a version. The result is zero for other text.
 func parseRelease(s string) (r release) {
 	_, _ = fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &r.major, &r.minor) // zero on an error
 	return r

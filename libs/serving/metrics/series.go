@@ -29,7 +29,7 @@ type Series[K comparable, V any] struct {
 	live     atomic.Pointer[func() func(K) bool]
 	children sync.Map // K → V; changed with mu
 
-	mu        sync.Mutex // a leaf, except for the callbacks
+	mu        sync.Mutex // leaf lock, except for the callbacks
 	count     int
 	lastSweep time.Time // last sweep because of the limit
 }

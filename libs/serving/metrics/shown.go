@@ -18,7 +18,7 @@ type filteredGatherer struct {
 	showHidden    bool
 	allowed       map[string]map[string][]string
 
-	mu sync.Mutex // guards the fields below; a leaf
+	mu sync.Mutex // guards the fields below; leaf lock
 	// registered and hidden are the metrics seen so far.
 	registered map[string]metricLifecycle
 	hidden     map[string]bool
@@ -65,7 +65,7 @@ func (s *filteredGatherer) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// readHelp parses the stability at the beginning of a help text, and the version that deprecated
+// readHelp parses the stability at the start of a help text, and the version that deprecated
 // the metric.
 func readHelp(help string) (lifecycle metricLifecycle) {
 	help = strings.TrimPrefix(help, "EXPERIMENTAL: ")

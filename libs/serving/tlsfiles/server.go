@@ -81,7 +81,7 @@ func LoadServer(o ServerOptions) (*Server, error) {
 		GetCertificate:     s.certificate,
 		GetConfigForClient: s.configForClient,
 		NextProtos:         o.Protocols,
-		// Small records at the beginning of a connection are meant for pages that render while they
+		// Small records at the start of a connection are meant for pages that render while they
 		// load. A watch event of a few KB would take five of them, and as many writes.
 		DynamicRecordSizingDisabled: true,
 	}

@@ -32,7 +32,7 @@ type Collector struct {
 	collector.UnimplementedTraceServiceServer
 	Endpoint string
 
-	mu    sync.Mutex // a leaf lock
+	mu    sync.Mutex // leaf lock
 	spans []Span
 	more  chan struct{} // closed when spans arrive
 	hang  bool

@@ -18,7 +18,7 @@ const (
 
 // console writes whole lines of several sources, prefixed with their names.
 type console struct {
-	mu     sync.Mutex // a leaf lock, held while writing
+	mu     sync.Mutex // leaf lock, held while writing
 	out    io.Writer
 	colour bool
 	begin  time.Time

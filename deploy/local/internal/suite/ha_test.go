@@ -69,7 +69,7 @@ func pid(t *testing.T, text, name string) int {
 	return n
 }
 
-// TestExitedInstanceIsRestarted: the log reports the restart, and other instances keep running.
+// TestExitedInstanceIsRestarted checks that the log reports the restart, and other instances keep running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
 	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
@@ -104,7 +104,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	}
 }
 
-// TestSuiteEndsWithoutQuorum: the suite ends some time after etcd has lost its quorum.
+// TestSuiteEndsWithoutQuorum checks that the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
 	u := start(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
 	u.out.await("all services are ready")

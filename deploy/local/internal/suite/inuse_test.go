@@ -12,7 +12,7 @@ import (
 	"binnacle/deploy/local/internal/suite"
 )
 
-// TestPortInUse: the suite names the ports and starts nothing.
+// TestPortInUse checks that the suite names the ports and starts nothing.
 func TestPortInUse(t *testing.T) {
 	var busy int
 	u := start(t, func(c *suite.Config) {
@@ -32,7 +32,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestFolderInUse: a second suite in a folder with other ports starts nothing, and does not replace
+// TestFolderInUse checks that a second suite in a folder with other ports starts nothing, and does not replace
 // the kubeconfigs of the first one.
 func TestFolderInUse(t *testing.T) {
 	first := start(t, nil)

@@ -306,7 +306,7 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 }
 
-// TestUpWritesNothingTwice: a suite that ran before starts without writing files, as on a full
+// TestUpWritesNothingTwice checks that a suite that ran before starts without writing files, as on a full
 // disk.
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
@@ -341,7 +341,7 @@ func TestUpWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestLongRunningSuiteRenewsCertificates: a certificate that is due is replaced while the suite
+// TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while the suite
 // runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	u := start(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
@@ -368,7 +368,7 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	}
 }
 
-// TestStartIsQuiet: besides the lines of the services, a start prints little.
+// TestStartIsQuiet checks that besides the lines of the services, a start prints little.
 func TestStartIsQuiet(t *testing.T) {
 	for _, replicated := range []bool{false, true} {
 		u := start(t, func(c *suite.Config) { c.HA = replicated })

@@ -105,7 +105,7 @@ func (c *client) settings(settings ...http2.Setting) {
 func (c *client) fields(fields ...string) []byte {
 	c.block.Reset()
 	for _, f := range fields {
-		i := strings.Index(f[1:], ":") + 1 // a pseudo-header field begins with a colon
+		i := strings.Index(f[1:], ":") + 1 // a pseudo-header field starts with a colon
 		c.must(c.hpack.WriteField(hpack.HeaderField{Name: f[:i], Value: strings.TrimPrefix(f[i+1:], " ")}))
 	}
 	return bytes.Clone(c.block.Bytes())

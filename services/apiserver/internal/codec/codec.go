@@ -130,6 +130,7 @@ func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
 	return kc, nil
 }
 
+// itemsFieldNumber returns the protobuf field number of the items of a list type.
 func itemsFieldNumber(list reflect.Type) (int, error) {
 	f, ok := list.FieldByName("Items")
 	if !ok {
@@ -145,7 +146,7 @@ func itemsFieldNumber(list reflect.Type) (int, error) {
 // NewKindCodec returns a new codec for a kind without Go types, which is in no catalog.
 func (c *Codec) NewKindCodec(k *registry.Kind) (*KindCodec, error) { return c.newKindCodec(k) }
 
-// ForKind returns the codec of a kind of the catalog.
+// ForKind returns the KindCodec of a kind of the catalog.
 func (c *Codec) ForKind(k *registry.Kind) *KindCodec { return c.kindCodecs[k] }
 
 // Scheme returns the set of known Go types.
@@ -212,14 +213,14 @@ func (k *KindCodec) DecodeStored(stored []byte, revision int64) (registry.Object
 	return k.DecodeItem(context.Background(), Item{Stored: stored, Revision: revision})
 }
 
-// DecodeItem is DecodeStored with the context of a request.
+// DecodeItem decodes like DecodeStored, with the context of a request.
 func (k *KindCodec) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
 	obj, _, err := k.DecodeWithJSON(ctx, it)
 	return obj, err
 }
 
-// DecodeWithJSON is DecodeItem that also returns the served document of an object without a Go
-// type.
+// DecodeWithJSON decodes like DecodeItem. For kinds without a Go type it also returns the served
+// JSON; for other kinds, that is nil.
 func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	if k.Kind.Document != nil {
 		return k.decodeDocument(ctx, it)
@@ -255,8 +256,8 @@ type Decoded struct {
 	GVK    schema.GroupVersionKind
 	// Unknown holds an error for each unknown or duplicate field, in order of appearance.
 	Unknown []error
-	// TypeUnchecked means that the object may be of another type than its Coder's. Its validation rejects
-	// it.
+	// TypeUnchecked is set if GVK may differ from the kind of the KindCodec. The kind's validation then
+	// rejects the object.
 	TypeUnchecked bool
 }
 
@@ -286,7 +287,7 @@ func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKi
 	return out, nil
 }
 
-// DecodeBody decodes a body of the Coder's kind; see Codec.Decode.
+// DecodeBody decodes a body of the kind; see Codec.Decode.
 func (k *KindCodec) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
 	if k.Kind.Document != nil {
 		return k.decodeDocumentBody(media, body, strict)
@@ -320,9 +321,9 @@ func (k *KindCodec) CheckConvertible(obj runtime.Object) error {
 	return nil
 }
 
-var errFallback = errors.New("the body is read in the general way")
+var errFallback = errors.New("not eligible for the lazy field; use the generic decoder")
 
-// DecodePatched decodes the JSON of an object that a patch has changed. It is DecodeBody that also
+// DecodePatched decodes the JSON of an object that a patch has changed. It decodes like DecodeBody, and
 // rejects an object with a Go type if the patch has changed its type. The validation of other
 // objects checks their type.
 func (k *KindCodec) DecodePatched(doc []byte, strict bool) (Decoded, error) {

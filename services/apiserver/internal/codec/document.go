@@ -33,7 +33,7 @@ func (k *KindCodec) convertToServed(ctx context.Context, it Item) ([]byte, error
 	return out[0], nil
 }
 
-// parseServed parses the document that served returns.
+// parseServed parses the document that convertToServed returns.
 func (k *KindCodec) parseServed(ctx context.Context, it Item) (*tape.Doc, error) {
 	if it.Served {
 		return tape.Parse(it.Stored)
@@ -62,7 +62,7 @@ func (k *KindCodec) toUnstructured(d *tape.Doc) (*unstructured.Unstructured, err
 	return u, nil
 }
 
-// decodeDocument is DecodeStored for documents. It also returns the served document.
+// decodeDocument decodes an item of a kind without a Go type. It also returns the served JSON.
 func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	d, err := k.parseServed(ctx, it)
 	if err != nil {
@@ -80,7 +80,7 @@ func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Objec
 // wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError if
 // the stored value is not a document at all.
 func (k *KindCodec) wrapStoredError(it Item, err error) error {
-	if _, broken := k.parseUnstructured(it.Stored); broken != nil { // the error of this check is not the one to report
+	if _, broken := k.parseUnstructured(it.Stored); broken != nil { // broken only shows that the value is not a document
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
 	}
 	return err
@@ -91,7 +91,8 @@ func (k *KindCodec) undecodableServed(doc []byte, err error) error {
 	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Kind.Kind, err))}
 }
 
-// convertToServedChecked is served, but its error is an *UndecodableError if the value is not a document.
+// convertToServedChecked converts like convertToServed. Its error is an *UndecodableError if the stored
+// value is not a document.
 func (k *KindCodec) convertToServedChecked(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.convertToServed(ctx, it)
 	if err != nil {
@@ -120,7 +121,7 @@ func (k *KindCodec) cellsOfDocument(it Item) ([]any, error) {
 	return k.Kind.Document.TableRow(doc, func() (registry.Object, error) { return k.unstructuredFromServed(doc, it.Revision) })
 }
 
-// encodeDocument is EncodeStored for documents.
+// encodeDocument encodes a document in the stored version.
 func (k *KindCodec) encodeDocument(ctx context.Context, obj registry.Object) ([]byte, error) {
 	served, err := k.ServedJSON(obj)
 	if err != nil {
@@ -153,7 +154,7 @@ func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 	return tape.AppendValue(nil, u.Object)
 }
 
-// documentFrame is JSONFrame for documents. It does not decode the object.
+// documentFrame returns the watch frame of a stored document, without decoding the object.
 func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	d, err := k.parseServed(context.Background(), it)
 	if err != nil {
@@ -185,7 +186,7 @@ func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	return append(f, '}', '}', '\n'), nil
 }
 
-// frameOfDocument is FrameOf for documents.
+// frameOfDocument returns the watch frame of a decoded document.
 func (k *KindCodec) frameOfDocument(t EventType, u *unstructured.Unstructured) (Frame, error) {
 	head := map[string]any{}
 	for name, v := range u.Object {
@@ -260,8 +261,8 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 	return body, doccheck.CheckJSON(body)
 }
 
-// decodeDocumentBody is DecodeBody for documents. The body must state its kind. Its kind and
-// apiVersion may differ from those of the Coder. Then only the metadata is normalized, and the object
+// decodeDocumentBody decodes a body into a document. The body must state its kind. Its kind and
+// apiVersion may differ from those of the KindCodec. Then only the metadata is normalized, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
 	out := Decoded{TypeUnchecked: true}
@@ -274,7 +275,8 @@ func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (
 		out.GVK = k.Kind.GVK()
 		if normalized, err := k.Kind.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
 			return k.addNormalized(out, normalized)
-		} // The code below reports errors in the order of Kubernetes.
+		}
+		// The code below reports the errors in the order of Kubernetes.
 	}
 	d, err := tape.Parse(body)
 	if tape.IsOutOfRange(err) && k.hasExpectedType(body) {
@@ -366,7 +368,7 @@ func nameOfType(k tape.Kind) string {
 	return "number"
 }
 
-// hasExpectedType reports whether a body has the kind and the apiVersion of the Coder.
+// hasExpectedType reports whether a body has the kind and the apiVersion of the KindCodec.
 func (k *KindCodec) hasExpectedType(body []byte) bool {
 	parts, err := typePaths.Find(body, nil)
 	if err != nil {

@@ -167,7 +167,7 @@ func (k *KindCodec) EncodeObject(obj registry.Object) ([]byte, error) {
 	return f.Object(Added), nil
 }
 
-// AppendListHead appends the beginning of a list's JSON, up to its items.
+// AppendListHead appends the start of a list's JSON, up to its items.
 func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
 	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, kind, apiVersion)...)
 	m, _ := json.Marshal(meta) // strings and a number
@@ -175,7 +175,7 @@ func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) [
 	return append(dst, `,"items":[`...)
 }
 
-// AppendHead appends the beginning of a list of the kind's objects. Lists of kinds without a Go
+// AppendHead appends the start of a list of the kind's objects. Lists of kinds without a Go
 // type contain the continue token even if it is empty.
 func (k *KindCodec) AppendHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
 	if k.Kind.Document == nil || meta.Continue != "" {
@@ -273,7 +273,7 @@ func (k *KindCodec) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, 
 // FrameHeader is the size in bytes of the length prefix of a protobuf event.
 const FrameHeader = 4
 
-// appendFrameHead appends the length and the beginning of a WatchEvent {type=1, object=2 {raw=1}}
+// appendFrameHead appends the length and the start of a WatchEvent {type=1, object=2 {raw=1}}
 // with an object of the given size.
 func appendFrameHead(dst []byte, typ string, size int) []byte {
 	ext := 1 + wire.SizeUvarint(size) + size
@@ -365,7 +365,7 @@ func (k *KindCodec) itemsField(partial bool) int {
 	return k.listItems
 }
 
-// AppendProtoListHead appends the beginning of a list in the protobuf envelope. itemsSize is the
+// AppendProtoListHead appends the start of a list in the protobuf envelope. itemsSize is the
 // sum of its items' sizes in bytes. ProtoListTail ends the list.
 func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta, itemsSize int) ([]byte, error) {
 	m, err := meta.Marshal()

@@ -217,12 +217,13 @@ func (l *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) 
 // MissingValue is the value that defaults give a field when a part of its path is missing or null.
 type MissingValue struct{ Missing, Null string }
 
-// MissingValues holds, by stored version and by index of the field, the value for each part of the
-// field's path that may be absent. It omits fields that have no value then.
+// MissingValues holds the values of fields whose path is incomplete, by stored version and by index of
+// the field. Each list has a value for each part of the path. Fields without such a value are omitted.
 type MissingValues map[string]map[int][]MissingValue
 
 // DocumentAttributes returns a function that reads the attributes of a document with the given
-// selectable fields. It omits fields without a value. Coder.Attributes explains an error.
+// selectable fields. It omits fields without a value. The error is
+// unspecific; KindCodec.Attributes returns the reason.
 func DocumentAttributes(fields []registry.SelectableField, absent MissingValues) func(stored []byte) (Attributes, error) {
 	f := newDocumentFields(fields)
 	return func(stored []byte) (Attributes, error) { return f.attributes(stored, absent) }
@@ -293,7 +294,7 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 	defer d.Release()
 	var a Attributes
 	if d.Kind(tape.Root) != tape.Object {
-		return a, errors.New("it is not a JSON object")
+		return a, errors.New("stored value is not a JSON object")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
 		a.Name = textAt(d, m, "name")

@@ -77,7 +77,7 @@ func (k *KindCodec) columns() []registry.Column {
 	return defaultColumns()
 }
 
-// AppendTableHead appends the beginning of a table's JSON, up to its rows. If columns is false, as
+// AppendTableHead appends the start of a table's JSON, up to its rows. If columns is false, as
 // for later events of a watch, it omits the column definitions.
 func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.ListMeta, columns bool) []byte {
 	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, TableKind, MetaVersion(version))...)
@@ -105,7 +105,7 @@ func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.List
 	return append(dst, `,"rows":[`...)
 }
 
-// A Row is the beginning of a table row's JSON, up to the object, with holes for ages. It starts
+// A Row is the start of a table row's JSON, up to the object, with holes for ages. It starts
 // with the number of holes and, for each hole, its offset and the time in seconds. The JSON
 // follows.
 type Row []byte

@@ -25,7 +25,7 @@ type Server struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu          sync.Mutex // a leaf lock
+	mu          sync.Mutex // leaf lock
 	changed     chan struct{}
 	revision    int
 	objects     map[key]object

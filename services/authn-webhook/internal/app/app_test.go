@@ -286,7 +286,7 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// TestMissingKey: a key is removed between the validation of the options and the start.
+// TestMissingKey checks that a key is removed between the validation of the options and the start.
 func TestMissingKey(t *testing.T) {
 	f := newFixture(t)
 	raw, err := os.ReadFile(f.files.ServiceAccountPublicKey())
@@ -303,7 +303,7 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestGatesAreReported: the metrics list all gates, including those that do not concern the
+// TestGatesAreReported checks that the metrics list all gates, including those that do not concern the
 // service.
 func TestGatesAreReported(t *testing.T) {
 	f := newFixture(t)
@@ -320,7 +320,7 @@ func TestGatesAreReported(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not
+// TestKindsOfTokens checks that tokens of a kind that is not configured are unknown, and the service does not
 // wait for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
@@ -352,7 +352,7 @@ func TestKindsOfTokens(t *testing.T) {
 	}
 }
 
-// TestAudiences: configured audiences replace the issuers as audiences of the API server.
+// TestAudiences checks that configured audiences replace the issuers as audiences of the API server.
 func TestAudiences(t *testing.T) {
 	f := newFixture(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))

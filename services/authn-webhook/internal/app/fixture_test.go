@@ -69,7 +69,7 @@ type fixture struct {
 
 // safeBuffer is a buffer for several goroutines.
 type safeBuffer struct {
-	mu sync.Mutex // leaf
+	mu sync.Mutex // leaf lock
 	b  bytes.Buffer
 }
 

@@ -140,7 +140,7 @@ func TestConfirmed(t *testing.T) {
 	}
 }
 
-// TestWatched: watched objects are trusted, and unknown ones are requested.
+// TestWatched checks that watched objects are trusted, and unknown ones are requested.
 func TestWatched(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
@@ -158,7 +158,7 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestGuessesOfBootstrapTokensAreLimited: unknown token ids cause few requests, and known tokens
+// TestGuessesOfBootstrapTokensAreLimited checks that unknown token ids cause few requests, and known tokens
 // are still found.
 func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
@@ -195,7 +195,7 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	}
 }
 
-// TestUnwatchedObjectsAreRequested: objects that are not watched are requested.
+// TestUnwatchedObjectsAreRequested checks that objects that are not watched are requested.
 func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
@@ -211,7 +211,7 @@ func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	}
 }
 
-// TestLittleIsCached: secrets with other content than a token are not cached whole.
+// TestLittleIsCached checks that secrets with other content than a token are not cached whole.
 func TestLittleIsCached(t *testing.T) {
 	api := apitest.New(t)
 	legacy := secret("legacy", "l", corev1.SecretTypeServiceAccountToken)
@@ -233,7 +233,7 @@ func TestLittleIsCached(t *testing.T) {
 	}
 }
 
-// TestFailingAPIServerIsNoResult: a failing API server does not mean that an object is absent.
+// TestFailingAPIServerIsNoResult checks that a failing API server does not mean that an object is absent.
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")

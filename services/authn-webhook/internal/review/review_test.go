@@ -147,7 +147,7 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
-// TestReviewTimeout: a review ends after a default time, or the time of the request. A decision
+// TestReviewTimeout checks that a review ends after a default time, or the time of the request. A decision
 // counts even if it took all of the time.
 func TestReviewTimeout(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)

@@ -157,7 +157,7 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 	}
 }
 
-// TestRestoredStoreIsListedAgain: after a restore of the store, its revision is below the last one,
+// TestRestoredStoreIsListedAgain checks that after a restore of the store, its revision is below the last one,
 // or already past it when the server is available again.
 func TestRestoredStoreIsListedAgain(t *testing.T) {
 	for name, restore := range map[string]func(*fixture){
@@ -190,7 +190,7 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 	}
 }
 
-// TestPaginatedLists: a list is applied only when all pages were read.
+// TestPaginatedLists checks that a list is applied only when all pages were read.
 func TestPaginatedLists(t *testing.T) {
 	f := newFixture(t)
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
@@ -219,7 +219,7 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestResourceSliceVersions: resource slices are followed in the served version. Without one,
+// TestResourceSliceVersions checks that resource slices are followed in the served version. Without one,
 // nothing waits for them.
 func TestResourceSliceVersions(t *testing.T) {
 	n1 := "n1"

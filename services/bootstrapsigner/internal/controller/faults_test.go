@@ -18,7 +18,7 @@ import (
 	"binnacle/libs/clusterinfo"
 )
 
-// TestNoKubeconfigIsNotSigned: without a kubeconfig there is no signature.
+// TestNoKubeconfigIsNotSigned checks that without a kubeconfig there is no signature.
 func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
@@ -32,7 +32,7 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	})
 }
 
-// TestSignatureExpiresWithItsToken: the signature is removed when the token expires, not at the
+// TestSignatureExpiresWithItsToken checks that the signature is removed when the token expires, not at the
 // next resync.
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestSignatureExpiresWithItsToken(t *testing.T) {
 	})
 }
 
-// TestRetriesBackOff: the delay between retries grows.
+// TestRetriesBackOff checks that the delay between retries grows.
 func TestRetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, func(c *fake.Clientset) {
@@ -79,7 +79,7 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 	})
 }
 
-// TestTokenDeletedDuringOutage: the signature is removed although the deletion was missed.
+// TestTokenDeletedDuringOutage checks that the signature is removed although the deletion was missed.
 func TestTokenDeletedDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches []*watch.RaceFreeFakeWatcher

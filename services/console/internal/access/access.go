@@ -64,7 +64,7 @@ type Authorizer struct {
 	// those of other callers, which can therefore delay only each other.
 	known, unknown *limit.Queue[string]
 
-	mu sync.Mutex // a leaf lock
+	mu sync.Mutex // leaf lock
 	// admitted caches decisions on admitted callers, also after they have expired. rejected caches
 	// rejections separately, so that they do not displace admitted callers.
 	admitted, rejected *simplelru.LRU[key, decision]

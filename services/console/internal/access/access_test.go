@@ -172,7 +172,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreCached: decisions are cached for a while, errors are not.
+// TestDecisionsAreCached checks that decisions are cached for a while, errors are not.
 func TestDecisionsAreCached(t *testing.T) {
 	s := newServer()
 	d := newAuthorizer(t, s, nil)

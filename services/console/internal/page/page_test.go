@@ -89,7 +89,7 @@ func protected(t *testing.T, path string, h http.Header) {
 	}
 }
 
-// TestPageFitsItsPolicy: the content security policy rejects inline content and other origins.
+// TestPageFitsItsPolicy checks that the content security policy rejects inline content and other origins.
 // Texts of replicas must not become markup.
 func TestPageFitsItsPolicy(t *testing.T) {
 	err := fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
@@ -127,7 +127,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestScrapesAreFrequentWhileViewed: the interval is short while clients view the page, and long
+// TestScrapesAreFrequentWhileViewed checks that the interval is short while clients view the page, and long
 // otherwise.
 func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

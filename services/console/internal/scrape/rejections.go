@@ -56,7 +56,7 @@ func isProbe(l map[string]string) bool {
 
 // classifyResponse describes requests that were rejected with an error code.
 func classifyResponse(l map[string]string) (subject, reason string, ok bool) {
-	if isProbe(l) { // a probe that finds a server not ready is no rejection
+	if isProbe(l) { // a probe that finds a server not ready is not a rejection
 		return "", "", false
 	}
 	reason, ok = rejectionCodes()[l["code"]]

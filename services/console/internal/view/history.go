@@ -32,7 +32,7 @@ const (
 
 // History keeps the samples of the last minute, and the last rejections.
 type History struct {
-	mu         sync.Mutex    // a leaf lock
+	mu         sync.Mutex    // leaf lock
 	rounds     []sampleRound // oldest first
 	rejections []Rejection   // newest last
 	series     []Point       // oldest first

@@ -11,7 +11,7 @@ import (
 	"binnacle/libs/kubeclient"
 )
 
-// TestGracePeriodOfPodsIsLimited: a long grace period of a pod counts as maxGracePeriod.
+// TestGracePeriodOfPodsIsLimited checks that a long grace period of a pod counts as maxGracePeriod.
 func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 	// The second fits in a duration by overflow only.
 	for _, grace := range []int64{math.MaxInt64, math.MaxInt64/1_000_000_000*2 + 1_000_000_000, 7200} {

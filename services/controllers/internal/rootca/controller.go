@@ -53,7 +53,7 @@ type Controller struct {
 	maps  cache.SharedIndexInformer
 	queue workqueue.TypedRateLimitingInterface[string] // of namespaces
 
-	mu sync.Mutex // a leaf lock
+	mu sync.Mutex // leaf lock
 	ca []byte
 }
 

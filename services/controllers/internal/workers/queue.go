@@ -67,7 +67,7 @@ type fairOrder[K comparable] struct {
 	namespace func(K) string
 	workers   int
 
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	waiting map[string][]K
 	queued  int            // number of keys in waiting
 	ring    []string       // the namespaces of waiting, the next one first

@@ -28,7 +28,7 @@ type eventLog struct {
 	client Events
 	log    *slog.Logger
 
-	mu     sync.Mutex // a leaf lock
+	mu     sync.Mutex // leaf lock
 	events map[string]*event
 }
 

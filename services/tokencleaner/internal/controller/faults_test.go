@@ -69,7 +69,7 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestTokensDeletedByOtherClients: tokens deleted by other clients are no errors, even if the
+// TestTokensDeletedByOtherClients checks that tokens deleted by other clients are not errors, even if the
 // deletion was missed.
 func TestTokensDeletedByOtherClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 	})
 }
 
-// TestPaginatedList: all pages are used, and a list with a failing page is not applied.
+// TestPaginatedList checks that all pages are used, and a list with a failing page is not applied.
 func TestPaginatedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := 1

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// TestChangedPoliciesApplyToTheNextRequest: an undecodable new version leaves the former one in
+// TestChangedPoliciesApplyToTheNextRequest checks that an undecodable new version leaves the former one in
 // force until the policy is replaced or deleted.
 func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	denyUnless := func(value string) string {

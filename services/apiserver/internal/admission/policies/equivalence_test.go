@@ -53,7 +53,7 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 	}
 }
 
-// TestSameAsCEL: policies give the verdicts of cel-go over plain maps, for random objects and
+// TestSameAsCEL checks that policies give the verdicts of cel-go over plain maps, for random objects and
 // policies.
 func TestSameAsCEL(t *testing.T) {
 	const manyPolicies, manyObjects = 60, 150
@@ -99,9 +99,9 @@ func TestSameAsCEL(t *testing.T) {
 			want := err == nil && v.Value() == true
 			verdicts[want]++
 			f := fixtures[o.name]
-			refusal := f.validating.Validate(t.Context(), f.request("configmaps", m.DeepCopy()))
-			if got := refusal == nil; got != want {
-				t.Fatalf("%s of %s: got %t, want %t (%v; %v)", o.name, asJSON(m), got, want, refusal, err)
+			rejection := f.validating.Validate(t.Context(), f.request("configmaps", m.DeepCopy()))
+			if got := rejection == nil; got != want {
+				t.Fatalf("%s of %s: got %t, want %t (%v; %v)", o.name, asJSON(m), got, want, rejection, err)
 			}
 		}
 	}

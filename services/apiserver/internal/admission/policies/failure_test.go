@@ -42,7 +42,7 @@ func withMatchConstraint(policy, more string) string {
 	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
 }
 
-// TestUnknownPoliciesRejectRequests: before the policies are loaded, every request is rejected.
+// TestUnknownPoliciesRejectRequests checks that before the policies are loaded, every request is rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
 	stored := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
@@ -75,7 +75,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	}
 }
 
-// TestExemptRequests: policies apply neither to writes during startup, nor to policies and
+// TestExemptRequests checks that policies apply neither to writes during startup, nor to policies and
 // bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", denyingValidation), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
@@ -104,7 +104,7 @@ func TestExemptRequests(t *testing.T) {
 	}
 }
 
-// TestInvalidPoliciesRejectMatchingRequests: an invalid policy rejects only requests that match it,
+// TestInvalidPoliciesRejectMatchingRequests checks that an invalid policy rejects only requests that match it,
 // and only if failurePolicy is Fail.
 func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 	const selector = `namespaceSelector: "Odd" is not a valid label selector operator`
@@ -171,7 +171,7 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 	return expressions.NewPrograms(c), c, nil
 }
 
-// TestServerErrorsIgnoreFailurePolicy: an unreadable namespace, a canceled request and throttling
+// TestServerErrorsIgnoreFailurePolicy checks that an unreadable namespace, a canceled request and throttling
 // reject the request whatever the failurePolicy.
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
@@ -214,7 +214,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestUndecodableParametersFollowFailurePolicy: an undecodable parameter is an error of the policy.
+// TestUndecodableParametersFollowFailurePolicy checks that an undecodable parameter is an error of the policy.
 func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
@@ -244,7 +244,7 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfRequests: namespaceObject is null for cluster-scoped objects and for namespaces.
+// TestNamespacesOfRequests checks that namespaceObject is null for cluster-scoped objects and for namespaces.
 // Namespaced parameters require a namespaced request.
 func TestNamespacesOfRequests(t *testing.T) {
 	f := newFixtureWith(t, func(s *dependencies) {
@@ -271,7 +271,7 @@ func TestNamespacesOfRequests(t *testing.T) {
 	}
 }
 
-// TestAuditAnnotationLimits: the cost and the length of annotations are bounded, and blank ones are
+// TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and blank ones are
 // dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
 	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
@@ -289,7 +289,7 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	}
 }
 
-// TestOversizedMutationsAreRejected: a value that is too large and a patch with too many operations
+// TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many operations
 // reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
 	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
@@ -307,7 +307,7 @@ func TestOversizedMutationsAreRejected(t *testing.T) {
 	}
 }
 
-// TestNoOpMutationsCauseNoReinvocation: plugins run again only if the object changed.
+// TestNoOpMutationsCauseNoReinvocation checks that plugins run again only if the object changed.
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	for same, value := range map[bool]string{true: "b", false: "c"} {
 		f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`), mutatingBinding("p", ""))
@@ -323,7 +323,7 @@ type counter struct{ calls *int }
 
 func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; return nil }
 
-// TestMatchPolicyConvertsVersions: a policy sees the version that it matches, and its mutations are
+// TestMatchPolicyConvertsVersions checks that a policy sees the version that it matches, and its mutations are
 // converted back. A failing conversion rejects the request whatever the failurePolicy.
 func TestMatchPolicyConvertsVersions(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestErrorTypeMetric: the metric has the type of an expression's error, or no_error.
+// TestErrorTypeMetric checks that the metric has the type of an expression's error, or no_error.
 func TestErrorTypeMetric(t *testing.T) {
 	const many = 30
 	variables, all := make([]string, many), make([]string, many)

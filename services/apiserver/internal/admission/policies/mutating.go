@@ -73,7 +73,7 @@ type mutatingEvaluation struct {
 	requestEvaluation
 	reinvocation *admission.Reinvocation
 	invocations  []invocation
-	refusals     []refusal
+	rejections   []rejection
 	changed      bool
 }
 
@@ -95,11 +95,11 @@ func (e *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.Sta
 	if p.ignore {
 		return
 	}
-	f := refusal{policy: p.name, message: err.Error(), reason: reason}
+	f := rejection{policy: p.name, message: err.Error(), reason: reason}
 	if b != nil {
 		f.binding = b.name
 	}
-	e.refusals = append(e.refusals, f)
+	e.rejections = append(e.rejections, f)
 }
 
 // collect collects the invocations of a policy. It returns an error if the request has ended or is
@@ -181,7 +181,7 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 // rejection returns one error for all rejections, with the message of the first one. Each rejection
 // is a cause.
 func (e *mutatingEvaluation) rejection() error {
-	if len(e.refusals) == 0 {
+	if len(e.rejections) == 0 {
 		return nil
 	}
 	err := e.request.Forbidden(errors.New("admission request denied by policy"))
@@ -189,7 +189,7 @@ func (e *mutatingEvaluation) rejection() error {
 	if !errors.As(err, &status) {
 		return err
 	}
-	for i, f := range e.refusals {
+	for i, f := range e.rejections {
 		message := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
 		if f.binding == "" {
 			message = fmt.Sprintf("policy %q denied request: %s", f.policy, f.message)

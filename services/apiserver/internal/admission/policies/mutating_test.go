@@ -73,7 +73,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestMutationsOfPods: keyed lists are merged by key, and new items are defaulted.
+// TestMutationsOfPods checks that keyed lists are merged by key, and new items are defaulted.
 func TestMutationsOfPods(t *testing.T) {
 	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)+`]`), mutatingBinding("p", ""))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}}}
@@ -88,7 +88,7 @@ func TestMutationsOfPods(t *testing.T) {
 	}
 }
 
-// TestNumericRange: a number that does not fit into a field is rejected like a value of another
+// TestNumericRange checks that a number that does not fit into a field is rejected like a value of another
 // type.
 func TestNumericRange(t *testing.T) {
 	const wrong = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
@@ -107,7 +107,7 @@ func TestNumericRange(t *testing.T) {
 	}
 }
 
-// TestMutationsIgnoreDeletes: a delete has no object to mutate.
+// TestMutationsIgnoreDeletes checks that a delete has no object to mutate.
 func TestMutationsIgnoreDeletes(t *testing.T) {
 	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'b': object.data.a}}`)+`]`), mutatingBinding("p", ""))
 	r := f.configMap("a", "b")
@@ -117,7 +117,7 @@ func TestMutationsIgnoreDeletes(t *testing.T) {
 	}
 }
 
-// TestReinvocation: a policy with reinvocationPolicy IfNeeded runs again after a later change.
+// TestReinvocation checks that a policy with reinvocationPolicy IfNeeded runs again after a later change.
 func TestReinvocation(t *testing.T) {
 	count := func(key string) string {
 		return `"mutations":[` + applyConfigurationMutation(`Object{data: {'`+key+`': string(object.data.size())}}`) + `]`

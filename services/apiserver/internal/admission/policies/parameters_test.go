@@ -206,7 +206,7 @@ func TestParameterCache(t *testing.T) {
 	}
 }
 
-// TestParameterCacheIsBounded: bytes and number are bounded, and the least recently used parameter
+// TestParameterCacheIsBounded checks that bytes and number are bounded, and the least recently used parameter
 // is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, most, least int }{
@@ -233,7 +233,7 @@ func TestParameterCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestSelectedParametersAreChargedTogether: selected parameters are charged before any is decoded.
+// TestSelectedParametersAreChargedTogether checks that selected parameters are charged before any is decoded.
 // A throttled request decodes none. If their total size would fill the cache, none is cached.
 func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	const size, many = 40_000, maxSelectedSize/40_000 + 1
@@ -262,7 +262,7 @@ func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	}
 }
 
-// TestCanceledRequestsDecodeNoParameters: the error is not an error of the policy.
+// TestCanceledRequestsDecodeNoParameters checks that the error is not an error of the policy.
 func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
@@ -284,7 +284,7 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	}
 }
 
-// TestParameterCachedTwiceCountsOnce: two requests may decode an object concurrently.
+// Two requests may decode an object concurrently.
 func TestParameterCachedTwiceCountsOnce(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
@@ -297,7 +297,7 @@ func TestParameterCachedTwiceCountsOnce(t *testing.T) {
 	}
 }
 
-// TestSingleLargeParameterIsNotThrottled: a selector that selects one object is not throttled.
+// A selector that selects one object is not throttled.
 func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 	f := newFixture(t)
 	f.put("one", request.LargeBody)
@@ -307,7 +307,7 @@ func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 	}
 }
 
-// TestCorruptParameterFailsSelector: a corrupt object may be one that the selector selects.
+// A corrupt object may be one that the selector selects.
 func TestCorruptParameterFailsSelector(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)

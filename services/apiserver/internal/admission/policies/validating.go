@@ -41,8 +41,8 @@ func NewValidating(c Config, policies, bindings admission.Source) *Validating {
 	return v
 }
 
-// refusal is the rejection of a request by a policy.
-type refusal struct {
+// rejection is the rejection of a request by a policy.
+type rejection struct {
 	policy, binding string
 	message         string
 	reason          metav1.StatusReason
@@ -69,7 +69,7 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 type validatingEvaluation struct {
 	*Validating
 	requestEvaluation
-	refusals []refusal
+	rejections []rejection
 }
 
 // addRefusal records that a policy or binding could not be evaluated.
@@ -77,14 +77,14 @@ func (e *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
 	}
-	f := refusal{policy: p.name, reason: metav1.StatusReasonInvalid}
+	f := rejection{policy: p.name, reason: metav1.StatusReasonInvalid}
 	if b == nil {
 		f.message = "failed to configure policy: " + err.Error()
 	} else {
 		f.binding = b.name
 		f.message = "failed to configure binding: " + err.Error()
 	}
-	e.refusals = append(e.refusals, f)
+	e.rejections = append(e.rejections, f)
 }
 
 // evaluatePolicy evaluates one policy with all of its bindings.
@@ -170,7 +170,7 @@ func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluati
 			auditAnnotations.add(n.key, n.value)
 		case !p.ignore:
 			e.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
-			e.refusals = append(e.refusals, refusal{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
+			e.rejections = append(e.rejections, rejection{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 		switch action {
 		case admissionv1.Deny:
 			e.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
-			e.refusals = append(e.refusals, refusal{p.name, b.name, d.message, d.reason})
+			e.rejections = append(e.rejections, rejection{p.name, b.name, d.message, d.reason})
 		case admissionv1.Warn:
 			e.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
 			request.Warn(e.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
@@ -215,10 +215,10 @@ func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 
 // rejection returns one error for all rejections.
 func (e *validatingEvaluation) rejection() error {
-	if len(e.refusals) == 0 {
+	if len(e.rejections) == 0 {
 		return nil
 	}
-	f := e.refusals[0]
+	f := e.rejections[0]
 	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", f.policy, f.message)
 	if f.binding != "" {
 		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)

@@ -123,7 +123,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestMessageExpressionCost: messages of successful validations are not evaluated and cost nothing.
+// TestMessageExpressionCost checks that messages of successful validations are not evaluated and cost nothing.
 // A message that exceeds the remaining budget fails the validation.
 func TestMessageExpressionCost(t *testing.T) {
 	const many = 30
@@ -150,7 +150,7 @@ func TestMessageExpressionCost(t *testing.T) {
 	}
 }
 
-// TestMessageExpressionsCannotAuthorize: neither messages nor the variables that they read can call
+// TestMessageExpressionsCannotAuthorize checks that neither messages nor the variables that they read can call
 // the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
 	f := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))

@@ -194,7 +194,7 @@ func TestMessagesAreChecked(t *testing.T) {
 	}
 }
 
-// TestManyKinds: at most ten kinds of a policy are checked.
+// TestManyKinds checks that at most ten kinds of a policy are checked.
 func TestManyKinds(t *testing.T) {
 	kinds := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: strings.ToUpper(resource)}}
@@ -225,7 +225,7 @@ func TestManyKinds(t *testing.T) {
 	}
 }
 
-// TestLookupsAreBounded: the number of lookups for a policy with many rules or names is bounded.
+// TestLookupsAreBounded checks that the number of lookups for a policy with many rules or names is bounded.
 func TestLookupsAreBounded(t *testing.T) {
 	var names, rules []string
 	for i := range 1000 {
@@ -252,7 +252,7 @@ func TestLookupsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWarningsAreBounded: the status has a bounded size for any policy.
+// TestWarningsAreBounded checks that the status has a bounded size for any policy.
 func TestWarningsAreBounded(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {

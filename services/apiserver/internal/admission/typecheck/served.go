@@ -23,7 +23,7 @@ type ServedSchemas struct {
 	builtIn *registry.Catalog
 	kinds   *apiset.Live
 
-	mu sync.Mutex // a leaf
+	mu sync.Mutex // leaf lock
 	// defined holds the served definitions.
 	defined iter.Seq[*kind.CRD]
 }

@@ -103,7 +103,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 	return looked
 }
 
-// TestLazyTree: lazy and eager conversion give the same values for every kind.
+// TestLazyTree checks that lazy and eager conversion give the same values for every kind.
 func TestLazyTree(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {

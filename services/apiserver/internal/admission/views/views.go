@@ -61,11 +61,11 @@ type View struct {
 // Status.
 func (v *Views) ForKind(kind schema.GroupVersionKind) (*View, error) {
 	view, err := v.viewIn(kind)
-	return view, v.refusal(err)
+	return view, v.rejection(err)
 }
 
-// refusal converts an error of a view to a Status for the client.
-func (v *Views) refusal(err error) error {
+// rejection converts an error of a view to a Status for the client.
+func (v *Views) rejection(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -101,7 +101,7 @@ func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 }
 
 // WriteBack writes a change in a view back to the request's object. An error is a Status.
-func (v *Views) WriteBack() error { return v.refusal(v.convertBack()) }
+func (v *Views) WriteBack() error { return v.rejection(v.convertBack()) }
 
 // convertBack converts the changed object to the kind of the request.
 func (v *Views) convertBack() error {

@@ -122,7 +122,7 @@ func TestMissingObjectsAreNull(t *testing.T) {
 	}
 }
 
-// TestChangesAreConvertedBack: a change in one version is visible in the next view, and in the
+// TestChangesAreConvertedBack checks that a change in one version is visible in the next view, and in the
 // object of the request at the end.
 func TestChangesAreConvertedBack(t *testing.T) {
 	for name, kinds := range map[string][]schema.GroupVersionKind{
@@ -182,7 +182,7 @@ func TestOtherKindsAreRejected(t *testing.T) {
 	}
 }
 
-// TestKindErrorHasTheWordsOfKubernetes: a patched object of another kind is rejected with the
+// TestKindErrorHasTheWordsOfKubernetes checks that a patched object of another kind is rejected with the
 // message of Kubernetes' conversion.
 func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}

@@ -81,7 +81,7 @@ type caller struct {
 	clients *clients
 	breaker *breaker
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // leaf lock
 	client  *rest.RESTClient
 	release func()
 }

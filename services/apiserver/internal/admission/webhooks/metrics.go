@@ -36,7 +36,7 @@ type Metrics struct {
 	skippedCalls         *prometheus.CounterVec
 
 	hooks *metrics.Series[hookKey, string] // the label value of a webhook
-	mu    sync.Mutex                       // a leaf
+	mu    sync.Mutex                       // leaf lock
 	names map[string]func() (map[string]bool, bool)
 }
 

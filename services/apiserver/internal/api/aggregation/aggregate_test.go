@@ -48,7 +48,7 @@ func things(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
 }
 
-// TestRenewedCertificates: a renewed client certificate is used for the next request, although
+// TestRenewedCertificates checks that a renewed client certificate is used for the next request, although
 // availability checks keep the connection with the old certificate alive.
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
@@ -367,7 +367,7 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
 		t.Errorf("got %s\nwant %s", got(), c.want)
 	}
-	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have begun
+	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have started
 		t.Errorf("got %d requests, want at most 2", n)
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
@@ -376,7 +376,7 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 	}
 }
 
-// TestChecksReportEachChangeOnce: a changed result is reported, an unchanged one is not.
+// TestChecksReportEachChangeOnce checks that a changed result is reported, an unchanged one is not.
 func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEachChangeOnce) }
 
 func checksReportEachChangeOnce(t *testing.T, n *network) {
@@ -451,7 +451,7 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreClosed: connections are closed when the APIService is deleted and at shutdown.
+// TestConnectionsAreClosed checks that connections are closed when the APIService is deleted and at shutdown.
 func TestConnectionsAreClosed(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)

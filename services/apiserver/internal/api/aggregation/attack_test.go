@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// TestClientsCannotForgeIdentity: the proxied identity headers come from this server alone, however
+// TestClientsCannotForgeIdentity checks that the proxied identity headers come from this server alone, however
 // a client spells them.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
@@ -62,7 +62,7 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 	}
 }
 
-// TestUpgradesRemoveConnectionHeaders: a client cannot use the Connection header to make a proxy
+// TestUpgradesRemoveConnectionHeaders checks that a client cannot use the Connection header to make a proxy
 // drop the identity headers that this server sets.
 func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	ca := newAuthority(t)
@@ -82,7 +82,7 @@ func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	}
 }
 
-// TestLocalAddressesAreRejected: an address that only this machine reaches is never dialed.
+// TestLocalAddressesAreRejected checks that an address that only this machine reaches is never dialed.
 func TestLocalAddressesAreRejected(t *testing.T) {
 	for address, want := range map[string]string{
 		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed", "fe80::1": "address not allowed",
@@ -103,7 +103,7 @@ func TestLocalAddressesAreRejected(t *testing.T) {
 	}
 }
 
-// TestAllowedAddressesOfNames: a host name may resolve to loopback, but to no other address that
+// TestAllowedAddressesOfNames checks that a host name may resolve to loopback, but to no other address that
 // only this machine reaches.
 func TestAllowedAddressesOfNames(t *testing.T) {
 	for address, want := range map[string]bool{
@@ -116,7 +116,7 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 	}
 }
 
-// TestLocalAddressesAreRejectedForProxies: an address that only the proxy's machine reaches is not
+// TestLocalAddressesAreRejectedForProxies checks that an address that only the proxy's machine reaches is not
 // dialed through the proxy. The proxy resolves names itself.
 func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 	for address, allowed := range map[string]bool{
@@ -146,7 +146,7 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 	}
 }
 
-// TestUnboundedResponsesAreCut: neither headers nor documents of a server are read without a bound.
+// TestUnboundedResponsesAreCut checks that neither headers nor documents of a server are read without a bound.
 func TestUnboundedResponsesAreCut(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +193,7 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 	}
 }
 
-// TestConditionQuotesLittleOfAResponse: a server that answers with a long text that is not HTTP does
+// TestConditionQuotesLittleOfAResponse checks that a server that answers with a long text that is not HTTP does
 // not fill its APIService.
 func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	ca := newAuthority(t)
@@ -224,7 +224,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	}
 }
 
-// TestUnansweredUpgradesEnd: an upgrade that the server does not answer ends with its request.
+// TestUnansweredUpgradesEnd checks that an upgrade that the server does not answer ends with its request.
 func TestUnansweredUpgradesEnd(t *testing.T) {
 	ca := newAuthority(t)
 	requests := make(chan bool, 1)
@@ -248,7 +248,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 	}
 }
 
-// TestPagesAndEarlyHints: a long HTML page is streamed, and an early hints response does not remove
+// TestPagesAndEarlyHints checks that a long HTML page is streamed, and an early hints response does not remove
 // this server's headers.
 func TestPagesAndEarlyHints(t *testing.T) {
 	ca := newAuthority(t)
@@ -278,7 +278,7 @@ func TestPagesAndEarlyHints(t *testing.T) {
 	}
 }
 
-// TestExpandingDocumentsAreRejected: a document whose decoded form is far larger than its text is
+// TestExpandingDocumentsAreRejected checks that a document whose decoded form is far larger than its text is
 // not decoded. Documents of other servers stay available.
 func TestExpandingDocumentsAreRejected(t *testing.T) {
 	ca := newAuthority(t)

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestBreakerOpensForUnreachableServers: after several failures, requests are rejected at once
+// TestBreakerOpensForUnreachableServers checks that after several failures, requests are rejected at once
 // until the server responds again.
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
@@ -58,7 +58,7 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	}
 }
 
-// TestHangingServersTimeOut: a request to a server that does not respond gets 503.
+// TestHangingServersTimeOut checks that a request to a server that does not respond gets 503.
 func TestHangingServersTimeOut(t *testing.T) { inBubble(t, hangingServersTimeOut) }
 
 func hangingServersTimeOut(t *testing.T, n *network) {
@@ -86,7 +86,7 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	})
 }
 
-// TestRequestsPerServerAreLimited: a bounded number of requests waits for one server, and one user
+// TestRequestsPerServerAreLimited checks that a bounded number of requests waits for one server, and one user
 // may have half of them. Answered watches do not count. Neither watches nor requests that wait long
 // hold a seat of flow control.
 func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServerAreLimited) }

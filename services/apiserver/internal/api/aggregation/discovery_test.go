@@ -41,7 +41,7 @@ func (b *fixture) discovered() string {
 	return strings.Join(names, " ")
 }
 
-// TestSourceOfDiscovery: without an aggregated document, resources come from the list of the group
+// TestSourceOfDiscovery checks that without an aggregated document, resources come from the list of the group
 // version. A server whose document cannot be read, or that is unavailable, is stale.
 func TestSourceOfDiscovery(t *testing.T) { inBubble(t, sourceOfDiscovery) }
 
@@ -99,7 +99,7 @@ func compressed(text string) string {
 	return out.String()
 }
 
-// TestInvalidListsAreStale: without a valid list, a server is stale and has no resources.
+// TestInvalidListsAreStale checks that without a valid list, a server is stale and has no resources.
 func TestInvalidListsAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for what, serve := range map[string]http.HandlerFunc{
@@ -129,7 +129,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 	}
 }
 
-// TestDiscoveryUsesEntityTags: an unchanged document is kept, a changed one replaces it.
+// TestDiscoveryUsesEntityTags checks that an unchanged document is kept, a changed one replaces it.
 func TestDiscoveryUsesEntityTags(t *testing.T) {
 	ca := newAuthority(t)
 	var now atomic.Int64
@@ -175,7 +175,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	}
 }
 
-// TestCoreGroup: the core group has paths of its own.
+// TestCoreGroup checks that the core group has paths of its own.
 func TestCoreGroup(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -289,7 +289,7 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	}
 }
 
-// TestDiscoveryIsRetriedAfterAFailure: a server that is available, but fails to answer /apis at
+// TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to answer /apis at
 // first, becomes current as soon as it answers, whatever else happens.
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	ca := newAuthority(t)
@@ -304,7 +304,7 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	b.eventually("current", func() bool { return b.discovered() == "spies" })
 }
 
-// TestDiscoveryDoesNotDependOnAvailability: the resources of a server that fails its availability
+// TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its availability
 // check are read and current, also while its APIService changes.
 func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	ca := newAuthority(t)

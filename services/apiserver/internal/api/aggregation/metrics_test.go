@@ -34,7 +34,7 @@ func unavailable(t *testing.T, b *fixture, name string) float64 {
 	return -1
 }
 
-// TestUnavailableMetric: the gauge exists once availability is known, and until the APIService is
+// TestUnavailableMetric checks that the gauge exists once availability is known, and until the APIService is
 // deleted.
 func TestUnavailableMetric(t *testing.T) {
 	ca := newAuthority(t)
@@ -72,7 +72,7 @@ func TestUnavailableMetric(t *testing.T) {
 	}
 }
 
-// TestCertificateMetrics: problems of server certificates are counted by kind.
+// TestCertificateMetrics checks that problems of server certificates are counted by kind.
 func TestCertificateMetrics(t *testing.T) {
 	ca := newAuthority(t)
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// TestOnlyChangedServersAreChecked: a server is checked when its APIService, service or endpoints
+// TestOnlyChangedServersAreChecked checks that a server is checked when its APIService, service or endpoints
 // change, and only changed APIServices are decoded.
 func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
@@ -71,7 +71,7 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	}
 }
 
-// TestChangedServerIsCheckedOncePerSecond: each check requests several documents, so a client that
+// Each check requests several documents, so a client that
 // changes its APIService in a loop must not cause one per change.
 func TestChangedServerIsCheckedOncePerSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {

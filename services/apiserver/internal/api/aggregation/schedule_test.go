@@ -70,7 +70,7 @@ func (b *fixture) notifications() int {
 	return b.changed
 }
 
-// TestChangesAreNotified: each change of resources, documents and availability is notified, an
+// TestChangesAreNotified checks that each change of resources, documents and availability is notified, an
 // unchanged server is not.
 func TestChangesAreNotified(t *testing.T) {
 	ca := newAuthority(t)
@@ -120,7 +120,7 @@ func TestChangesAreNotified(t *testing.T) {
 	}
 }
 
-// TestTransitionTimeFollowsTheStatus: a new reason is notified, but keeps the transition time of
+// TestTransitionTimeFollowsTheStatus checks that a new reason is notified, but keeps the transition time of
 // the status.
 func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	ca := newAuthority(t)
@@ -157,7 +157,7 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	}
 }
 
-// TestCheckSchedule: an available server is checked rarely. A change during a check leads to
+// TestCheckSchedule checks that an available server is checked rarely. A change during a check leads to
 // another check soon after. Checks of one server never overlap.
 func TestCheckSchedule(t *testing.T) {
 	ca := newAuthority(t)
@@ -227,7 +227,7 @@ func TestCheckSchedule(t *testing.T) {
 	b.eventually("put back", func() bool { return b.condition(name) == passed && requests() == first+4 })
 }
 
-// TestStoredConditionCountsBeforeTheFirstCheck: until a server is checked here, the condition of
+// TestStoredConditionCountsBeforeTheFirstCheck checks that until a server is checked here, the condition of
 // its APIService decides. A check that is aborted reports nothing.
 func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	ca := newAuthority(t)
@@ -260,7 +260,7 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	}
 }
 
-// TestUndecodableAPIServicesAreSkipped: they have no handler, and other APIServices work.
+// TestUndecodableAPIServicesAreSkipped checks that such have no handler, and other APIServices work.
 func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -287,7 +287,7 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	}
 }
 
-// TestServersThatMove: a new port in the APIService leads to another server.
+// TestServersThatMove checks that a new port in the APIService leads to another server.
 func TestServersThatMove(t *testing.T) {
 	ca := newAuthority(t)
 	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
@@ -301,7 +301,7 @@ func TestServersThatMove(t *testing.T) {
 	})
 }
 
-// TestUnresolvableServersAreStale: a server whose address is unknown or invalid is unavailable. If
+// TestUnresolvableServersAreStale checks that a server whose address is unknown or invalid is unavailable. If
 // only discovery fails to resolve it, its resources are stale.
 func TestUnresolvableServersAreStale(t *testing.T) {
 	ca := newAuthority(t)
@@ -338,7 +338,7 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 	}
 }
 
-// TestCheckRejectsSwitchingProtocols: a server that answers 101 is unavailable.
+// TestCheckRejectsSwitchingProtocols checks that a server that answers 101 is unavailable.
 func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
@@ -362,7 +362,7 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	}
 }
 
-// TestSameConditions: addresses and ports that differ from check to check are no change.
+// TestSameConditions checks that addresses and ports that differ from check to check are not a change.
 func TestSameConditions(t *testing.T) {
 	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
 	condition := func(notifications string) *apiregistrationv1.APIServiceCondition {

@@ -108,7 +108,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 	})
 }
 
-// TestHangingOpenAPIDoesNotBlock: a server that does not answer the request for its document does
+// TestHangingOpenAPIDoesNotBlock checks that a server that does not answer the request for its document does
 // not delay the documents of other servers for long.
 func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDoesNotBlock) }
 
@@ -136,7 +136,7 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 	b.stop() // cancels the request
 }
 
-// TestInvalidIndexesAreIgnored: an index that is invalid or truncated names no document.
+// TestInvalidIndexesAreIgnored checks that an index that is invalid or truncated names no document.
 func TestInvalidIndexesAreIgnored(t *testing.T) {
 	ca := newAuthority(t)
 	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
@@ -166,7 +166,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestOpenAPIOfSeveralServers: documents are ordered by priority. Servers that are unavailable,
+// TestOpenAPIOfSeveralServers checks that documents are ordered by priority. Servers that are unavailable,
 // cannot be reached or have no document are left out.
 func TestOpenAPIOfSeveralServers(t *testing.T) {
 	ca := newAuthority(t)
@@ -221,7 +221,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 	}
 }
 
-// TestOpenAPIIsRefreshed: a missing document is requested again soon, an existing one later. A
+// TestOpenAPIIsRefreshed checks that a missing document is requested again soon, an existing one later. A
 // known document is kept when the server fails, and is returned without waiting for the server.
 func TestOpenAPIIsRefreshed(t *testing.T) {
 	ca := newAuthority(t)

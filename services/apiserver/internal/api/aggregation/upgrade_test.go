@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestUpgradedConnectionsOutliveTheirRequest: an established connection does not end with the
+// TestUpgradedConnectionsOutliveTheirRequest checks that an established connection does not end with the
 // deadline of its request. It does not count as a request that waits for the server, but as a
 // long-running connection.
 func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {

@@ -75,7 +75,7 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 	}
 }
 
-// TestSetsFollowDefinitions: definitions are added, changed and removed, some of them together.
+// TestSetsFollowDefinitions checks that definitions are added, changed and removed, some of them together.
 // Each set contains the definitions of its time and does not change.
 func TestSetsFollowDefinitions(t *testing.T) {
 	groups, versions := []string{"a", "a.b", "b"}, []string{"v1", "v2"}
@@ -120,7 +120,7 @@ func TestSetsFollowDefinitions(t *testing.T) {
 	}
 }
 
-// TestBuiltInKindsWin: definitions do not affect built-in kinds.
+// TestBuiltInKindsWin checks that definitions do not affect built-in kinds.
 func TestBuiltInKindsWin(t *testing.T) {
 	known := catalog(t, "apples")
 	s := apiset.Builder{}.Set(known, 0)

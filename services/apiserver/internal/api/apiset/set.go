@@ -19,7 +19,7 @@ import (
 type Resource struct {
 	*registry.Kind
 	Coder *codec.KindCodec
-	// Store holds the objects. Their keys begin with Prefix, which ends with a slash. Both are
+	// Store holds the objects. Their keys start with Prefix, which ends with a slash. Both are
 	// empty for kinds that store nothing.
 	Store  *watchcache.Store
 	Prefix string

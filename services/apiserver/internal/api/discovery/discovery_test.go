@@ -333,7 +333,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestGroupListOrder: groups of equal priority are ordered by their APIServices in the group list,
+// TestGroupListOrder checks that groups of equal priority are ordered by their APIServices in the group list,
 // and by name in aggregated discovery.
 func TestGroupListOrder(t *testing.T) {
 	d, h := serve(t)
@@ -356,7 +356,7 @@ func TestGroupListOrder(t *testing.T) {
 	}
 }
 
-// TestClient: client-go reads both the plain and the aggregated form.
+// TestClient checks that client-go reads both the plain and the aggregated form.
 func TestClient(t *testing.T) {
 	d, h := serve(t)
 	d.Replace(widgets())

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestDocumentsThatShare: a document does not depend on earlier documents that it shares parts
+// TestDocumentsThatShare checks that a document does not depend on earlier documents that it shares parts
 // with.
 func TestDocumentsThatShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 1))

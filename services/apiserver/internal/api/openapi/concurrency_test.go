@@ -75,7 +75,7 @@ func (c *client) ended() bool {
 	}
 }
 
-// TestManyWaitForOneDocument: concurrent requests for a document build it once. A waiting request
+// TestManyWaitForOneDocument checks that concurrent requests for a document build it once. A waiting request
 // releases its slot and its seats, and can be canceled, even if it was the first.
 func TestManyWaitForOneDocument(t *testing.T) {
 	for name, c := range map[string]struct{ path, accept string }{
@@ -134,7 +134,7 @@ func TestManyWaitForOneDocument(t *testing.T) {
 	}
 }
 
-// TestUnwantedDocumentsAreNotBuilt: a build that has not started is dropped when its last request
+// TestUnwantedDocumentsAreNotBuilt checks that a build that has not started is dropped when its last request
 // is canceled. One that has started is completed and cached.
 func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	})
 }
 
-// TestPanicsAreNotCached: a panic during a build fails the waiting requests, and the next request
+// TestPanicsAreNotCached checks that a panic during a build fails the waiting requests, and the next request
 // builds again.
 func TestPanicsAreNotCached(t *testing.T) {
 	s := newSmallService(t)
@@ -198,7 +198,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 	}
 }
 
-// TestGroupVersionsAreReadTogether: the source of a group is read once for all its versions that
+// TestGroupVersionsAreReadTogether checks that the source of a group is read once for all its versions that
 // are described together.
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
@@ -232,7 +232,7 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 	}
 }
 
-// TestExtensionsDoNotChangeLocalDocument: the local v2 document stays the same while only extension
+// TestExtensionsDoNotChangeLocalDocument checks that the local v2 document stays the same while only extension
 // servers change.
 func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	open := make(chan struct{})

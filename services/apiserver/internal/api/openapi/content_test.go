@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestClientsShareAPlainDocument: a copy per slow client would take megabytes.
+// A copy per slow client would take megabytes.
 func TestClientsShareAPlainDocument(t *testing.T) {
 	c, err := (&packer{}).content([]byte("document"), "etag", time.Now())
 	if err != nil {

@@ -169,7 +169,7 @@ func TestEveryKindHasAModel(t *testing.T) {
 	}
 }
 
-// TestPatchParameters: kubectl detects here whether the server supports field validation and dry
+// Kubectl detects here whether the server supports field validation and dry
 // runs.
 func TestPatchParameters(t *testing.T) {
 	h := service(t)
@@ -203,7 +203,7 @@ func TestPatchParameters(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsHaveModels: versions that share a Go type in the server have separate models.
+// TestOlderVersionsHaveModels checks that versions that share a Go type in the server have separate models.
 func TestOlderVersionsHaveModels(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -328,7 +328,7 @@ func TestSpecialTypes(t *testing.T) {
 	}
 }
 
-// TestMergeRulesEqualClientGo: for apply, the document must have the meaning of the schema in
+// TestMergeRulesEqualClientGo checks that for apply, the document must have the meaning of the schema in
 // client-go.
 func TestMergeRulesEqualClientGo(t *testing.T) {
 	h := service(t)

@@ -26,7 +26,8 @@ type RemoteGroupVersion struct {
 	Document http.Handler
 }
 
-// RemoteV2Document is the part of another server's v2 document for a group version, as returned by Part.
+// RemoteV2Document is the part of another server's v2 document for a group version, as returned by
+// ExtractGroupVersion.
 // Equal tags mean equal texts.
 type RemoteV2Document struct {
 	GroupVersion schema.GroupVersion
@@ -41,11 +42,11 @@ func (s *Service) SetRemoteV2Documents(swaggers func(context.Context) []RemoteV2
 }
 
 // ExtractGroupVersion returns the paths of a group version in another server's v2 document, with the definitions
-// that they need. The result can be merged with other documents.
+// to which they refer. The result can be merged with other documents.
 func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
-			part, err = nil, fmt.Errorf("it is not an OpenAPI v2 document: %v", v)
+			part, err = nil, fmt.Errorf("not an OpenAPI v2 document: %v", v)
 		}
 	}()
 	doc := &spec.Swagger{}
@@ -53,7 +54,7 @@ func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err 
 		return nil, err
 	}
 	if doc.Paths == nil {
-		return nil, errors.New("it has no paths")
+		return nil, errors.New("document has no paths")
 	}
 	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + apiPath(gv) + "/"})
 	out := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
@@ -70,14 +71,14 @@ func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err 
 	return part, err
 }
 
-// mergedDocument is a v2 document merged with those of other servers.
+// mergedDocument is the v2 document merged with the v2 documents of other servers.
 type mergedDocument struct {
 	base *document
 	key  string
 	doc  *document
 }
 
-// mergedV2 returns the v2 document merged with those of other servers. It omits documents that cannot be
+// mergedV2 returns the v2 document merged with the v2 documents of other servers. It omits documents that cannot be
 // merged.
 func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
 	if s.swaggers == nil {
@@ -99,7 +100,7 @@ func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
 	return s.merged.doc
 }
 
-// mergeV2 returns the v2 document of the entries, merged with those of other servers.
+// mergeV2 returns the v2 document of the entries, merged with the documents of other servers.
 func (s *Service) mergeV2(entries []*entry, others []RemoteV2Document) ([]byte, error) {
 	doc, err := s.swagger(entries)
 	if err != nil {
@@ -138,7 +139,7 @@ func checkReferences(data []byte) error {
 			}
 		case map[string]any:
 			if ref, ok := t["$ref"].(string); ok && !resolves(doc, ref) {
-				return fmt.Errorf("it refers to %q, which it does not have", ref)
+				return fmt.Errorf("unresolved reference %q", ref)
 			}
 			for _, x := range t {
 				if err := walk(x); err != nil {
@@ -163,8 +164,8 @@ func resolves(doc map[string]any, ref string) bool {
 	return false
 }
 
-// connect returns the operations of a subresource that proxies the connection. A subresource that
-// proxies every method also has HEAD and OPTIONS, which are not verbs.
+// connect returns the operations of a subresource that proxies the connection. HEAD and OPTIONS are not
+// verbs. A subresource has them if it proxies every method; only then it has the verb delete.
 func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
 	for _, m := range []struct{ verb, method string }{
 		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},

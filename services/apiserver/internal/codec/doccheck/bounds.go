@@ -10,7 +10,7 @@ import (
 )
 
 // Bounds of a document that a client sends, in addition to its length. Each list and object costs
-// memory when it is read, compared, owned and printed. Each level above a value costs time.
+// memory when it is decoded, compared, recorded in managedFields and encoded. Each level above a value costs time.
 const (
 	// MaxDepth is the maximum nesting depth.
 	MaxDepth = 500
@@ -40,7 +40,7 @@ func CheckJSON(b []byte) error {
 	return err
 }
 
-// countJSON is JSON that also returns the approximate number of values.
+// countJSON checks like CheckJSON, and returns the approximate number of values.
 func countJSON(b []byte) (values int, err error) {
 	size := jsontext.Measure(b)
 	values = size.Commas + 1
@@ -63,7 +63,7 @@ func CheckYAML(b []byte) error {
 	return err
 }
 
-// measureYAML is YAML that also returns the number of values, or 0 for a small document.
+// measureYAML checks like CheckYAML, and returns the number of values, or 0 for a small document.
 func measureYAML(b []byte) (values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
 	// Each level, list and object needs one of these characters.
@@ -80,7 +80,7 @@ func measureYAML(b []byte) (values int64, err error) {
 	var n yaml.Node
 	if err = yaml.Unmarshal(b, &n); err != nil {
 		if !aliases {
-			return 0, nil // the decoder reports it in its own words
+			return 0, nil // the decoder returns the error in Kubernetes' wording
 		}
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}

@@ -140,7 +140,7 @@ func (s *typeShape) element() (*typeShape, int) {
 }
 
 // shapeFor returns the shape of the object in a document. seen is the type that the document
-// states; want supplies the parts that it omits.
+// states; expected supplies the parts that it omits.
 func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
 	if seen.Kind != "" {
 		expected.Kind = seen.Kind
@@ -161,7 +161,8 @@ func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
 	return c.shapeOf(reflect.TypeOf(obj))
 }
 
-// CheckJSON is JSON for an object of a type.
+// CheckJSON rejects a JSON object of a type if it exceeds the bounds, if its lists would take too much
+// memory, or if it has a value that cannot be served in every encoding.
 func (c *Checker) CheckJSON(b []byte, expected schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
@@ -227,8 +228,8 @@ func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
 	return jsontext.Skip(m.text, i)
 }
 
-// CheckYAML is YAML for an object of a type. It converts the document to JSON to measure
-// aliases, merges and tags.
+// CheckYAML checks a YAML object of a type like CheckJSON. It converts the document to JSON to
+// measure aliases, merges and tags.
 func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
@@ -251,7 +252,7 @@ func (c *Checker) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
 }
 
-// CheckTree is Part for a decoded part.
+// CheckTree checks a decoded part like CheckPart.
 func (c *Checker) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
 	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)

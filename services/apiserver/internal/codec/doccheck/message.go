@@ -31,7 +31,7 @@ type messageField struct {
 	message *message
 	// isMap is true for a map whose values are messages.
 	isMap bool
-	// size is the size of a list element in bytes; 0 if the field is no list.
+	// size is the size of a list element in bytes; 0 if the field is not a list.
 	size int
 }
 

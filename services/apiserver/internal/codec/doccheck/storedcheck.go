@@ -24,8 +24,8 @@ type StoredMessage struct {
 type storedField struct {
 	name    string         // in JSON; empty for an embedded message
 	wire    int            // noField for a number that the type lacks
-	list    bool           // a list of numbers, which may also be packed
-	isMap   bool           // the values of a map, in its entries
+	list    bool           // a list of numbers, packed or not
+	isMap   bool           // a map: values are in map entries
 	message *StoredMessage // nil for text, bytes and numbers
 }
 
@@ -79,8 +79,8 @@ func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
 
 const noField = -1
 
-// wireOf returns the wire type of a field. Tags of some fields name another one than the
-// generated code.
+// wireOf returns the wire type of a field. The Go type decides, because some
+// struct tags disagree with the generated code.
 func wireOf(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Pointer:

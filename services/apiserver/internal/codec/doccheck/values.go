@@ -158,7 +158,7 @@ func checkText(b []byte) error {
 	return nil
 }
 
-// shorten returns the beginning of a value for an error message.
+// shorten returns the start of a value for an error message.
 func shorten(b []byte) []byte { return b[:min(len(b), 64)] }
 
 // checkRaw rejects a document that is not JSON, or whose strings are not Unicode.

@@ -307,7 +307,7 @@ func EnvelopeSize(apiVersion, kind string, rawSize int) int {
 	return 4 + 1 + SizeUvarint(typeMeta) + typeMeta + 1 + SizeUvarint(rawSize) + rawSize + len(EnvelopeTail)
 }
 
-// AppendEnvelope appends the beginning of an envelope for a raw message of rawSize bytes. The
+// AppendEnvelope appends the start of an envelope for a raw message of rawSize bytes. The
 // message and EnvelopeTail follow.
 func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	b = append(b, EnvelopePrefix...)

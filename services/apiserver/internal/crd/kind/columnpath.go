@@ -75,7 +75,7 @@ func (g *pathCost) addBrackets(brackets ...*jsonpath.ListNode) {
 }
 
 // matchesPerValue returns how often the entries of a list in brackets may match one value.
-// Different names, and different indexes from the beginning, match different values.
+// Different names, and different indexes from the start, match different values.
 func matchesPerValue(u *jsonpath.UnionNode) int {
 	same, others := 0, 0
 	times := map[string]int{}
@@ -91,7 +91,7 @@ func matchesPerValue(u *jsonpath.UnionNode) int {
 	return max(1, same+others)
 }
 
-// entryKey returns the identity of an entry that is a name or an index from the beginning.
+// entryKey returns the identity of an entry that is a name or an index from the start.
 func entryKey(entry *jsonpath.ListNode) (string, bool) {
 	if len(entry.Nodes) != 1 {
 		return "", false

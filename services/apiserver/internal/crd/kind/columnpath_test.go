@@ -9,7 +9,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestAmplifyingColumns: a path that yields many times the content of an object shows nothing.
+// TestAmplifyingColumns checks that a path that yields many times the content of an object shows nothing.
 // Other paths show their first match.
 func TestAmplifyingColumns(t *testing.T) {
 	// Each name leads one level deeper, to the same value.
@@ -67,7 +67,7 @@ func TestAmplifyingColumns(t *testing.T) {
 	}
 }
 
-// TestColumnsOfLargeObjects: the columns of a row do not read a large object again and again.
+// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object again and again.
 func TestColumnsOfLargeObjects(t *testing.T) {
 	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
 	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {

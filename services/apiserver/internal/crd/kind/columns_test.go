@@ -125,7 +125,7 @@ func appendObject(b []byte, r *rand.Rand, depth int) []byte {
 	return append(b, '}')
 }
 
-// TestRowsMatchDecodedObjects: cells that are read from the text of a document equal those of the
+// TestRowsMatchDecodedObjects checks that cells that are read from the text of a document equal those of the
 // decoded object.
 func TestRowsMatchDecodedObjects(t *testing.T) {
 	const seed = 20261122

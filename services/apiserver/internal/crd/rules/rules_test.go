@@ -216,7 +216,7 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 	}
 }
 
-// TestExpensiveRulesAreReported: rules that cost much are reported, also for short values.
+// TestExpensiveRulesAreReported checks that rules that cost much are reported, also for short values.
 func TestExpensiveRulesAreReported(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
 		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
@@ -340,7 +340,7 @@ func TestRatchetingDisabled(t *testing.T) {
 	}
 }
 
-// TestManyToleratedItems: invalid items of an unchanged list are tolerated after one comparison of
+// TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one comparison of
 // the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
@@ -369,7 +369,7 @@ func TestManyToleratedItems(t *testing.T) {
 	}
 }
 
-// TestFieldsOfManyProperties: fields are looked up. A scan of all properties per field would take
+// TestFieldsOfManyProperties checks that fields are looked up. A scan of all properties per field would take
 // longer than the test's timeout.
 func TestFieldsOfManyProperties(t *testing.T) {
 	const many, items, times = 40_000, 100_000, 10

@@ -12,7 +12,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestLargeEnums: an enum with many values is a hash lookup, and accepts the same values as a small
+// TestLargeEnums checks that an enum with many values is a hash lookup, and accepts the same values as a small
 // one.
 func TestLargeEnums(t *testing.T) {
 	few := []string{`"a"`, `"97"`, `97`, `98`, `2`, `2.5`, `-0.0`, `1e3`, `true`, `null`, `{"x":1}`, `["y"]`, `"\u00e9"`, `9007199254740993`}
@@ -39,7 +39,7 @@ func TestLargeEnums(t *testing.T) {
 	}
 }
 
-// TestExpensivePatterns: expensive matches are reported before they run, and very expensive ones
+// TestExpensivePatterns checks that expensive matches are reported before they run, and very expensive ones
 // are rejected.
 func TestExpensivePatterns(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
@@ -72,7 +72,7 @@ func TestExpensivePatterns(t *testing.T) {
 	}
 }
 
-// TestExpensiveBranches: the cost of nested branches is linear in their depth. Many branches for
+// TestExpensiveBranches checks that the cost of nested branches is linear in their depth. Many branches for
 // many values are reported before they run, and too many are rejected.
 func TestExpensiveBranches(t *testing.T) {
 	nested := func(keyword string, depth int) string {
@@ -121,7 +121,7 @@ func patterned(n int, more string) (schema, object string) {
 	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
 }
 
-// TestPatternsThatAreSlowToCompile: compiling counts as cost, and the number of patterns compiled
+// TestPatternsThatAreSlowToCompile checks that compiling counts as cost, and the number of patterns compiled
 // for one object is bounded.
 func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	const many = 1500
@@ -184,7 +184,7 @@ func TestPatternBudgetBoundsCache(t *testing.T) {
 	}
 }
 
-// TestManyRequiredProperties: each missing property is found and reported.
+// TestManyRequiredProperties checks that each missing property is found and reported.
 func TestManyRequiredProperties(t *testing.T) {
 	const many = 20_000
 	var properties, required, members []string
@@ -205,7 +205,7 @@ func TestManyRequiredProperties(t *testing.T) {
 	}
 }
 
-// TestDeepObjectsAreComparedOnce: all ancestors of an error are compared with the old object once.
+// TestDeepObjectsAreComparedOnce checks that all ancestors of an error are compared with the old object once.
 // A comparison per level would take longer than the test's timeout.
 func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	const depth, many = 400, 50_000
@@ -227,7 +227,7 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	}
 }
 
-// TestDefaultsAmongManyProperties: only properties with defaults are visited for each object.
+// TestDefaultsAmongManyProperties checks that only properties with defaults are visited for each object.
 // Visiting all of them would take minutes.
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
@@ -241,7 +241,7 @@ func TestDefaultsAmongManyProperties(t *testing.T) {
 	}
 }
 
-// TestManyMissingProperties: many missing properties in many objects are reported as expensive, and
+// TestManyMissingProperties checks that many missing properties in many objects are reported as expensive, and
 // their number is bounded.
 func TestManyMissingProperties(t *testing.T) {
 	for name, c := range map[string]struct {

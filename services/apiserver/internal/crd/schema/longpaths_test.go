@@ -34,7 +34,7 @@ const (
 	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
 )
 
-// TestErrorsWithLongPaths: errors with long paths are reported up to a limit in bytes, the first
+// TestErrorsWithLongPaths checks that errors with long paths are reported up to a limit in bytes, the first
 // ones as usual.
 func TestErrorsWithLongPaths(t *testing.T) {
 	const many = 300
@@ -93,7 +93,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 	}
 }
 
-// TestManyInvalidOwners: owner references of embedded resources that are invalid in the same way
+// TestManyInvalidOwners checks that owner references of embedded resources that are invalid in the same way
 // are validated in bounded memory.
 func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
@@ -119,7 +119,7 @@ func TestManyInvalidOwners(t *testing.T) {
 	}
 }
 
-// TestLongPathsAfterChanges: unchanged errors do not count towards the limit of bytes, but the time
+// TestLongPathsAfterChanges checks that unchanged errors do not count towards the limit of bytes, but the time
 // to find them is bounded.
 func TestLongPathsAfterChanges(t *testing.T) {
 	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`

@@ -155,7 +155,7 @@ type requirement struct {
 	prop int // its index in props, or -1
 }
 
-// bounds holds limits of numbers, lengths and counts. A nil field is no limit.
+// bounds holds limits of numbers, lengths and counts. A nil field has no limit.
 type bounds struct {
 	min, max, multipleOf       *float64
 	exclusiveMin, exclusiveMax bool

@@ -140,7 +140,7 @@ func (c *checker) checkInt(b *bounds, i int64) {
 	}
 }
 
-// checkFloat checks a number that is no integer.
+// checkFloat checks a number that is not an integer.
 func (c *checker) checkFloat(b *bounds, f float64) {
 	if b.multipleOf != nil {
 		c.checkMultiple(*b.multipleOf, f)

@@ -10,7 +10,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWeightOfDefaults: the weight of a document is at least its size with defaults.
+// TestWeightOfDefaults checks that the weight of a document is at least its size with defaults.
 func TestWeightOfDefaults(t *testing.T) {
 	item := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range 100 {

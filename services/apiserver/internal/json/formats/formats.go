@@ -82,7 +82,7 @@ func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 	return append(appendCBORText(dst, "object"), object...)
 }
 
-// AppendCBORListHead appends the beginning of a list. The caller appends the n elements, and the
+// AppendCBORListHead appends the start of a list. The caller appends the n elements, and the
 // last one ends the list. head is the JSON of the list without elements. elements is the name of
 // the field that holds them.
 func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error) {

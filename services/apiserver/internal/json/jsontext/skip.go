@@ -50,7 +50,7 @@ func Space(doc []byte, i int) int {
 	return i
 }
 
-// skipString returns the index after the string that begins at i.
+// skipString returns the index after the string that starts at i.
 func skipString(doc []byte, i int) (int, error) {
 	for i++; ; {
 		n := bytes.IndexByte(doc[i:], '"')

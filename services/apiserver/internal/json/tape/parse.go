@@ -85,7 +85,7 @@ func (p *parser) document() error {
 	}
 }
 
-// value reads the beginning of a value. It reads a scalar or an empty array or object completely.
+// value reads the start of a value. It reads a scalar or an empty array or object completely.
 // Of another array or object it reads everything up to the first value within it, and returns
 // opened.
 func (p *parser) value() (opened bool, err error) {

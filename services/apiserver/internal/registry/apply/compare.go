@@ -53,7 +53,7 @@ type comparer struct {
 	errs         []error
 }
 
-// pathSet is a set that is filled along a path. nodes holds the parts of the set below the prefixes
+// pathSet is a fieldpath.Set built in path order. nodes holds the parts of the set below the prefixes
 // of the path, created on demand.
 type pathSet struct {
 	root  *fieldpath.Set
@@ -98,7 +98,7 @@ func (c *comparer) pop() {
 	c.removed.truncate(len(c.path))
 }
 
-// object compares two objects except for the fields without owners.
+// object compares two objects, except for the fields that managedFields never contain.
 func (c *comparer) object(s *fieldSchema, a, b reflect.Value) {
 	for i := range s.fields {
 		f := &s.fields[i]
@@ -363,7 +363,7 @@ func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error
 		case k.defaultValue != nil:
 			keys = append(keys, value.Field{Name: k.name, Value: k.defaultValue})
 		default:
-			return fieldpath.PathElement{}, fmt.Errorf("an element has no %q, by which it is found", k.name)
+			return fieldpath.PathElement{}, fmt.Errorf("list element lacks key field %q", k.name)
 		}
 	}
 	keys.Sort()

@@ -103,7 +103,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// TestDifferencesMatchTheMergeLibrary: the compiled comparison gives the results of the merge
+// TestDifferencesMatchTheMergeLibrary checks that the compiled comparison gives the results of the merge
 // library, for every kind.
 func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 	fields, catalog := builtinFields(t)

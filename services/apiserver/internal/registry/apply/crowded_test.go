@@ -26,7 +26,7 @@ func members(n int) map[string]any {
 	return m
 }
 
-// TestApplyLimitsMembers: field sets take time quadratic in the number of members of one object.
+// TestApplyLimitsMembers checks that field sets take time quadratic in the number of members of one object.
 func TestApplyLimitsMembers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -77,7 +77,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	}
 }
 
-// TestApplyLimitsPathBytes: the key of a list element is part of the path of each field below it.
+// TestApplyLimitsPathBytes checks that the key of a list element is part of the path of each field below it.
 func TestApplyLimitsPathBytes(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -120,7 +120,7 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 	}
 }
 
-// TestManyConflictsOfLongPaths: the conflicts in the error are limited in bytes.
+// TestManyConflictsOfLongPaths checks that the conflicts in the error are limited in bytes.
 func TestManyConflictsOfLongPaths(t *testing.T) {
 	key := strings.Repeat("k", 60_000)
 	var conflicts merge.Conflicts

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// ManagedFields is the managedFields of an object in the object's own representation. For documents they
+// ManagedFields holds the managedFields of an object in the object's own representation. For documents they
 // are trees, which can be restored and compared without conversion.
 type ManagedFields struct {
 	list []metav1.ManagedFieldsEntry
@@ -59,7 +59,7 @@ func (r ManagedFields) ApplyTo(obj registry.Object) {
 	}
 }
 
-// EqualExceptTimes reports whether the two differ in times only.
+// EqualExceptTimes reports whether two managedFields are equal, except for their times.
 func (r ManagedFields) EqualExceptTimes(o ManagedFields) bool {
 	if !r.doc || !o.doc {
 		return EqualExceptTimes(r.list, o.list)
@@ -129,7 +129,7 @@ func (r ManagedFields) Entries() []metav1.ManagedFieldsEntry {
 	return out
 }
 
-// entryOf decodes one entry. It returns false for an unusual one.
+// entryOf decodes one entry. It returns false for an entry with unknown or mistyped fields.
 func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
@@ -163,7 +163,7 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 }
 
 // setManagedFields sets the managedFields of the object, without reflection for documents. requested
-// holds the entries of before, whose trees are reused for equal field sets.
+// holds the decoded entries of before. Equal field sets reuse the trees of before.
 func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before ManagedFields, requested []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
@@ -319,7 +319,7 @@ func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
 
 func includeAll(string) bool { return true }
 
-// documentsClearlyDiffer is clearlyDiffer for whole objects.
+// documentsClearlyDiffer compares whole objects like clearlyDiffer.
 func documentsClearlyDiffer(a, b registry.Object) bool {
 	x, ok := a.(*unstructured.Unstructured)
 	y, both := b.(*unstructured.Unstructured)

@@ -329,7 +329,7 @@ type inBubble struct{ *testing.T }
 
 func (inBubble) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// TestSequencesMatchApimachinery: several managers apply to and update the same object. The object
+// TestSequencesMatchApimachinery checks that several managers apply to and update the same object. The object
 // and the owners equal those of apimachinery's field manager, owned fields exist, a forced apply
 // leaves no conflict, and a repeated apply changes nothing.
 func TestSequencesMatchApimachinery(t *testing.T) {
@@ -349,7 +349,7 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 	})
 }
 
-// TestTextsOfQuantities: quantities with equal value and different text are different values for
+// TestTextsOfQuantities checks that quantities with equal value and different text are different values for
 // ownership.
 func TestTextsOfQuantities(t *testing.T) {
 	m := deploymentManager(t, "")

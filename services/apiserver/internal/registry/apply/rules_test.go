@@ -162,7 +162,7 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	wantOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
 }
 
-// TestTimes: the time of an entry changes only with its fields.
+// TestTimes checks that the time of an entry changes only with its fields.
 func TestTimes(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
@@ -272,7 +272,7 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 	}
 }
 
-// TestOtherVersions: a set of another version is converted when its fields change.
+// TestOtherVersions checks that a set of another version is converted when its fields change.
 func TestOtherVersions(t *testing.T) {
 	f, catalog := builtinFields(t)
 	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
@@ -322,7 +322,7 @@ func TestOtherVersions(t *testing.T) {
 	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
-// TestFromClientSideApply: apply takes over fields of client-side apply without a conflict. The
+// TestFromClientSideApply checks that apply takes over fields of client-side apply without a conflict. The
 // client may return to client-side apply.
 func TestFromClientSideApply(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// TestManyOwners: the errors of many owner references equal those of apimachinery, which validates
+// TestManyOwners checks that the errors of many owner references equal those of apimachinery, which validates
 // each on its own.
 func TestManyOwners(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -57,7 +57,7 @@ func TestManyOwners(t *testing.T) {
 	}
 }
 
-// TestManyWrongOwners: equal errors share their texts.
+// TestManyWrongOwners checks that equal errors share their texts.
 func TestManyWrongOwners(t *testing.T) {
 	obj := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)},
@@ -71,7 +71,7 @@ func TestManyWrongOwners(t *testing.T) {
 	}
 }
 
-// TestManyControllers: each error about a second controller shows a bounded number of owners. A few
+// TestManyControllers checks that each error about a second controller shows a bounded number of owners. A few
 // owners are all shown.
 func TestManyControllers(t *testing.T) {
 	yes := true

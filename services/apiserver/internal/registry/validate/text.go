@@ -93,7 +93,7 @@ var (
 	DNSLabel               Format = content.IsDNS1123Label
 	DNSSubdomain           Format = content.IsDNS1123Subdomain
 	DNSSubdomainUnderscore Format = content.IsDNS1123SubdomainWithUnderscore
-	// DNS1035Label begins with a letter.
+	// DNS1035Label starts with a letter.
 	DNS1035Label Format = content.IsDNS1035Label
 	// QualifiedName is a name with an optional domain, as keys of labels are.
 	QualifiedName Format = content.IsQualifiedName

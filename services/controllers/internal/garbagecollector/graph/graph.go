@@ -37,11 +37,11 @@ type Config struct {
 type Graph struct {
 	Config
 
-	mu           sync.RWMutex // a leaf lock, except for Config
+	mu           sync.RWMutex // leaf lock, except for Config
 	nodes        map[uid]*Node
 	nonCanonical map[uid]types.UID          // texts of the uids that are no canonical UUIDs
 	counts       map[namespacedResource]int // numbers of observed objects
-	epoch        uint32                     // the number of lists that have begun
+	epoch        uint32                     // the number of lists that have started
 }
 
 // namespacedResource is a resource in a namespace.

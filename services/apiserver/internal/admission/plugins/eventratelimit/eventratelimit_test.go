@@ -100,7 +100,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLongKeysAreNotKept: events choose the keys, and a cache is limited by their number.
+// Events choose the keys, and a cache is limited by their number.
 func TestLongKeysAreNotKept(t *testing.T) {
 	conf, err := eventratelimit.Load([]byte(head + "limits: [{type: SourceAndObject, qps: 1, burst: 1}]"))
 	if err != nil {

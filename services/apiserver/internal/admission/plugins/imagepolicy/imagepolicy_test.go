@@ -245,7 +245,7 @@ func TestResponsesAreCached(t *testing.T) {
 	requireReview("k", false, 2) // errors are not cached
 }
 
-// TestReviewedTextsAreNotKept: the cache of responses is limited by their number, and a pod may name a
+// The cache of responses is limited by their number, and a pod may name a
 // megabyte of images.
 func TestReviewedTextsAreNotKept(t *testing.T) {
 	p, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
@@ -284,7 +284,7 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 	}
 }
 
-// TestRequestIsSuspendedDuringReview: the request does not hold its seats while it waits for the
+// TestRequestIsSuspendedDuringReview checks that the request does not hold its seats while it waits for the
 // webhook.
 func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	plugin, b, _ := start(t, "defaultAllow: false")
@@ -330,7 +330,7 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestReviewedRequests: pods and their ephemeral containers are reviewed. Outside reports updates
+// TestReviewedRequests checks that pods and their ephemeral containers are reviewed. Outside reports updates
 // in advance.
 func TestReviewedRequests(t *testing.T) {
 	plugin, b, _ := start(t, "allowTTL: -1")
@@ -362,7 +362,7 @@ func TestReviewedRequests(t *testing.T) {
 	}
 }
 
-// TestDeadlineEndsRetries: when the request's time ends, the last error of the webhook is returned.
+// TestDeadlineEndsRetries checks that when the request's time ends, the last error of the webhook is returned.
 func TestDeadlineEndsRetries(t *testing.T) {
 	plugin, b, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())

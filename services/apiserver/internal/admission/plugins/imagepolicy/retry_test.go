@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRetriableErrors: a request is retried if its connection broke.
+// TestRetriableErrors checks that a request is retried if its connection broke.
 func TestRetriableErrors(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("read: %w", syscall.ECONNRESET):   true,

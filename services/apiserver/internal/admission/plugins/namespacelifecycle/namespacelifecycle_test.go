@@ -20,7 +20,7 @@ func (f failing) Phase(context.Context, string) (exists, terminating bool, err e
 	return false, false, f.err
 }
 
-// TestNamespaceLookupErrors: an expired request is not reported as an internal error.
+// TestNamespaceLookupErrors checks that an expired request is not reported as an internal error.
 func TestNamespaceLookupErrors(t *testing.T) {
 	for _, tc := range []struct {
 		err  error

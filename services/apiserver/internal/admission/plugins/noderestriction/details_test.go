@@ -36,7 +36,7 @@ func labelled(key, value string) *corev1.Node {
 	return n
 }
 
-// TestEachRule: each rule rejects on its own.
+// TestEachRule checks that each rule rejects on its own.
 func TestEachRule(t *testing.T) {
 	const requests = "certificatesigningrequests.certificates.k8s.io"
 	configured := aNode()
@@ -138,7 +138,7 @@ func (faulty) Authorize(context.Context, *authorizer.Attributes) (authorizer.Dec
 	return authorizer.NoOpinion, "", errors.New("no answer")
 }
 
-// TestAudiencesOfVolumes: a node may request the audiences of all volumes that a pod mounts. A
+// TestAudiencesOfVolumes checks that a node may request the audiences of all volumes that a pod mounts. A
 // volume that cannot be resolved grants nothing, and does not affect others.
 func TestAudiencesOfVolumes(t *testing.T) {
 	claimed := func(name string) corev1.Volume {

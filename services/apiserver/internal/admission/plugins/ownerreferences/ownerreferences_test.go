@@ -111,7 +111,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutOwners: deletes and objects without metadata need no permission.
+// TestRequestsWithoutOwners checks that deletes and objects without metadata need no permission.
 func TestRequestsWithoutOwners(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps"}}
 	for _, r := range []*admission.Request{

@@ -119,7 +119,7 @@ func TestStricterStandardWarns(t *testing.T) {
 	}
 }
 
-// TestManyPods: only the evaluated pods are decoded, and a warning says that there are more.
+// TestManyPods checks that only the evaluated pods are decoded, and a warning says that there are more.
 func TestManyPods(t *testing.T) {
 	p := &pods{}
 	for range 3100 {
@@ -148,7 +148,7 @@ func TestLargePods(t *testing.T) {
 	}
 }
 
-// TestCanceledRequestsDecodeNoPods: nothing is decoded for a request that has ended.
+// TestCanceledRequestsDecodeNoPods checks that nothing is decoded for a request that has ended.
 func TestCanceledRequestsDecodeNoPods(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &pods{whenListed: cancel}

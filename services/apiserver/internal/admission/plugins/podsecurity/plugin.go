@@ -98,13 +98,13 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if res.rejected == nil {
 		return nil
 	}
-	return refusal(r, res.rejected)
+	return rejection(r, res.rejected)
 }
 
 var errNotAllowed = errors.New("Not allowed by PodSecurity") //nolint:staticcheck // the wording is the API's
 
-// refusal returns a Forbidden error with the message and reason of a status.
-func refusal(r *admission.Request, s *metav1.Status) error {
+// rejection returns a Forbidden error with the message and reason of a status.
+func rejection(r *admission.Request, s *metav1.Status) error {
 	err := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), errNotAllowed)
 	if s.Message != "" {
 		err.ErrStatus.Message = s.Message

@@ -59,7 +59,7 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s %s, %v", s.Code, s.Reason, s.Message, s.Details != nil)
 }
 
-// TestStandards: a violation of the enforced standard is rejected. Violations of the other
+// TestStandards checks that a violation of the enforced standard is rejected. Violations of the other
 // standards cause warnings and annotations.
 func TestStandards(t *testing.T) {
 	const refused = `403 Forbidden pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), true`
@@ -129,7 +129,7 @@ func TestStandards(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurations: an invalid configuration is rejected.
+// TestInvalidConfigurations checks that an invalid configuration is rejected.
 func TestInvalidConfigurations(t *testing.T) {
 	for _, text := range []string{"kind: Pod", config + "bogus: 1", config + "defaults: {enforce: odd}", config + "exemptions: {namespaces: [\"\"]}"} {
 		p, err := New([]byte(text), &pods{}, NewMetrics(prometheus.NewRegistry()))
@@ -142,7 +142,7 @@ func TestInvalidConfigurations(t *testing.T) {
 	}
 }
 
-// TestPodsCannotBeListed: a warning says that the pods were not checked.
+// TestPodsCannotBeListed checks that a warning says that the pods were not checked.
 func TestPodsCannotBeListed(t *testing.T) {
 	for name, p := range map[string]*pods{
 		"listed":   {unlisted: errors.New("no answer")},
@@ -156,7 +156,7 @@ func TestPodsCannotBeListed(t *testing.T) {
 	}
 }
 
-// TestUncheckedWorkIsFree: neither small pods nor an unchanged standard are charged.
+// TestUncheckedWorkIsFree checks that neither small pods nor an unchanged standard are charged.
 func TestUncheckedWorkIsFree(t *testing.T) {
 	never := func(int) bool { return false }
 	small := &pods{size: 10}
@@ -193,7 +193,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	}
 }
 
-// TestEvaluationMetrics: versions above the newest known one share a label.
+// TestEvaluationMetrics checks that versions above the newest known one share a label.
 func TestEvaluationMetrics(t *testing.T) {
 	registered := prometheus.NewRegistry()
 	m := NewMetrics(registered)

@@ -208,7 +208,7 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 	return authorizer.NoOpinion, "", nil
 }
 
-// TestAggregationRequiresClusterAdmin: a user with all permissions may aggregate, without a call of
+// TestAggregationRequiresClusterAdmin checks that a user with all permissions may aggregate, without a call of
 // the authorizer. The error names the operation if the object has no name yet.
 func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	e := policy()

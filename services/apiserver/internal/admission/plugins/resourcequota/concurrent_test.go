@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestStoreDecides: a rejection is confirmed against the store, and a limit holds although the
+// TestStoreDecides checks that a rejection is confirmed against the store, and a limit holds although the
 // cache is stale.
 func TestStoreDecides(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
@@ -32,7 +32,7 @@ func TestStoreDecides(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreChargedTogether: requests that wait for an earlier one are charged in one
+// TestWaitingRequestsAreChargedTogether checks that requests that wait for an earlier one are charged in one
 // write, each by its own amount.
 func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))

@@ -183,9 +183,9 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 	})
 	if len(limited) > 0 {
 		// The message of Kubernetes does not name the object.
-		refusal := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
-		refusal.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", limited)
-		return refusal
+		forbidden := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
+		forbidden.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", limited)
+		return forbidden
 	}
 	return nil
 }

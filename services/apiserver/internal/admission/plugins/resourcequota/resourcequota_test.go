@@ -402,7 +402,7 @@ func TestFailedWritesAreReleased(t *testing.T) {
 	}
 }
 
-// TestAllQuotasOrNone: if one quota rejects, earlier charges of other quotas are released.
+// TestAllQuotasOrNone checks that if one quota rejects, earlier charges of other quotas are released.
 func TestAllQuotasOrNone(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
 	p := plugin(t, quotas, "")
@@ -422,7 +422,7 @@ func TestAllQuotasOrNone(t *testing.T) {
 	}
 }
 
-// TestRecountAfterChargeIsNotReleased: if a controller recounted after the charge, the object that
+// TestRecountAfterChargeIsNotReleased checks that if a controller recounted after the charge, the object that
 // was not written is not part of its count.
 func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 	owned := func(at time.Time, fields string) metav1.ManagedFieldsEntry {

@@ -75,7 +75,7 @@ func bodies(t *testing.T) []string {
 		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""), "{}", "[]", "{", `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object"`)
 }
 
-// TestLazyDefinitions: lazily decoded definitions are read and encoded like others.
+// TestLazyDefinitions checks that lazily decoded definitions are read and encoded like others.
 func TestLazyDefinitions(t *testing.T) {
 	lazy, whole := definitionCoders(t)
 	good := 0
@@ -110,7 +110,7 @@ func TestLazyDefinitions(t *testing.T) {
 	}
 }
 
-// TestUsualDefinitionsAreDecodedLazily: usual definitions are decoded lazily.
+// TestUsualDefinitionsAreDecodedLazily checks that usual definitions are decoded lazily.
 func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	lazy, _ := definitionCoders(t)
 	taken := 0

@@ -145,7 +145,7 @@ func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	}
 }
 
-// TestV2ThroughV1: a v1 client that writes back what it read loses nothing of v2, except a second CPU
+// TestV2ThroughV1 checks that a v1 client that writes back what it read loses nothing of v2, except a second CPU
 // utilization.
 func TestV2ThroughV1(t *testing.T) {
 	metrics := map[autoscalingv2.MetricSourceType]bool{}
@@ -208,7 +208,7 @@ func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.Horizo
 	return out
 }
 
-// TestV1ThroughV2: a v1 object without annotations of the conversion does not change.
+// TestV1ThroughV2 checks that a v1 object without annotations of the conversion does not change.
 func TestV1ThroughV2(t *testing.T) {
 	for seed := int64(0); seed < 200; seed++ {
 		in := &autoscalingv1.HorizontalPodAutoscaler{}
@@ -285,7 +285,7 @@ func parse(t *testing.T, text string, into any) {
 	}
 }
 
-// TestDefaultMetric: v1 without a metric means 80% of CPU.
+// TestDefaultMetric checks that v1 without a metric means 80% of CPU.
 func TestDefaultMetric(t *testing.T) {
 	for name, annotations := range map[string]map[string]string{
 		"none":   nil,
@@ -303,7 +303,7 @@ func TestDefaultMetric(t *testing.T) {
 	}
 }
 
-// TestDefaultSetsAnnotationsOfConversions: an object that a client sends gets the annotations with which
+// TestDefaultSetsAnnotationsOfConversions checks that an object that a client sends gets the annotations with which
 // it is served later.
 func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 	percent := int32(44)
@@ -356,7 +356,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// FuzzAnnotations: any annotations can be converted, and the result is stable.
+// FuzzAnnotations checks that any annotations can be converted, and the result is stable.
 func FuzzAnnotations(f *testing.F) {
 	f.Add(`[{"type":"Object","object":{"metricName":"m"}}]`, `{"ScaleUp":{}}`, `[{"type":"Pods","pods":{}}]`, `[{"type":"x"}]`)
 	f.Add(`[{}]`, `{"scaleup":{"Policies":[{}]}}`, `[{"external":{}}]`, `null`)

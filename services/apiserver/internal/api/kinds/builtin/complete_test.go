@@ -46,7 +46,7 @@ var without = map[string]string{
 	"changes ServiceAccount": "it has no rules",
 }
 
-// TestEveryKindHasCases: every kind, and every version with a Go type of its own, has a file with
+// TestEveryKindHasCases checks that every kind, and every version with a Go type of its own, has a file with
 // rejected new objects and rejected changes.
 func TestEveryKindHasCases(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestJobCreate: a job labels and selects its pods by its uid.
+// TestJobCreate checks that a job labels and selects its pods by its uid.
 func TestJobCreate(t *testing.T) {
 	k := byName(t)["batch/v1/jobs"]
 	yes := true

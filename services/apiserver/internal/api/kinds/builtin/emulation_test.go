@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestEmulatedVersions: resources that are newer than the emulated version are served only on
+// TestEmulatedVersions checks that resources that are newer than the emulated version are served only on
 // request.
 func TestEmulatedVersions(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})

@@ -161,7 +161,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestStored: keys and stored versions are shared with every server that uses the store.
+// TestStored checks that keys and stored versions are shared with every server that uses the store.
 func TestStored(t *testing.T) {
 	prefixes := map[string]string{
 		"v1/nodes":                  "minions",
@@ -212,7 +212,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestGoTypes: each New returns the Go type that the scheme has for the declared name.
+// TestGoTypes checks that each New returns the Go type that the scheme has for the declared name.
 func TestGoTypes(t *testing.T) {
 	scheme := builtin.Scheme()
 	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
@@ -250,7 +250,7 @@ func TestGoTypes(t *testing.T) {
 	}
 }
 
-// TestSchemeKnowsOptions: the scheme contains the option and response types of every group version.
+// TestSchemeKnowsOptions checks that the scheme contains the option and response types of every group version.
 func TestSchemeKnowsOptions(t *testing.T) {
 	scheme := builtin.Scheme()
 	for _, g := range catalog(t).Groups() {
@@ -279,7 +279,7 @@ func TestSchemeKnowsOptions(t *testing.T) {
 	}
 }
 
-// TestKindsAreFresh: Catalog returns new values, which a caller may change.
+// TestKindsAreFresh checks that Catalog returns new values, which a caller may change.
 func TestKindsAreFresh(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		k.Resource, k.Presentation.Columns = "changed", nil
@@ -307,7 +307,7 @@ func mapOf[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
-// TestSubresourceOrder: subresources are ordered by name.
+// TestSubresourceOrder checks that subresources are ordered by name.
 func TestSubresourceOrder(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {

@@ -21,7 +21,7 @@ func metaOf(generation int64, labels, annotations map[string]string) metav1.Obje
 	return metav1.ObjectMeta{Name: "x", Generation: generation, Labels: labels, Annotations: annotations}
 }
 
-// TestGenerationOfMetadata: for some kinds, changes of metadata increase the generation.
+// TestGenerationOfMetadata checks that for some kinds, changes of metadata increase the generation.
 func TestGenerationOfMetadata(t *testing.T) {
 	a, b := map[string]string{"k": "a"}, map[string]string{"k": "b"}
 	tests := []struct {

@@ -104,7 +104,7 @@ func filler(seed int64, nilChance float64) *randfill.Filler {
 		Funcs(func(*runtime.RawExtension, randfill.Continue) {})
 }
 
-// TestRulesHoldForRandomObjects: for any object, the rules of its kind do not panic, and its cells
+// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic, and its cells
 // have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 30
@@ -200,7 +200,7 @@ func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj 
 	}
 }
 
-// TestViewsKeepSpecAndLiveObject: the write of a subresource keeps the spec and does not modify the
+// TestViewsKeepSpecAndLiveObject checks that the write of a subresource keeps the spec and does not modify the
 // live object.
 func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	for _, k := range outsideCore(t) {
@@ -229,7 +229,7 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	}
 }
 
-// TestParts: every kind in every version declares how to copy and clear its status and spec.
+// TestParts checks that every kind in every version declares how to copy and clear its status and spec.
 func TestParts(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if k.Virtual {

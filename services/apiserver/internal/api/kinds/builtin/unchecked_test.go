@@ -13,7 +13,7 @@ var unchecked = map[string]string{
 	"v1/serviceaccounts": "references may not exist yet, and names are validated on use",
 }
 
-// TestEveryKindHasRules: a kind without rules accepts any object, so it must be listed.
+// A kind without rules accepts any object, so it must be listed.
 func TestEveryKindHasRules(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {

@@ -103,7 +103,7 @@ func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv
 	var indices []int
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == typ {
-			indices = append(fld, i)
+			indices = append(indices, i)
 		}
 	}
 	return indices

@@ -125,7 +125,7 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestGoTypes: each New returns the Go type that the scheme has for the declared name.
+// TestGoTypes checks that each New returns the Go type that the scheme has for the declared name.
 func TestGoTypes(t *testing.T) {
 	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
 		t.Helper()
@@ -159,7 +159,7 @@ func TestGoTypes(t *testing.T) {
 	}
 }
 
-// TestKindsAreFresh: Kinds returns new values, which a caller may change.
+// TestKindsAreFresh checks that Kinds returns new values, which a caller may change.
 func TestKindsAreFresh(t *testing.T) {
 	core.Kinds(registry.Settings{})[0].Resource = "changed"
 	if got := core.Kinds(registry.Settings{})[0].Resource; got != "bindings" {

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestRulesHoldForRandomObjects: for any object, the rules of its kind do not panic, defaulting
+// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic, defaulting
 // twice changes nothing, and its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 50
@@ -88,7 +88,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	}
 }
 
-// TestStatusKeepsSpecAndLiveObject: Prepare does not modify the live object, and keeps the parts
+// TestStatusKeepsSpecAndLiveObject checks that Prepare does not modify the live object, and keeps the parts
 // that a subresource does not write.
 func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
 	for _, k := range core.Kinds(registry.Settings{}) {

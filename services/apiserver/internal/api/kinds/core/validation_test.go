@@ -142,7 +142,7 @@ func TestCreateEvents(t *testing.T) {
 	}
 }
 
-// TestSizeLimit: the size is that of all values of an object.
+// TestSizeLimit checks that the size is that of all values of an object.
 func TestSizeLimit(t *testing.T) {
 	half := make([]byte, corev1.MaxSecretSize/2)
 	for _, test := range []struct {
@@ -338,7 +338,7 @@ func TestNamespacePhase(t *testing.T) {
 	}
 }
 
-// TestRulesRejectOtherTypes: validating an object of another type panics.
+// TestRulesRejectOtherTypes checks that validating an object of another type panics.
 func TestRulesRejectOtherTypes(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -28,7 +28,7 @@ func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(m *metav1.TypeMeta, _ randfill.Continue) {})
 }
 
-// TestConversionsAreInverse: both forms of an event have the same content.
+// TestConversionsAreInverse checks that both forms of an event have the same content.
 func TestConversionsAreInverse(t *testing.T) {
 	k := event()
 	for seed := int64(0); seed < 100; seed++ {
@@ -44,7 +44,7 @@ func TestConversionsAreInverse(t *testing.T) {
 	}
 }
 
-// TestFields: conversions that are inverse may still mix up fields.
+// TestFields checks that conversions that are inverse may still mix up fields.
 func TestFields(t *testing.T) {
 	first := metav1.Unix(1, 0)
 	last := metav1.Unix(2, 0)

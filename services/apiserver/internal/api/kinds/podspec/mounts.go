@@ -119,7 +119,7 @@ func descendingPath(fld validate.Field, name, path string) {
 	WithoutBackstep(fld, name, path)
 }
 
-// filePath requires the path of a file in a volume. Names that begin with two dots are reserved for
+// filePath requires the path of a file in a volume. Names that start with two dots are reserved for
 // the kubelet.
 func filePath(fld validate.Field, name, path string) {
 	descendingPath(fld, name, path)

@@ -257,7 +257,7 @@ type PodsOf[T registry.Object] struct {
 	// Template returns the template of an object, or nil.
 	Template func(T) *corev1.PodTemplateSpec
 	Path     *field.Path
-	// HostNames reports whether the pods' host names begin with the object's name.
+	// HostNames reports whether the pods' host names start with the object's name.
 	HostNames bool
 	// Around, if set, returns warnings about the fields around the template. They are sent before
 	// those of the template.

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 )
 
-// TestWarningsAreBounded: every pair of ports would cause a warning.
+// TestWarningsAreBounded checks that every pair of ports would cause a warning.
 func TestWarningsAreBounded(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: make([]corev1.ContainerPort, 50_000)}}}}
 	if n := len(podspec.Warnings(p)); n != 500 {
@@ -65,7 +65,7 @@ func TestOverlappingFilesCauseWarnings(t *testing.T) {
 	}
 }
 
-// TestManyFilesAreCompared: comparing all pairs would take seconds.
+// Comparing all pairs would take seconds.
 func TestManyFilesAreCompared(t *testing.T) {
 	var items []corev1.KeyToPath
 	for i := range 200_000 {

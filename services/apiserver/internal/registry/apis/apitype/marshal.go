@@ -34,7 +34,7 @@ func Marshal(v any) ([]byte, error) {
 	return buf[len(buf)-n:], nil
 }
 
-// MarshalTo writes the protobuf form to the beginning of buf.
+// MarshalTo writes the protobuf form to the start of buf.
 func MarshalTo(v any, buf []byte) (int, error) {
 	size := Size(v)
 	if size > len(buf) {

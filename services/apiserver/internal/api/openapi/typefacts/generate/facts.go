@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// sources returns the packages whose types documents may describe.
+// sources returns the packages whose types OpenAPI documents may describe.
 func sources() []string {
 	return []string{
 		"k8s.io/api/...",
@@ -25,7 +25,17 @@ func sources() []string {
 	}
 }
 
-// collectFacts reads all sources and returns the text that typefacts reads.
+// collectFacts reads all sources and returns the facts that the package typefacts reads. Each line holds
+// fields separated by tabs:
+//
+//	version group version           a version that clients use
+//	enum type                       a type with the values of the following lines
+//	value value description
+//	type type fact=value…           a struct type
+//	field name fact=value…          a field of the type above
+//
+// The facts of a type are doc, mapType and union. The facts of a field are doc, cut (the comment
+// continues below a line ---), listType, mapType, keys, default and required.
 func collectFacts() ([]byte, error) {
 	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, sources()...)...)
 	out, err := list.Output()
@@ -72,7 +82,7 @@ type writer struct {
 
 func (w *writer) writeLine(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
 
-// writePackage writes the facts of a package.
+// writePackage writes the facts about the types of a package.
 func (w *writer) writePackage(s *source) error {
 	for _, name := range slices.Sorted(keysOf(s.enums)) {
 		if len(w.enums[s.path+"."+name]) == 0 {
@@ -106,7 +116,7 @@ func isDescribed(pkg, name string) bool {
 	return true
 }
 
-// writeType writes a type if there are facts about it.
+// writeType writes the facts about a type and its fields. It omits a type without facts.
 func (w *writer) writeType(s *source, t *structure) error {
 	swaggerDoc := s.swaggerDoc[t.name]
 	facts, err := typeDescription(t, swaggerDoc[""], s.isOwnPackage())

@@ -48,7 +48,7 @@ func (c *CustomResourceDefinition) Size() int { return apitype.Size(c) }
 // Marshal returns the protobuf form.
 func (c *CustomResourceDefinition) Marshal() ([]byte, error) { return apitype.Marshal(c) }
 
-// MarshalTo encodes to the beginning of a buffer.
+// MarshalTo encodes to the start of a buffer.
 func (c *CustomResourceDefinition) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
@@ -83,7 +83,7 @@ func (c *CustomResourceDefinitionList) Size() int { return apitype.Size(c) }
 // Marshal returns the protobuf form.
 func (c *CustomResourceDefinitionList) Marshal() ([]byte, error) { return apitype.Marshal(c) }
 
-// MarshalTo encodes to the beginning of a buffer.
+// MarshalTo encodes to the start of a buffer.
 func (c *CustomResourceDefinitionList) MarshalTo(b []byte) (int, error) {
 	return apitype.MarshalTo(c, b)
 }
@@ -124,7 +124,7 @@ func (c *ConversionReview) Size() int { return apitype.Size(c) }
 // Marshal returns the protobuf form.
 func (c *ConversionReview) Marshal() ([]byte, error) { return apitype.Marshal(c) }
 
-// MarshalTo encodes to the beginning of a buffer.
+// MarshalTo encodes to the start of a buffer.
 func (c *ConversionReview) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.

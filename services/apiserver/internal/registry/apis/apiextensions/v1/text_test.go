@@ -48,7 +48,7 @@ func randomSchemas(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTextOfSchemas: schemas are encoded and decoded like encoding/json does.
+// TestTextOfSchemas checks that schemas are encoded and decoded like encoding/json does.
 func TestTextOfSchemas(t *testing.T) {
 	large := 0
 	for seed := range int64(400) {
@@ -79,7 +79,7 @@ func TestTextOfSchemas(t *testing.T) {
 	}
 }
 
-// TestTextOfEither: a union is encoded as the member that is set.
+// TestTextOfEither checks that a union is encoded as the member that is set.
 func TestTextOfEither(t *testing.T) {
 	a := v1.JSONSchemaProps{Type: "a<"}
 	b := v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
@@ -126,7 +126,7 @@ func BenchmarkDeepSchema(b *testing.B) {
 	}
 }
 
-// TestUnusualTextOfSchemas: damaged or unusual text is decoded like encoding/json does, or rejected
+// TestUnusualTextOfSchemas checks that damaged or unusual text is decoded like encoding/json does, or rejected
 // with the same error.
 func TestUnusualTextOfSchemas(t *testing.T) {
 	texts := []string{

@@ -48,7 +48,7 @@ func (a *APIService) Size() int { return apitype.Size(a) }
 // Marshal returns the protobuf form.
 func (a *APIService) Marshal() ([]byte, error) { return apitype.Marshal(a) }
 
-// MarshalTo encodes to the beginning of a buffer.
+// MarshalTo encodes to the start of a buffer.
 func (a *APIService) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(a, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
@@ -83,7 +83,7 @@ func (a *APIServiceList) Size() int { return apitype.Size(a) }
 // Marshal returns the protobuf form.
 func (a *APIServiceList) Marshal() ([]byte, error) { return apitype.Marshal(a) }
 
-// MarshalTo encodes to the beginning of a buffer.
+// MarshalTo encodes to the start of a buffer.
 func (a *APIServiceList) MarshalTo(b []byte) (int, error) {
 	return apitype.MarshalTo(a, b)
 }

@@ -30,7 +30,7 @@ func sample() *v1.APIService {
 	return a
 }
 
-// TestWireForm: other servers read these field numbers from the store.
+// Other servers read these field numbers from the store.
 func TestWireForm(t *testing.T) {
 	spec := "\x0a\x09" + "\x0a\x01n" + "\x12\x01s" + "\x18\xfb\x41" + // service
 		"\x12\x01g" + "\x1a\x02v1" + "\x20\x01" + "\x2a\x02ca" + "\x38\x64" + "\x40\x0f"
