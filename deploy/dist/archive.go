@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// entry is a file of an archive. Its content is that of the file path, if set, and content
-// otherwise.
+// entry is a file of an archive. If path is set, the content is read from that file.
 type entry struct {
 	name, path string
 	content    []byte
 	executable bool
 }
 
-// writeArchive writes a tar.gz of files below one folder. The output depends only on their names
-// and contents, and on the time.
+// writeArchive writes a tar.gz of files below one folder. It is reproducible: equal arguments and
+// contents give equal bytes.
 func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
@@ -30,7 +29,7 @@ func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) err
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	for i, e := range entries {
 		if i > 0 && e.name == entries[i-1].name {
-			return fmt.Errorf("there are two files %s", e.name)
+			return fmt.Errorf("duplicate file name %q", e.name)
 		}
 		if err := appendEntry(t, folder, at, e); err != nil {
 			return fmt.Errorf("%s: %w", e.name, err)

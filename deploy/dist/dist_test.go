@@ -33,7 +33,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 		dir := t.TempDir()
 		list := []entry{
 			{name: "binnacle", path: write(t, filepath.Join(dir, "b"), "program"), executable: true},
-			{name: "licenses/x/LICENSE", path: write(t, filepath.Join(dir, "l"), "licence")},
+			{name: "licenses/x/LICENSE", path: write(t, filepath.Join(dir, "l"), "license")},
 			{name: "bill", content: []byte("bill")},
 		}
 		for _, f := range []string{"b", "l"} {
@@ -77,7 +77,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 		}
 		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(data))
 	}
-	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- licence"}
+	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- license"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -100,7 +100,7 @@ func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 
 const bsd = "Redistribution ... Neither the name nor ... may be used to endorse or\npromote products ..."
 
-func TestLicencesOfAllPackagesAreCollected(t *testing.T) {
+func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	dir := t.TempDir()
 	one := module{path: "example.com/one", dir: filepath.Join(dir, "one"), packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")}}
 	for name, text := range map[string]string{
@@ -108,7 +108,7 @@ func TestLicencesOfAllPackagesAreCollected(t *testing.T) {
 	} {
 		write(t, filepath.Join(one.dir, name), text)
 	}
-	got, err := licences([]module{one})
+	got, err := licenses([]module{one})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,12 +123,12 @@ func TestLicencesOfAllPackagesAreCollected(t *testing.T) {
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
-	if _, err := licences([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no licence") {
-		t.Errorf("module without licence: got %v, want the error that example.com/none has no licence", err)
+	if _, err := licenses([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no license") {
+		t.Errorf("module without license: got %v, want the error that example.com/none has no license", err)
 	}
 }
 
-func TestLicencesAreDetected(t *testing.T) {
+func TestLicensesAreDetected(t *testing.T) {
 	for text, want := range map[string]string{
 		"Apache License\nVersion 2.0, January 2004": "Apache-2.0",
 		"Apache License, Version 2.0":               "Apache-2.0",

@@ -140,7 +140,7 @@ func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	notices, err := licences(inside)
+	notices, err := licenses(inside)
 	if err != nil {
 		return nil, err
 	}

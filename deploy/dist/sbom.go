@@ -70,7 +70,8 @@ const (
 	programID  = "SPDXRef-Program"
 )
 
-// newSBOM returns the modules of a binary, as recorded in it by the Go toolchain.
+// newSBOM returns the SPDX 2.3 document of a binary as JSON. The Go toolchain records the modules in the
+// binary.
 func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -93,7 +94,7 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 			Concluded: noAssertion,
 			Declared:  "Apache-2.0",
 			Copyright: noAssertion,
-			Checksums: []checksum{{"SHA256", sum}},
+			Checksums: []checksum{{Algorithm: "SHA256", Value: sum}},
 			Comment:   "The checksum is that of the binary.",
 		}},
 		Relationships: []relationship{{documentID, "DESCRIBES", programID}},
@@ -119,7 +120,7 @@ var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 // packageOf returns the description of a module.
 func packageOf(i int, d *debug.Module, notices moduleNotices) (spdxPackage, error) {
-	licence, err := notices.declared(d.Path)
+	license, err := notices.declared(d.Path)
 	if err != nil {
 		return spdxPackage{}, err
 	}
@@ -130,7 +131,7 @@ func packageOf(i int, d *debug.Module, notices moduleNotices) (spdxPackage, erro
 		Purpose:    "LIBRARY",
 		Download:   "https://proxy.golang.org/" + escapeModulePath(d.Path) + "/@v/" + escapeModulePath(d.Version) + ".zip",
 		Concluded:  noAssertion,
-		Declared:   licence,
+		Declared:   license,
 		Copyright:  noAssertion,
 		References: []external{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
 	}

@@ -21,7 +21,7 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
-// startStalling starts a server and returns the errors of its handler.
+// startStalling starts a server. The channel receives the error that its handler returns.
 func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
 	handlerErr := make(chan error, 1)
@@ -33,7 +33,7 @@ func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w h
 	return r, handlerErr
 }
 
-// withStallLimit calls LimitStall before the handler.
+// withStallLimit returns a handler that calls LimitStall first.
 func withStallLimit(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		exchange.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
@@ -99,7 +99,7 @@ func (c *rawHTTP2) request(id uint32, method string, end bool) {
 	}
 }
 
-// readUntilEnd reads until the server resets or ends a stream.
+// readUntilEnd reads until the server resets or ends a stream. It returns "reset" or "end".
 func (c *rawHTTP2) readUntilEnd(id uint32) string {
 	c.t.Helper()
 	for {
@@ -185,11 +185,12 @@ func TestUnreadBodyDoesNotBlockResponse(t *testing.T) {
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
 		<-handlerErr
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || err != nil && size == 1 {
-			t.Errorf("response of %d bytes: %v, want the end of the connection", size, err)
+			t.Errorf("reading the response of %d bytes = %v, want the end of the connection without a timeout", size, err)
 		}
 	}
 }
 
+// writeUntilError writes 64 MiB or until a write fails.
 func writeUntilError(w http.ResponseWriter, _ *http.Request) error {
 	for range 1024 {
 		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
@@ -199,6 +200,7 @@ func writeUntilError(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
+// flushUntilError writes and flushes small parts of 1 GiB, until one fails.
 func flushUntilError(w http.ResponseWriter, r *http.Request) error {
 	for range 1 << 20 {
 		if _, err := w.Write(make([]byte, 1000)); err != nil {

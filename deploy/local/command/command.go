@@ -40,16 +40,16 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f.StringVar(&c.Dir, "dir", p.Dir, "Folder of data, certificates and kubeconfigs.")
 	f.IntVar(&c.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
-	f.BoolVar(&c.NoControllers, "no-controllers", false, "Leave out the controllers service, for example beside a kube-controller-manager.")
+	f.BoolVar(&c.NoControllers, "no-controllers", false, "Do not start the controllers service, for example if kube-controller-manager runs.")
 	c.HA = p.Replicated
 	c.Self = p.Self
 	return f
 }
 
-// Main is the whole program, with the arguments after its name, until it receives a signal. It
+// Main parses args, which omit the program's name, and runs the suite until SIGINT or SIGTERM. It
 // returns the exit code: 0 for a clean end, 1 for a failure, 2 for an invalid command line.
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
-	c := suite.Config{Out: out, Colour: suite.IsTerminal(out)}
+	c := suite.Config{Out: out, Color: suite.IsTerminal(out)}
 	f := p.flags(&c)
 	printVersion := f.Bool("version", false, "Print the version and exit.")
 	f.SetOutput(errs)
@@ -99,10 +99,10 @@ func run(c suite.Config) error {
 	killNow, kill := context.WithCancel(context.Background())
 	defer kill()
 	go func() {
-		for _, end := range []func(){stop, kill} {
+		for _, cancel := range []func(){stop, kill} {
 			select {
 			case <-signals:
-				end()
+				cancel()
 			case <-killNow.Done():
 				return
 			}

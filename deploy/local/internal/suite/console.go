@@ -10,31 +10,35 @@ import (
 )
 
 const (
+	// supervisorName is the name of the supervisor's own lines.
 	supervisorName = "binnacle"
-	nameWidth      = 15
-	keptLines      = 20
-	maxLineSize    = 64 << 10
+	// nameWidth is the width of the column of names, in characters.
+	nameWidth = 15
+	// keptLines is how many last lines of a service are kept.
+	keptLines = 20
+	// maxLineSize is the size in bytes from which a line is split.
+	maxLineSize = 64 << 10
 )
 
 // console writes whole lines of several sources, prefixed with their names.
 type console struct {
-	mu     sync.Mutex // leaf lock, held while writing
-	out    io.Writer
-	colour bool
-	begin  time.Time
+	mu    sync.Mutex // leaf lock, held while writing
+	out   io.Writer
+	color bool
+	begin time.Time
 }
 
-// IsTerminal reports whether lines can be coloured.
+// IsTerminal reports whether lines can be colored.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// line writes one line of a source; colour is an ANSI colour code.
-func (c *console) line(name string, colour int, data []byte) {
+// line writes one line of a source; color is an ANSI color code.
+func (c *console) line(name string, color int, data []byte) {
 	prefix := fmt.Sprintf("%-*s | ", nameWidth, name)
-	if c.colour {
-		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, prefix)
+	if c.color {
+		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, prefix)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +57,7 @@ func (c *console) printf(format string, args ...any) {
 type lines struct {
 	console *console
 	name    string
-	colour  int
+	color   int
 
 	mu      sync.Mutex // taken before console.mu
 	partial []byte
@@ -87,11 +91,11 @@ func (l *lines) emit(data []byte) {
 		l.last = append(l.last[:0], l.last[1:]...)
 	}
 	l.last = append(l.last, string(data))
-	l.console.line(l.name, l.colour, data)
+	l.console.line(l.name, l.color, data)
 }
 
-// end forwards an unterminated line, and returns the last lines.
-func (l *lines) end() []string {
+// flush forwards an unterminated line, and returns the last lines.
+func (l *lines) flush() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.partial) > 0 {

@@ -105,7 +105,7 @@ func (r *run) restartInstance(i instance) {
 
 // logExit logs an exited process with its last lines.
 func (r *run) logExit(p *process) {
-	last := p.output.end()
+	last := p.output.flush()
 	r.out.printf("%s", strings.Repeat("!", 60))
 	r.out.printf("%s exited (%s); its last lines:", p.name, p.exitStatus())
 	for _, line := range last {

@@ -37,7 +37,7 @@ type Config struct {
 	// RenewInterval is the interval of checks for certificates that expire soon; 0 means a day.
 	RenewInterval time.Duration
 	Out           io.Writer
-	Colour        bool
+	Color         bool
 }
 
 // Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it cannot
@@ -49,7 +49,7 @@ func Up(ctx, killNow context.Context, c Config) error {
 	if c.RenewInterval == 0 {
 		c.RenewInterval = 24 * time.Hour
 	}
-	out := &console{out: c.Out, colour: c.Colour, begin: time.Now()}
+	out := &console{out: c.Out, color: c.Color, begin: time.Now()}
 	todo := single(c)
 	if c.HA {
 		todo = replicated(c)
@@ -190,11 +190,11 @@ func (r *run) start(balancing context.Context) error {
 	if err := r.balance(balancing); err != nil {
 		return err
 	}
-	colours := []int{36, 32, 33, 35, 34}
+	colors := []int{36, 32, 33, 35, 34}
 	for n, g := range r.plan.groups {
 		r.groups = append(r.groups, nil)
 		for _, i := range g {
-			r.outputs[i.name] = &lines{console: r.out, name: i.name, colour: colours[n%len(colours)]}
+			r.outputs[i.name] = &lines{console: r.out, name: i.name, color: colors[n%len(colors)]}
 			proc, err := start(i, r.config, r.outputs[i.name], r.exited)
 			if err != nil {
 				return err
@@ -329,5 +329,5 @@ func (r *run) stopProcess(killNow context.Context, p *process) {
 	} else {
 		r.out.printf("%s stopped in %.1fs", p.name, time.Since(start).Seconds())
 	}
-	p.output.end()
+	p.output.flush()
 }

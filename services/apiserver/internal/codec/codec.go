@@ -96,7 +96,7 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	return c, nil
 }
 
-// newKindCodec returns the Coder of a kind.
+// newKindCodec returns the KindCodec of a kind.
 func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
 	kc := &KindCodec{Kind: k, codec: c, apiVersion: k.GroupVersion().String(), servedAsStored: k.Stored.ToStored == nil}
 	if k.Virtual && k.NewList == nil {

@@ -54,7 +54,7 @@ func unservable() map[string]registry.Object {
 		"data: unpaired surrogate \\ud800": &appsv1.ControllerRevision{
 			Data: runtime.RawExtension{Raw: []byte(`{"a":"\\\ud83d\ude00 \ud800 "}`)},
 		},
-		"metadata.managedFields.fieldsV1: invali": &corev1.Pod{
+		"metadata.managedFields.fieldsV1: invalid JSON": &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")}}}},
 		},
 		"spec.versions.schema.openAPIV3Schema.properties.maximum: NaN": &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
@@ -80,12 +80,12 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 		}
 		_, err = c.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
 		if invalid := new(doccheck.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("Decode() = %v, want a ValueError that starts with %s", err, want)
 		}
 		for _, k := range catalog.Kinds() {
 			if k.GVK() == gvks[0] && k.Stored.ToStored == nil && !k.Stored.JSON {
 				if err := c.ForKind(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
-					t.Errorf("CheckStored: got %v, want %s", err, want)
+					t.Errorf("CheckStored() = %v, want an error that starts with %s", err, want)
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		"unknown group":            "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x20\xa3\x06\xa4\x06\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
 	} {
 		if _, err := c.Decode(api.MediaProtobuf, []byte(body), quota, nil, false); err == nil || !strings.Contains(err.Error(), "malformed protobuf") {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("Decode with %s = %v, want an error about malformed protobuf", name, err)
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}

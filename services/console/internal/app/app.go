@@ -71,10 +71,10 @@ func (o *Options) Complete() error {
 func (o *Options) Validate() []error {
 	errs := o.Options.Validate()
 	if len(o.Targets) == 0 {
-		errs = append(errs, errors.New("--target must be given"))
+		errs = append(errs, errors.New("--target is required"))
 	}
 	if o.Interval < 100*time.Millisecond || o.IdleInterval < o.Interval {
-		errs = append(errs, fmt.Errorf("--interval must be 100ms at least, and --idle-interval no less, got %s and %s", o.Interval, o.IdleInterval))
+		errs = append(errs, fmt.Errorf("--interval must be at least 100ms and --idle-interval at least --interval, got %s and %s", o.Interval, o.IdleInterval))
 	}
 	return errs
 }
@@ -120,7 +120,8 @@ func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	return p, nil
 }
 
-// clients returns the clients for reviews, which have no lists.
+// clients returns the clients for TokenReviews and SubjectAccessReviews. Both are create-only, so
+// metav1.List is a placeholder.
 func clients(config *rest.Config) (access.TokenReviews, access.SubjectAccessReviews, error) {
 	client, err := kubeclient.NewClient(config, authenticationv1.AddToScheme, authorizationv1.AddToScheme)
 	if err != nil {

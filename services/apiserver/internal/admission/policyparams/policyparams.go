@@ -65,7 +65,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// checkPolicy checks that the author of a policy may read its kind of parameters.
+// checkPolicy checks that the author of a policy may read its parameter kind.
 func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
@@ -88,7 +88,7 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy 
 	target := p.readAttributes(r, kind)
 	target.Namespace = ref.Namespace
 	target.Name = ref.Name
-	if ref.Name == "" { // a selector finds objects by a list
+	if ref.Name == "" { // a selector lists objects
 		target.Verb = "list"
 	}
 	return p.require(ctx, r, target, "paramRef", `does not have %q permission on the object referenced by paramRef`, target.Verb)
@@ -115,8 +115,8 @@ func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKin
 type printedUser authorizer.User
 
 // require returns an error unless the user may read the parameters. It also returns an error if the
-// authorizer fails. text and args describe the missing permission.
-func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, fieldName, text string, args ...any) error {
+// authorizer fails. permission and args describe the missing permission.
+func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, fieldName, permission string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
 		var decision authorizer.Decision
@@ -125,7 +125,7 @@ func (p *Plugin) require(ctx context.Context, r *admission.Request, target *auth
 			return nil
 		}
 		if err == nil {
-			err = fmt.Errorf("user %v "+text, append([]any{(*printedUser)(u)}, args...)...)
+			err = fmt.Errorf("user %v "+permission, append([]any{(*printedUser)(u)}, args...)...)
 		}
 	}
 	name := r.Name

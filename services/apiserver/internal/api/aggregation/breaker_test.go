@@ -77,7 +77,7 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	for range 2 {
 		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Errorf("got %d %v %s, want 503", w.Code, w.Header(), w.Body)
+			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service", w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)
@@ -111,7 +111,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)
-	askAs := func(ctx context.Context, u *request.User, path string) {
+	sendAs := func(ctx context.Context, u *request.User, path string) {
 		go func() {
 			defer func() {
 				_ = recover() // a response that has started is aborted
@@ -120,14 +120,16 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 			b.send(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
 		}()
 	}
-	send := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
-	for range 4 { // answered watches
+	send := func(ctx context.Context, path string) { sendAs(ctx, eve, path) }
+	// Watches that have started do not count.
+	for range 4 {
 		started := make(chan bool)
 		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-started
 	}
-	for range 2 { // requests that suspend while they wait
+	// One user may have half of the requests. They suspend while they wait.
+	for range 2 {
 		started := make(chan bool)
 		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(started) })}).With(ctx), thing)
 		<-waiting
@@ -135,9 +137,10 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
-		t.Errorf("third request: got %d %v %s, want %v", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
+		t.Errorf("third request = %d %v %s, want %v with Retry-After: 1", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
 	}
-	askAs(ctx, &request.User{Name: "ada"}, thing)
+	// Other users may have the other half.
+	sendAs(ctx, &request.User{Name: "ada"}, thing)
 	<-waiting
 	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
 		t.Errorf("third user: got status %d: %s, want the request not limited", w.Code, w.Body)
@@ -146,6 +149,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	for range 7 {
 		<-done
 	}
+	// A slot is free after a request has ended.
 	one, end := context.WithCancel(t.Context())
 	send(one, thing)
 	<-waiting

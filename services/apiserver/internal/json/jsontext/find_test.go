@@ -11,26 +11,39 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
+// TestFind checks the values at paths of one document. A path that leads nowhere has no value.
 func TestFind(t *testing.T) {
 	const doc = ` {"a": {"b": [10, {"c":"x"}, null], "q\"uo\u0074e": true}, "s": "} \" ]", "e": {}, "l": [], "n": -1.5e3 ,"twice":{"x":1}, "twice":{"y":2}} `
-	set := jsontext.Compile(
-		jsontext.Fields("a", "b"), jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}, {Name: "c"}},
-		jsontext.Fields("a", `q"uote`), jsontext.Fields("s"), jsontext.Fields("n"), jsontext.Fields("missing", "x"),
-		jsontext.Path{
-			{Name: "a"},
-			{Name: "b"},
-			{Element: true, Index: 2},
-		}, jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
-		jsontext.Fields("twice", "x"), jsontext.Fields("twice", "y"), jsontext.Fields("a", "b", "c"), jsontext.Fields("s", "x"), jsontext.Path{},
-	)
-	got, err := set.Find([]byte(doc), nil)
+	element := func(i int) jsontext.Step { return jsontext.Step{Element: true, Index: i} }
+	tests := []struct {
+		path jsontext.Path
+		want string
+	}{
+		{path: jsontext.Path{}, want: strings.TrimSpace(doc)},
+		{path: jsontext.Fields("s"), want: `"} \" ]"`},
+		{path: jsontext.Fields("n"), want: "-1.5e3"},
+		{path: jsontext.Fields("a", `q"uote`), want: "true"},
+		{path: jsontext.Fields("a", "b"), want: `[10, {"c":"x"}, null]`},
+		{path: jsontext.Path{{Name: "a"}, {Name: "b"}, element(1), {Name: "c"}}, want: `"x"`},
+		{path: jsontext.Path{{Name: "a"}, {Name: "b"}, element(2)}, want: "null"},
+		{path: jsontext.Path{{Name: "a"}, {Name: "b"}, element(7)}, want: ""},
+		{path: jsontext.Fields("a", "b", "c"), want: ""},
+		{path: jsontext.Fields("s", "x"), want: ""},
+		{path: jsontext.Fields("missing", "x"), want: ""},
+		{path: jsontext.Fields("twice", "x"), want: ""},
+		{path: jsontext.Fields("twice", "y"), want: "2"},
+	}
+	var paths []jsontext.Path
+	for _, tt := range tests {
+		paths = append(paths, tt.path)
+	}
+	got, err := jsontext.Compile(paths...).Find([]byte(doc), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`[10, {"c":"x"}, null]`, `"x"`, "true", `"} \" ]"`, "-1.5e3", "", "null", "", "", "2", "", "", strings.TrimSpace(doc)}
-	for i, w := range want {
-		if string(got[i]) != w {
-			t.Errorf("path %d: got %q, want %q", i, got[i], w)
+	for i, tt := range tests {
+		if string(got[i]) != tt.want {
+			t.Errorf("value at %v = %q, want %q", tt.path, got[i], tt.want)
 		}
 	}
 }
@@ -42,7 +55,7 @@ func TestMalformedDocumentIsRejected(t *testing.T) {
 		`{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`,
 	} {
 		if _, err := set.Find([]byte(doc), nil); err == nil {
-			t.Errorf("%s: got no error", doc)
+			t.Errorf("Find in %s = no error, want one", doc)
 		}
 	}
 }
@@ -73,7 +86,7 @@ func anyJSON(depth int) *rapid.Generator[any] {
 
 var name = rapid.SampledFrom([]string{"a", "b", `"`, `\`, "{", "é"})
 
-// TestFindMatchesDecoding compares with a walk through the decoded document.
+// TestFindMatchesDecoding checks that Find returns what a walk through the decoded document finds.
 func TestFindMatchesDecoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
@@ -101,34 +114,35 @@ func TestFindMatchesDecoding(t *testing.T) {
 				}
 				continue
 			}
-			var have any
-			if err := json.Unmarshal(got[i], &have); err != nil {
+			var found any
+			if err := json.Unmarshal(got[i], &found); err != nil {
 				t.Fatalf("%v in %s: %q: %v", p, raw, got[i], err)
 			}
-			if norm, err := json.Marshal(want); err != nil || json.Unmarshal(norm, &want) != nil {
+			if encoded, err := json.Marshal(want); err != nil || json.Unmarshal(encoded, &want) != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(have, want) {
+			if !reflect.DeepEqual(found, want) {
 				t.Fatalf("%v in %s: got %s, want %v", p, raw, got[i], want)
 			}
 		}
 	})
 }
 
+// walk returns the value at a path of a decoded document.
 func walk(v any, p jsontext.Path) (any, bool) {
 	for _, s := range p {
-		switch at := v.(type) {
+		switch node := v.(type) {
 		case map[string]any:
 			var ok bool
-			v, ok = at[s.Name]
+			v, ok = node[s.Name]
 			if !ok || s.Element {
 				return nil, false
 			}
 		case []any:
-			if !s.Element || s.Index >= len(at) {
+			if !s.Element || s.Index >= len(node) {
 				return nil, false
 			}
-			v = at[s.Index]
+			v = node[s.Index]
 		default:
 			return nil, false
 		}

@@ -106,7 +106,7 @@ func (r *Request) withoutLazyField(stored []byte) []byte {
 	return stored
 }
 
-// encode returns the value to store for an object. text is the result of Coder.Text, or nil if it
+// encode returns the value to store for an object. text is the result of KindCodec.ServedJSON, or nil if it
 // is not available.
 func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	value, err := r.encodeStored(ctx, obj, text)

@@ -13,15 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces has "there". Creating "taken" conflicts, creating "broken" fails, and looking up
-// "unknown" fails.
+// namespaces has the namespace "existing". Creating "taken" conflicts, creating "broken" fails, and looking
+// up "unknown" fails.
 type namespaces struct{ created []string }
 
-func (n *namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
+func (n *namespaces) Phase(_ context.Context, name string) (exists, terminating bool, err error) {
 	if name == "unknown" {
-		return false, false, errors.New("no answer")
+		return false, false, errors.New("lookup failed")
 	}
-	return name == "there", false, nil
+	return name == "existing", false, nil
 }
 
 func (n *namespaces) Create(_ context.Context, name string) error {
@@ -44,15 +44,15 @@ func TestNamespacesAreCreated(t *testing.T) {
 		created   bool
 		want      string
 	}{
-		"there":                  {namespace: "there"},
-		"not there":              {namespace: "new", created: true},
-		"by another client":      {namespace: "taken", created: true},
-		"not possible":           {namespace: "broken", created: true, want: `configmaps "c" is forbidden: it breaks`},
-		"lookup fails":           {namespace: "unknown", want: `configmaps "c" is forbidden: no answer`},
-		"dry run":                {namespace: "new", dryRun: true},
-		"update":                 {namespace: "new", op: admission.Update},
-		"in no namespace":        {},
-		"the namespace, finally": {namespace: "new", resource: "namespaces"},
+		"existing":             {namespace: "existing"},
+		"missing":              {namespace: "new", created: true},
+		"created concurrently": {namespace: "taken", created: true},
+		"create fails":         {namespace: "broken", created: true, want: `configmaps "c" is forbidden: it breaks`},
+		"lookup fails":         {namespace: "unknown", want: `configmaps "c" is forbidden: lookup failed`},
+		"dry run":              {namespace: "new", dryRun: true},
+		"update":               {namespace: "new", op: admission.Update},
+		"in no namespace":      {},
+		"resource namespaces":  {namespace: "new", resource: "namespaces"},
 	} {
 		if c.op == "" {
 			c.op = admission.Create

@@ -31,7 +31,7 @@ func clusterTrustBundles() *registry.Kind {
 			bundleNameRules(fld, b)
 			anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
-		// A stored bundle was valid once, and may not be for another version of the library.
+		// An unchanged bundle is not validated again, because a newer Go may parse certificates more strictly.
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
 			bundleNameRules(fld, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {
@@ -74,17 +74,17 @@ func anchorRules(fld validate.Field, bundle string) {
 	}
 	const omitted = "<value omitted>"
 	before, n := fld.ErrorCount(), 0
-	places := map[string][]int{}
+	indices := map[string][]int{}
 	var order []string
 	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
-		if wrong := wrongAnchor(block); wrong != "" {
-			fld.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
+		if problem := anchorProblem(block); problem != "" {
+			fld.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, problem))
 		} else {
 			key := string(block.Bytes)
-			if places[key] == nil {
+			if indices[key] == nil {
 				order = append(order, key)
 			}
-			places[key] = append(places[key], n)
+			indices[key] = append(indices[key], n)
 		}
 		n++
 	}
@@ -95,14 +95,14 @@ func anchorRules(fld validate.Field, bundle string) {
 		fld.Invalid("", omitted, "at least one trust anchor must be provided")
 	}
 	for _, key := range order {
-		if len(places[key]) > 1 {
-			fld.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
+		if len(indices[key]) > 1 {
+			fld.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", indices[key]))
 		}
 	}
 }
 
-// wrongAnchor returns why a block is not a CA certificate.
-func wrongAnchor(b *pem.Block) string {
+// anchorProblem returns why a block is not a CA certificate.
+func anchorProblem(b *pem.Block) string {
 	if b.Type != "CERTIFICATE" {
 		return "has bad block type: " + b.Type
 	}

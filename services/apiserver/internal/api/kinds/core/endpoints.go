@@ -59,7 +59,8 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// subsetRules requires addresses that are valid from every node.
+// subsetRules rejects loopback, link-local and unspecified addresses, among others, because they are not
+// valid from every node.
 func subsetRules(fld validate.Field, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
@@ -99,7 +100,7 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 	return out
 }
 
-// endpointsText returns the first addresses and the number of others. A subset without ports counts
+// endpointsText returns the first addresses and how many more there are. A subset without ports counts
 // each address once, other subsets count each address with each port.
 func endpointsText(e *corev1.Endpoints) string {
 	const maximum = 3

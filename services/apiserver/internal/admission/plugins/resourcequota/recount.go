@@ -24,7 +24,7 @@ func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 }
 
 // recountedSince reports whether another manager may have recounted the objects since the charge:
-// it wrote the status at another time, or owns an amount that the charge made this server own.
+// it wrote the status at another time, or took ownership of a charged amount.
 // Without managed fields, it returns true.
 func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
 	if len(q.ManagedFields) == 0 || !maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestSetSent checks that an object that is not stored keeps no metadata that only the server sets, and
+// TestPrepareUnstored checks that an object that is not stored keeps no metadata that only the server sets, and
 // gets the namespace of the path.
-func TestSetSent(t *testing.T) {
+func TestPrepareUnstored(t *testing.T) {
 	for _, c := range []struct {
 		name, sent, path, want string
 		rejected               bool
@@ -30,13 +30,13 @@ func TestSetSent(t *testing.T) {
 		err := meta.PrepareUnstored(r, c.path)
 		if c.rejected {
 			if !apierrors.IsBadRequest(err) {
-				t.Errorf("%s: SetSent = %v, want BadRequest", c.name, err)
+				t.Errorf("%s: PrepareUnstored = %v, want BadRequest", c.name, err)
 			}
 			continue
 		}
 		want := metav1.ObjectMeta{Name: "n", Namespace: c.want}
 		if err != nil || r.ObjectMeta.String() != want.String() {
-			t.Errorf("%s: SetSent = %v with %v, want %v", c.name, err, r.ObjectMeta, want)
+			t.Errorf("%s: PrepareUnstored = %v with %v, want %v", c.name, err, r.ObjectMeta, want)
 		}
 	}
 }

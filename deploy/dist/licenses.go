@@ -75,21 +75,21 @@ func modules(ctx context.Context, arch string) ([]module, error) {
 	return list, nil
 }
 
-// notice is a licence text of a module.
+// notice is a license text of a module.
 type notice struct{ name, path string }
 
 // moduleNotices holds the notices of each module, by its path.
 type moduleNotices map[string][]notice
 
-// licenceFile matches the names of licences and of files that licences require to be distributed.
-var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
+// licenseFile matches the names of licenses and of files that licenses require to be distributed.
+var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
 
-// code matches the names of code files, which are not licence texts.
+// code matches the names of code files, which are not license texts.
 var code = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
 
-// licences collects the notices of modules: those in the folder of each included package, and in
+// licenses collects the notices of modules: those in the folder of each included package, and in
 // the folders above it up to the module's. A module without a notice is an error.
-func licences(list []module) (moduleNotices, error) {
+func licenses(list []module) (moduleNotices, error) {
 	out := moduleNotices{}
 	var errs []error
 	for _, m := range list {
@@ -105,7 +105,7 @@ func licences(list []module) (moduleNotices, error) {
 				return nil, err
 			}
 			for _, f := range files {
-				if f.Type().IsRegular() && licenceFile.MatchString(f.Name()) && !code.MatchString(f.Name()) {
+				if f.Type().IsRegular() && licenseFile.MatchString(f.Name()) && !code.MatchString(f.Name()) {
 					path := filepath.Join(d, f.Name())
 					name, err := filepath.Rel(m.dir, path)
 					if err != nil {
@@ -116,7 +116,7 @@ func licences(list []module) (moduleNotices, error) {
 			}
 		}
 		if len(out[m.path]) == 0 {
-			errs = append(errs, fmt.Errorf("%s has no licence in %s", m.path, m.dir))
+			errs = append(errs, fmt.Errorf("%s has no license in %s", m.path, m.dir))
 		}
 	}
 	return out, errors.Join(errs...)
@@ -132,8 +132,8 @@ func (n moduleNotices) entries() (out []entry) {
 	return out
 }
 
-// licencePhrases returns licencePhrases that identify licences. The first match counts.
-func licencePhrases() []struct{ id, words string } {
+// licensePhrases returns phrases that identify licenses. The first match counts.
+func licensePhrases() []struct{ id, words string } {
 	return []struct{ id, words string }{
 		{"Apache-2.0", "apache license version 2.0"},
 		{"MPL-2.0", "mozilla public license version 2.0"},
@@ -148,7 +148,7 @@ func licencePhrases() []struct{ id, words string } {
 
 const noAssertion = "NOASSERTION"
 
-// declared returns the SPDX name of a module's licence, according to its first licence text.
+// declared returns the SPDX name of a module's license, according to its first license text.
 func (n moduleNotices) declared(module string) (string, error) {
 	for _, l := range n[module] {
 		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
@@ -159,7 +159,7 @@ func (n moduleNotices) declared(module string) (string, error) {
 			return "", err
 		}
 		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(data)), " ")), "license, version", "license version")
-		for _, p := range licencePhrases() {
+		for _, p := range licensePhrases() {
 			if strings.Contains(words, p.words) {
 				return p.id, nil
 			}
