@@ -104,7 +104,7 @@ func (c *config) container(ctx context.Context, service string) (string, error) 
 	}
 	ids := strings.Fields(out)
 	if len(ids) != 1 {
-		return "", fmt.Errorf("there are %d containers of %s", len(ids), service)
+		return "", fmt.Errorf("found %d containers of %s, want 1", len(ids), service)
 	}
 	return ids[0], nil
 }

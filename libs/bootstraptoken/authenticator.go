@@ -60,7 +60,7 @@ func (a *Authenticator) find(ctx context.Context, id string) (*Token, error) {
 	s, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no bootstrap token %s", id)
+		return nil, fmt.Errorf("bootstrap token %q not found", id)
 	case err != nil:
 		return nil, authenticator.Unavailable(fmt.Errorf("look up bootstrap token %s: %w", id, err))
 	case s.DeletionTimestamp != nil:

@@ -39,7 +39,7 @@ func Certificates(use string, config *rest.Config) ([]tlsfiles.Certificate, erro
 	return out, nil
 }
 
-// CertificatesOf is Certificates for a kubeconfig file.
+// CertificatesOf returns the Certificates of a kubeconfig file.
 func CertificatesOf(use, kubeconfig string) ([]tlsfiles.Certificate, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()

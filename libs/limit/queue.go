@@ -109,7 +109,7 @@ func (q *Queue[K]) TryAcquire(c Claim[K]) bool {
 	return q.tryAcquire(c)
 }
 
-// tryAcquire is TryAcquire for a caller that holds mu.
+// tryAcquire acquires units like TryAcquire. The caller holds mu.
 func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
 	if len(q.waiting[c.line()]) > 0 || q.blocked(c) || !q.fits(c) {
 		return false

@@ -289,7 +289,7 @@ func (p *Provider) recordResult(err error) {
 	case err == nil && previous != nil:
 		p.log.Info("OIDC issuer is reachable")
 	case err != nil && (previous == nil || previous.Error() != err.Error()):
-		p.log.Warn("cannot read metadata or signing keys of the OIDC issuer, retrying", "error", err)
+		p.log.Warn("failed to read metadata or signing keys of the OIDC issuer; retrying", "error", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func Run(c Command, args []string) {
 	os.Exit(code)
 }
 
-// Main is Run without process state: it returns the exit code, writes help and version to stdout,
+// Main runs the command like Run, without process state: it returns the exit code, writes help and version to stdout,
 // and logs and errors to stderr.
 func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
 	for _, c := range commands {

@@ -27,7 +27,7 @@ const (
 
 // ErrNotServed is the error of List and Watch for a resource that the server does not serve, or not
 // to this client. It counts as a resource without objects.
-var ErrNotServed = errors.New("it is not served")
+var ErrNotServed = errors.New("resource not served")
 
 var (
 	errRevisionLost  = errors.New("the position in the watch history is lost")

@@ -155,7 +155,7 @@ func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
 	return &transport{next, p.inner.Tracer(scope), false}
 }
 
-// Client is Transport that also traces requests of the service's background work. Such a request
+// Client returns a transport like Transport, which also traces requests of the service's background work. Such a request
 // begins a trace, sampled by the rate.
 func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 	if p == nil {

@@ -218,7 +218,7 @@ func Start(ctx context.Context, name string, attributes func() []attribute.KeyVa
 	return StartAt(ctx, name, time.Time{}, attributes)
 }
 
-// StartAt is Start with a start time; the zero time means now.
+// StartAt starts a span at a time; the zero time means now.
 func StartAt(ctx context.Context, name string, at time.Time, attributes func() []attribute.KeyValue) (context.Context, Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

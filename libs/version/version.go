@@ -74,7 +74,7 @@ func Get() apiversion.Info {
 	return info
 }
 
-// Emulating is Get for a server that emulates a minor version of Kubernetes 1.
+// Emulating returns the version information of a server that emulates a minor version of Kubernetes 1.
 func Emulating(minor int) apiversion.Info {
 	info := Get()
 	info.EmulationMinor = strconv.Itoa(minor)

@@ -170,7 +170,7 @@ func (e *Election) update(ctx context.Context, verb string, next *coordinationv1
 // faster.
 func (e *Election) logFailure(ctx context.Context, verb string, err error) {
 	if ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-		e.log.Warn("lease request failed, retrying", "request", verb, "error", err)
+		e.log.Warn("lease request failed; retrying", "request", verb, "error", err)
 	}
 }
 

@@ -37,7 +37,7 @@ func New(r prometheus.Registerer) *Provider {
 		}, []string{nameLabel})
 	}
 	p := &Provider{
-		depth:      gauge("depth", "How many items wait in the queue."),
+		depth:      gauge("depth", "Number of items in the queue."),
 		unfinished: gauge("unfinished_work_seconds", "Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
 		longest:    gauge("longest_running_processor_seconds", "Seconds that the longest running worker has been busy with its item."),
 		adds:       counter("adds_total", "Items added to the queue."),

@@ -315,7 +315,7 @@ func (c *conn) goAway() {
 	c.goAwayLocked(http2.ErrCodeNo)
 }
 
-// goAwayLocked is goAway for callers that hold mu.
+// goAwayLocked does what goAway does. The caller holds mu.
 func (c *conn) goAwayLocked(code http2.ErrCode) {
 	if c.leaving || c.err != nil {
 		return

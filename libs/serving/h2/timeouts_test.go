@@ -42,7 +42,7 @@ func testTimed(t *testing.T, acks bool, test func(c *timedClient, end chan struc
 	}, test)
 }
 
-// testTimedHandler is testTimed with another handler.
+// testTimedHandler runs a test like testTimed, with another handler.
 func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWriter, r *http.Request, end chan struct{}), test func(c *timedClient, end chan struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

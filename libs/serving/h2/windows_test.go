@@ -29,7 +29,7 @@ func dialFlow(t *testing.T, handler http.HandlerFunc) *flowClient {
 	return dialFlowConfig(t, config(), handler)
 }
 
-// dialFlowConfig is dialFlow with another configuration.
+// dialFlowConfig dials like dialFlow, with another configuration.
 func dialFlowConfig(t *testing.T, conf h2.Config, handler http.HandlerFunc) *flowClient {
 	o := &flowClient{rawClient: dialServer(t, h2.NewServer(conf), dialWire, handler), initialWindow: 65535, connWindow: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
 	o.cond.L = &o.mu

@@ -120,7 +120,7 @@ func (s *Series[K, V]) Register(r prometheus.Registerer, vectors ...prometheus.C
 	return nil
 }
 
-// MustRegister is Register, but panics on an error.
+// MustRegister registers collectors like Register, and panics on an error.
 func (s *Series[K, V]) MustRegister(r prometheus.Registerer, vectors ...prometheus.Collector) {
 	if err := s.Register(r, vectors...); err != nil {
 		panic(err)

@@ -325,7 +325,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 	return ProtoMessageSize(p.s.MessageSize(p.partial)), nil
 }
 
-// CachedSize is Size for a stored value of size bytes whose positions are cached in positions, the Positions
+// CachedSize returns the size like Size, for a stored value of size bytes whose positions are cached in positions, the Positions
 // of its Item. It does not read the value. It returns false if there are no cached positions.
 func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int64) (int, bool) {
 	at := positions.Load()

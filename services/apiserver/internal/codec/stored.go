@@ -192,7 +192,7 @@ func (k *KindCodec) EncodeStored(obj registry.Object) ([]byte, error) {
 	return k.EncodeFor(context.Background(), obj)
 }
 
-// EncodeFor is EncodeStored with the context of a request.
+// EncodeFor encodes like EncodeStored, with the context of a request.
 func (k *KindCodec) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
 	if k.Kind.Document != nil {
 		return k.encodeDocument(ctx, obj)

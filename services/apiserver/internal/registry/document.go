@@ -23,7 +23,7 @@ type Document struct {
 	// ToServed converts stored documents of any version to the served one, with defaults and without
 	// unknown fields, in the same order. It returns a document itself if nothing changes.
 	ToServed func(ctx context.Context, stored [][]byte) ([][]byte, error)
-	// ParseServed is ToServed for one document and returns it parsed. The caller releases it.
+	// ParseServed converts one document like ToServed, and returns it parsed. The caller releases it.
 	ParseServed func(ctx context.Context, stored []byte) (*tape.Doc, error)
 	// ToStored converts a served document to the stored version, without unknown fields.
 	ToStored func(ctx context.Context, served []byte) ([]byte, error)

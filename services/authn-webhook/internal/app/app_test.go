@@ -92,7 +92,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 		{name: "secret", token: f.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), user: robot,
 			remove: func() { f.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`},
 		{name: "bootstrap token", token: "abcdef.0123456789abcdef", user: "system:bootstrap:abcdef",
-			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: "there is no bootstrap token abcdef"},
+			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: `bootstrap token "abcdef" not found`},
 		{name: "account was recreated", token: f.signed(issuer, satoken.Binding{}, issuer), user: robot, remove: func() { f.api.Put("serviceaccounts", serviceAccount("2")) }, err: "service account UID (uid-2) does not match claim (uid-1)"},
 	}
 	for _, s := range steps {

@@ -133,7 +133,7 @@ func (r *run) next(ctx context.Context) bool {
 	checkAfter, err := r.sign(ctx)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !apierrors.IsConflict(err) {
-			r.Log.Warn("signing failed, trying again", "configmap", mapKey, "error", err)
+			r.Log.Warn("failed to sign cluster-info; retrying", "configmap", mapKey, "error", err)
 		}
 		r.queue.AddRateLimited(key)
 		return true

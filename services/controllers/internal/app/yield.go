@@ -40,7 +40,7 @@ func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) err
 		held, err := y.leaseHeld(ctx, &l)
 		switch {
 		case err != nil:
-			y.log.Warn("reading the lease of another controller manager failed, retrying", "lease", y.name, "error", err)
+			y.log.Warn("failed to read the lease of another controller manager; retrying", "lease", y.name, "error", err)
 		case held:
 			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", l.holder)
 			if err := y.await(ctx, &l, false); err != nil {

@@ -113,7 +113,7 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 			log.Error("event not written")
 			return
 		}
-		log.Warn("writing an event failed, retrying")
+		log.Warn("failed to write an event; retrying")
 		pause := retryPause
 		if try == 1 {
 			pause = rand.N(retryPause)

@@ -71,7 +71,7 @@ func next[K comparable](ctx context.Context, c *Config[K]) bool {
 		if apierrors.IsConflict(err) || ctx.Err() != nil {
 			level = slog.LevelDebug
 		}
-		c.Log.Log(ctx, level, "sync failed, retrying", "controller", c.Name, "key", key, "error", err)
+		c.Log.Log(ctx, level, "sync failed; retrying", "controller", c.Name, "key", key, "error", err)
 		c.Queue.AddRateLimited(key)
 	}
 	return true

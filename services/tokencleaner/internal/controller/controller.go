@@ -172,7 +172,7 @@ func (r *run) processNext(ctx context.Context) bool {
 	}
 	if err := r.clean(ctx, name); err != nil {
 		if !errors.Is(err, context.Canceled) {
-			r.Log.Warn("processing a bootstrap token failed, trying again", "secret", name, "error", err)
+			r.Log.Warn("failed to process a bootstrap token; retrying", "secret", name, "error", err)
 		}
 		r.queue.AddRateLimited(name)
 		return true

@@ -63,7 +63,7 @@ func unmarshal(document []byte, into any) error {
 	return nil
 }
 
-// DecodeBare is Decode for configurations without kind and version.
+// DecodeBare decodes a configuration without kind and version.
 func DecodeBare(data []byte, into any) error {
 	document, err := toJSON(data)
 	if err != nil {

@@ -175,7 +175,7 @@ func runCache(t testing.TB, store *fakeStore, resources []watchcache.ResourceCon
 	return cache
 }
 
-// newFixtureWith is newFixture with changed dependencies.
+// newFixtureWith returns a fixture like newFixture, with changed dependencies.
 func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})

@@ -141,7 +141,7 @@ func (c *Controller) update(ctx context.Context, revision int64) {
 			if apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err) { // the store is loading, or the policy has changed
 				level = slog.LevelDebug
 			}
-			c.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
+			c.Logger.Log(ctx, level, "failed to write the status of an admission policy; retrying", "policy", name, "error", err)
 			c.failed[name] = true
 		}
 	}

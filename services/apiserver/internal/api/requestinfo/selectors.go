@@ -21,7 +21,7 @@ func (i *Info) TooManySelectorTerms() bool {
 // Requirements counts the requirements of selectors without parsing them.
 func Requirements(selectors ...string) (n int) { return requirements(math.MaxInt, selectors...) }
 
-// requirements is Requirements, but stops counting beyond limit.
+// requirements counts like Requirements, and stops beyond limit.
 func requirements(limit int, selectors ...string) (n int) {
 	for _, s := range selectors {
 		if s == "" {

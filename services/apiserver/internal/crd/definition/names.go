@@ -91,7 +91,7 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 	add(u.kinds, n.ListKind)
 }
 
-// decide is Decide for claims whose held names are already counted. It restores the counts before
+// decide decides like Decide on claims whose held names are already counted. It restores the counts before
 // it returns.
 func (u *nameUsage) decide(claims []NameClaim) []Decision {
 	order := make([]int, len(claims))

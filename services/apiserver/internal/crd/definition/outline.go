@@ -33,7 +33,7 @@ func OutlineOf(stored []byte) (Summary, bool) {
 	return b.Summary, ok
 }
 
-// OutlineOfServed is OutlineOf for a definition in v1.
+// OutlineOfServed returns the outline of a definition in v1.
 func OutlineOfServed(data []byte) (Summary, bool) {
 	b := summaryBuilder{doc: data}
 	ok := b.scan()

@@ -24,7 +24,7 @@ var (
 	)
 )
 
-// SummaryOf is DecodeSummary for an entry of the watch cache.
+// SummaryOf decodes the summary of an entry of the watch cache.
 func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
 	d, err := DecodeSummary(e.Summary())
 	if err == nil && d.Spec.PreserveUnknownFields {

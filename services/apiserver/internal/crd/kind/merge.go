@@ -35,7 +35,7 @@ const (
 )
 
 // newMergeSchema returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
-// preserve is preserveUnknownFields of the definition.
+// preserve is the definition's field preserveUnknownFields.
 func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
 	known := mergetypes.Schema()
 	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {

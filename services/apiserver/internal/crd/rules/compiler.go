@@ -72,7 +72,7 @@ func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, 
 	return c, wrong
 }
 
-// compileAndCheck is typeCheck without the cache.
+// compileAndCheck compiles and checks an expression like typeCheck, without the cache.
 func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checked, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {

@@ -87,7 +87,7 @@ func compactScalarEnd(b []byte, i int) int {
 	return scalarEnd(b, i)
 }
 
-// plainString is String for a string without markup. It returns -1 for any other.
+// plainString skips a string without markup like String. It returns -1 for any other string.
 func plainString(b []byte, i int) int {
 	end, features := String(b, i)
 	if features&Markup != 0 {

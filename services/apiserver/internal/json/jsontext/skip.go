@@ -186,7 +186,7 @@ func Elements(doc []byte, each func(i int, value []byte) bool) error {
 	return ignoreEnough(err)
 }
 
-// ElementsAt is MembersAt for the elements of a list.
+// ElementsAt calls a function for the elements of a list, as MembersAt does for members.
 func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == ']' {

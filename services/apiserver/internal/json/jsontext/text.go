@@ -14,7 +14,7 @@ func AppendString(dst []byte, s string) []byte {
 	return AppendBytes(dst, unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
-// AppendBytes is AppendString for the bytes of a string.
+// AppendBytes appends the bytes of a string like AppendString.
 func AppendBytes(dst, s []byte) []byte {
 	if plainText(s) {
 		n := len(dst)
@@ -26,7 +26,7 @@ func AppendBytes(dst, s []byte) []byte {
 	return append(appendEscaped(append(dst, '"'), s), '"')
 }
 
-// AppendContent is AppendString without the quotes.
+// AppendContent appends a string like AppendString, without the quotes.
 func AppendContent(dst []byte, s string) []byte {
 	b := unsafe.Slice(unsafe.StringData(s), len(s))
 	if plainText(b) {

@@ -56,7 +56,7 @@ func (p *parser) ascending(object Ref) bool {
 	return true
 }
 
-// markShadowedOfMany is markShadowed for an object with many members.
+// markShadowedOfMany marks like markShadowed, for an object with many members.
 func (p *parser) markShadowedOfMany(object Ref, n int) {
 	if p.seen == nil || n > keptKeys {
 		p.seen = make(map[string]Ref, n)

@@ -152,7 +152,7 @@ func (d *Doc) Find(object Ref, key string) Ref {
 	return None
 }
 
-// findAmongMany is Find for a large object. It builds an index on first use.
+// findAmongMany finds a member of a large object. It builds an index on first use.
 func (d *Doc) findAmongMany(object Ref, key string) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +185,7 @@ func (d *Doc) Item(array Ref, index int) Ref {
 	return i
 }
 
-// itemAmongMany is Item for a large array. It builds an index on first use.
+// itemAmongMany finds an item of a large array. It builds an index on first use.
 func (d *Doc) itemAmongMany(array Ref, index int) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -67,7 +67,7 @@ func Bool[T registry.Object](name, desc string, cell func(T) bool) registry.Colu
 // Name returns the column of metadata.name.
 func Name() registry.Column { return named(0) }
 
-// WideName is Name for kinds that show it in wide output only.
+// WideName is the column of the name, for wide output only.
 func WideName() registry.Column { return named(1) }
 
 func named(priority int32) registry.Column {
@@ -90,7 +90,7 @@ func Unnamed(c registry.Column) registry.Column {
 // Since returns the cell with the time since t.
 func Since(t metav1.Time) registry.Age { return registry.Age{Since: t} }
 
-// SinceMicro is Since for a MicroTime.
+// SinceMicro returns the age of a MicroTime like Since.
 func SinceMicro(t metav1.MicroTime) registry.Age {
 	return registry.Age{Since: metav1.NewTime(t.Time)}
 }

@@ -110,7 +110,7 @@ func View(name, kind string, prepare func(obj, old registry.Object)) registry.Su
 	return registry.Subresource{Name: name, GVK: schema.GroupVersionKind{Kind: kind}, Verbs: ViewVerbs(), Prepare: prepare}
 }
 
-// ValidatedView is View with additional rules for changes.
+// ValidatedView returns a subresource like View, with additional rules for changes.
 func ValidatedView[T registry.Object](
 	name, kind string,
 	prepare func(obj, old T),
@@ -121,7 +121,7 @@ func ValidatedView[T registry.Object](
 	return s
 }
 
-// ValidatedStatus is Status with additional rules for changes.
+// ValidatedStatus returns a subresource like Status, with additional rules for changes.
 func ValidatedStatus[T registry.Object](kind string, check func(fld validate.Field, obj, old T)) registry.Subresource {
 	s := Status(kind)
 	s.ValidateUpdate = AdaptUpdateValidation(check)

@@ -97,7 +97,7 @@ func Member[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	rules(u.path.Child(name), value)
 }
 
-// AnyMember is Member for a field whose rules always apply.
+// AnyMember adds a member like Member, whose rules always apply.
 func AnyMember[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	if value != nil {
 		u.set++

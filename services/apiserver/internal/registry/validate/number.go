@@ -27,7 +27,7 @@ func (f Field) CheckNonNegative(name string, n int64) {
 	}
 }
 
-// OptionalNonNegative is CheckNonNegative for an optional number.
+// OptionalNonNegative requires that a number is not negative, if it is set.
 func OptionalNonNegative[T Integer](f Field, name string, n *T) {
 	if n != nil {
 		f.CheckNonNegative(name, int64(*n))

@@ -14,7 +14,7 @@ type Field struct {
 // Check applies rules to an object and returns the errors.
 func Check(rules func(Field)) field.ErrorList { return CheckAt(nil, rules) }
 
-// CheckAt is Check for a part of an object at a path.
+// CheckAt applies rules to the part of an object at a path, and returns the errors.
 func CheckAt(path *field.Path, rules func(Field)) field.ErrorList {
 	var errs field.ErrorList
 	rules(Field{path: path, errs: &errs})
@@ -70,7 +70,7 @@ func (f Field) RequireSet(name string, present bool) {
 	}
 }
 
-// RequireSetWithDetail is Present with a reason.
+// RequireSetWithDetail records an error with a reason unless a required field is set.
 func (f Field) RequireSetWithDetail(name string, present bool, detail string) {
 	if !present {
 		f.Required(name, detail)
@@ -103,14 +103,14 @@ func (f Field) Duplicate(name string, value any) {
 // NotFound records a reference to a value that does not exist.
 func (f Field) NotFound(name string, value any) { f.Add(field.NotFound(f.childPath(name), value)) }
 
-// DuplicateWithDetail is Duplicate with a reason.
+// DuplicateWithDetail records a value that occurs twice, with a reason.
 func (f Field) DuplicateWithDetail(name string, value any, detail string) {
 	err := field.Duplicate(f.childPath(name), InternalValue(value))
 	err.Detail = detail
 	f.Add(err)
 }
 
-// InvalidOmitValue is Invalid for a value that the error does not show.
+// InvalidOmitValue records an invalid value that the error does not show.
 func (f Field) InvalidOmitValue(name, detail string) { f.Invalid(name, field.OmitValueType{}, detail) }
 
 // RecordTwice applies rules once and records their errors twice. For some kinds, Kubernetes validates a

@@ -19,7 +19,7 @@ func OneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	}
 }
 
-// RequiredOneOf is OneOf for a required field.
+// RequiredOneOf requires that a field is set to one of the values.
 func RequiredOneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	if value == "" {
 		f.Required(name, "")
@@ -28,7 +28,7 @@ func RequiredOneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	OneOf(f, name, value, allowed...)
 }
 
-// OptionalOneOf is OneOf for an optional field.
+// OptionalOneOf requires that a field has one of the values, if it is set.
 func OptionalOneOf[T ~string](f Field, name string, value *T, allowed ...T) {
 	if value != nil {
 		OneOf(f, name, *value, allowed...)
@@ -59,7 +59,7 @@ func (f Field) CheckText(name, value string, format Format) {
 	f.InvalidMessages(name, value, format(value))
 }
 
-// CheckRequiredText is Text for a required field.
+// CheckRequiredText requires that a field is set and has a format.
 func (f Field) CheckRequiredText(name, value string, format Format) {
 	if value == "" {
 		f.Required(name, "")
@@ -80,7 +80,7 @@ func (f Field) CheckDomainPath(name, value string) {
 	f.Add(content.IsDomainPrefixedPath(f.childPath(name), value)...)
 }
 
-// CheckOptionalText is Text for a field that may be empty.
+// CheckOptionalText requires that a field has a format, if it is not empty.
 func (f Field) CheckOptionalText(name, value string, format Format) {
 	if value != "" {
 		f.CheckText(name, value, format)

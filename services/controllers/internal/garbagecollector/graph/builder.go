@@ -117,7 +117,7 @@ func (b *Builder) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := period
 		if table, err := b.Resources.Get(ctx, 0); err != nil {
-			b.Log.Warn("discovery of resources failed, retrying", "error", err)
+			b.Log.Warn("failed to discover resources; retrying", "error", err)
 			wait = discoveryDelay
 		} else {
 			if table.Failure != nil {

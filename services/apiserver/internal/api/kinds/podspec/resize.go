@@ -188,7 +188,7 @@ func hasResizePolicy(s *corev1.PodSpec) bool {
 	return slices.ContainsFunc(s.Containers, has) || slices.ContainsFunc(s.InitContainers, has)
 }
 
-// DropTemplate is Drop for a template.
+// DropTemplate drops the same fields from a template.
 func (r *Rules) DropTemplate(t, old *corev1.PodTemplateSpec) {
 	if old == nil {
 		r.Drop(&t.Spec, nil)
@@ -197,7 +197,7 @@ func (r *Rules) DropTemplate(t, old *corev1.PodTemplateSpec) {
 	r.Drop(&t.Spec, &old.Spec)
 }
 
-// DropStatus is Drop for the status of a pod.
+// DropStatus drops the same fields from the status of a pod.
 func (r *Rules) DropStatus(p, old *corev1.Pod) {
 	s := &p.Status
 	if !r.resourceClaims && len(old.Spec.ResourceClaims) == 0 {

@@ -15,7 +15,7 @@ import (
 //go:embed facts.txt
 var text string
 
-var errUnknown = errors.New("there is no such fact")
+var errUnknown = errors.New("unknown fact")
 
 // Facts holds the facts of all types, by full names such as k8s.io/api/core/v1.Pod.
 type Facts struct {
