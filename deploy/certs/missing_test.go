@@ -186,7 +186,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 		t.Error("the current certificate changed before the new one was signed")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
-		t.Error("got no error for rotating an external CA")
+		t.Error("error for rotating an external CA = nil, want one")
 	}
 }
 

@@ -107,10 +107,10 @@ func TestRotationKeepsTrust(t *testing.T) {
 		}
 	}
 	if _, err := certs.Rotate(o, "turn"); err == nil {
-		t.Error("unknown step: got no error")
+		t.Error("unknown step: error = nil, want one")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, "root"); err == nil {
-		t.Error("unknown CA: got no error")
+		t.Error("unknown CA: error = nil, want one")
 	}
 }
 
@@ -132,14 +132,14 @@ func TestSingleCARotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := certs.Rotate(o, certs.Switch); err == nil { // the step does not apply to the other CAs, so it changes none
-			t.Fatalf("after %s: got no error for switching all CAs", step)
+			t.Fatalf("after %s: error for switching all CAs = nil, want one", step)
 		}
 	}
 	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) {
-		t.Error("got the serving CA rotated, want it unchanged")
+		t.Error("serving CA is rotated, want it unchanged")
 	}
 	if leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
-		t.Error("got the etcd CA unchanged, want it rotated")
+		t.Error("etcd CA is unchanged, want it rotated")
 	}
 }
 
@@ -153,10 +153,10 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 		t.Errorf("got %d files, want %d, all but the CAs", len(created), len(all)-len(certs.CAs()))
 	}
 	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) {
-		t.Error("got the client CA renewed, want it unchanged")
+		t.Error("client CA is renewed, want it unchanged")
 	}
 	if leafOf(t, l.Admin()).Equal(before) {
-		t.Error("got the certificate of the administrator unchanged, want it renewed")
+		t.Error("certificate of the administrator is unchanged, want it renewed")
 	}
 }
 

@@ -82,7 +82,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := writeArchive(io.Discard, "f", at, []entry{{name: "a"}, {name: "a"}}); err == nil {
-		t.Error("got no error for two files with one name")
+		t.Error("error for two files with one name = nil, want one")
 	}
 }
 
@@ -175,13 +175,13 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 	for _, r := range d.Relationships {
 		if !ids[r.From] || !ids[r.To] {
-			t.Errorf("%+v: got no package", r)
+			t.Errorf("%+v: no package, want one", r)
 		}
 		linked[r.To] = true
 	}
 	for id := range ids {
 		if id != documentID && !linked[id] {
-			t.Errorf("%s: got no relationship", id)
+			t.Errorf("%s: no relationship, want one", id)
 		}
 	}
 	if len(d.Packages) < 3 { // the binary, the standard library and pflag

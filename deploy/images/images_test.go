@@ -84,7 +84,7 @@ func TestSizeOfImage(t *testing.T) {
 		t.Errorf("1 MiB of noise and 3 MiB of zeros: got %s, want 4 MiB unpacked, 1 to 1.25 MiB packed", size)
 	}
 	if _, err := measure(filepath.Join(dir, "none")); err == nil {
-		t.Error("missing file: got no error")
+		t.Error("missing file: error = nil, want one")
 	}
 }
 

@@ -44,7 +44,7 @@ func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issu
 	select {
 	case <-p.Initialized():
 	case <-time.After(30 * time.Second):
-		t.Fatal("got no keys in 30 s, want those of the issuer")
+		t.Fatal("no keys in 30 s, want those of the issuer")
 	}
 	return issuer, a
 }

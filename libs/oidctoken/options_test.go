@@ -126,7 +126,7 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
 		if !half.IsSet() || len(half.Validate()) == 0 {
-			t.Errorf("%+v: got no validation error, or not set, want an error", half)
+			t.Errorf("%+v: no validation error, or not set, want an error", half)
 		}
 	}
 }

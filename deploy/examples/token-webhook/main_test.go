@@ -49,7 +49,7 @@ func TestTokenReviewResponses(t *testing.T) {
 				t.Errorf("got %d %s, want status %d and a body that contains %q", resp.StatusCode, body, tt.code, tt.want)
 			}
 			if resp.StatusCode == http.StatusOK && strings.Contains(string(body), "secret") {
-				t.Error("got the token in the response")
+				t.Error("found the token in the response, want none")
 			}
 		})
 	}

@@ -206,7 +206,7 @@ func TestHalfCloseIsForwarded(t *testing.T) {
 	b := start(t)
 	c := b.dial()
 	if c.request() == "" {
-		t.Fatal("got no response")
+		t.Fatal("no response, want one")
 	}
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)

@@ -200,7 +200,7 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 		}
 	}
 	if !h.reserve(late, minReservedHeaders) {
-		t.Error("another address: got the minimum rejected, want it reserved")
+		t.Error("another address: minimum is rejected, want it reserved")
 	}
 	if h.reserve(late, 1) {
 		t.Error("another address: got more than the minimum reserved, want it rejected")

@@ -93,7 +93,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 						t.Errorf("request with a path of %d bytes, want %d", got, n)
 					}
 				default:
-					t.Errorf("got no request, want one with a path of %d bytes", n)
+					t.Errorf("no request, want one with a path of %d bytes", n)
 				}
 			}
 			if len(asked) > 0 {

@@ -211,7 +211,7 @@ func TestSendErrorIsReturned(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := send(); err == nil {
-				t.Errorf("%s: write after the end: got no error, want one", name)
+				t.Errorf("%s: write after the end: error = nil, want one", name)
 			}
 			_, _ = c.Close(), client.NetConn().Close()
 			synctest.Wait()

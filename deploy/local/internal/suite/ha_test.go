@@ -60,7 +60,7 @@ func pid(t *testing.T, text, name string) int {
 	t.Helper()
 	all := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
-		t.Fatalf("%s: got no process:\n%s", name, text)
+		t.Fatalf("%s: output has no process:\n%s", name, text)
 	}
 	n, err := strconv.Atoi(all[len(all)-1][1])
 	if err != nil {
@@ -83,7 +83,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 		said := u.out.String()[start:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:", "restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
-				t.Errorf("got no %q in\n%s", want, said)
+				t.Errorf("output does not contain %q:\n%s", want, said)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestSuiteEndsWithoutQuorum(t *testing.T) {
 	}
 	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
 		if !strings.Contains(u.out.String(), want) {
-			t.Errorf("got no %q in\n%s", want, u.out.String())
+			t.Errorf("output does not contain %q:\n%s", want, u.out.String())
 		}
 	}
 }

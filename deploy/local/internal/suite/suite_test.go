@@ -117,7 +117,7 @@ func freePorts(t *testing.T) int {
 			return base
 		}
 	}
-	t.Fatalf("got no %d consecutive free ports between %d and %d", suite.Ports, firstPort, lastPort)
+	t.Fatalf("no %d consecutive free ports between %d and %d, want one", suite.Ports, firstPort, lastPort)
 	return 0
 }
 
@@ -195,12 +195,12 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	text := u.out.String()
 	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
-		t.Error("got the console token in the output")
+		t.Error("found the console token in the output, want none")
 	}
 	for _, name := range names {
 		for _, want := range []string{name + " (port ", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
 			if !strings.Contains(text, want) {
-				t.Errorf("got no %q in\n%s", want, text)
+				t.Errorf("output does not contain %q:\n%s", want, text)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("got no %q in\n%s", want, text)
+			t.Errorf("output does not contain %q:\n%s", want, text)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 			t.Errorf("got Up() = %v, want error \"apiserver exited (exit status 4)\"", err)
 		}
 		if text := u.out.String(); !strings.Contains(text, "    line without an end\n") {
-			t.Errorf("got no last line:\n%s", text)
+			t.Errorf("output has no last line:\n%s", text)
 		}
 	})
 }
@@ -277,7 +277,7 @@ func TestUpReportsProgress(t *testing.T) {
 		t.Errorf("got Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
-		t.Errorf("got no progress:\n%s", text)
+		t.Errorf("output has no progress:\n%s", text)
 	}
 }
 

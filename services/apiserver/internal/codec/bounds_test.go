@@ -210,7 +210,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
 		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: error = nil, want one", name)
 		}
 	}
 	// A property may have two schemas. The decoder keeps one.

@@ -50,7 +50,7 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 	}
 	for _, path := range []string{"nothing", "metadata.nothing", "data.x", "kind"} {
 		if _, err := kc.FieldsDecoder(path); err == nil {
-			t.Errorf("%s: got no error", path)
+			t.Errorf("%s: error = nil, want one", path)
 		}
 	}
 }

@@ -55,14 +55,14 @@ func TestEveryKindOfToken(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if strings.Contains(f.logs.String(), tt.token) && tt.token != "stranger" {
-				t.Error("got the token in the log")
+				t.Error("found the token in the log, want none")
 			}
 		})
 	}
 	_, metrics := f.get("/metrics")
 	for _, name := range []string{"serviceaccount_valid_tokens_total 2", `authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
 		if !strings.Contains(metrics, name) {
-			t.Errorf("got no metric %s, want it in the metrics", name)
+			t.Errorf("no metric %s, want it in the metrics", name)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func TestGatesAreReported(t *testing.T) {
 	_, body := f.get("/metrics")
 	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`, `kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("got no %s in the metrics, want one", want)
+			t.Errorf("no %s in the metrics, want one", want)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func TestUnwatchedObjectsAreRequested(t *testing.T) {
 		t.Errorf("got %s, want %v", got, first)
 	}
 	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
-		t.Error("got no error without an address")
+		t.Error("no error without an address, want one")
 	}
 }
 

@@ -208,7 +208,7 @@ func TestPaginatedLists(t *testing.T) {
 	f.eventually("gone", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "b") })
 	for _, name := range []string{"a", "c"} {
 		if !f.Graph.HasReference("n1", node.Pod, "a", name) {
-			t.Errorf("got no reference of n1 to %s of a later page, want one", name)
+			t.Errorf("no reference of n1 to %s of a later page, want one", name)
 		}
 	}
 }

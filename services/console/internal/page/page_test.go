@@ -178,7 +178,7 @@ func TestPageIsAccessible(t *testing.T) {
 	}
 	light, dark, ok := strings.Cut(string(css), "@media (prefers-color-scheme: dark)")
 	if !ok {
-		t.Fatal("got no dark scheme")
+		t.Fatal("no dark scheme, want one")
 	}
 	variable := regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6});`)
 	for name, scheme := range map[string]string{"light": light, "dark": dark} {

@@ -208,7 +208,7 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
-					t.Error("got a token in a scrape")
+					t.Error("found a token in a scrape, want none")
 				}
 				w.WriteHeader(metrics)
 				fmt.Fprint(w, metricsText)

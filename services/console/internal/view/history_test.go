@@ -31,7 +31,7 @@ func state(t *testing.T, h *view.History) view.State {
 	t.Helper()
 	s, ok := h.State()
 	if !ok {
-		t.Fatal("got no state")
+		t.Fatal("no state, want one")
 	}
 	return s
 }

@@ -22,7 +22,7 @@ func TestConditions(t *testing.T) {
 		finalizers: map[string]int{"f": 1},
 	}
 	if !bad.report(&s, first) {
-		t.Error("first report: got no change, want one")
+		t.Error("first report: no change, want one")
 	}
 	if bad.report(&s, second) {
 		t.Error("same report again: got a change, want none")

@@ -70,7 +70,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 		for name, value := range want {
 			found, ok := m.Find(types.String(name))
 			if !ok || m.Contains(types.String(name)) != types.True {
-				t.Fatalf("%s: got no %s; want true, %v", at, name, types.True)
+				t.Fatalf("%s: no %s; want true, %v", at, name, types.True)
 			}
 			looked += compare(t, at+"."+name, found, value)
 		}

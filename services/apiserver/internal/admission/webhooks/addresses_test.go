@@ -57,7 +57,7 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 	odd := users("*")
 	odd.users.AuthInfos["*"].AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "x"}
 	if _, err := odd.forHost("h:443"); err == nil {
-		t.Error("auth provider: got no error")
+		t.Error("auth provider: error = nil, want one")
 	}
 }
 

@@ -460,7 +460,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	for range 2 {
 		b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if e.open() == 0 {
-			t.Fatal("got no idle connection, want one")
+			t.Fatal("no idle connection, want one")
 		}
 		b.board.put(name, nil)
 		b.eventually("gone", func() bool { return b.Handler(gv) == nil })

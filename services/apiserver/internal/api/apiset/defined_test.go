@@ -140,7 +140,7 @@ func TestBuiltInKindsWin(t *testing.T) {
 	}
 	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
 	if s.Resource(gv.WithResource("apples")) != apples {
-		t.Error("after the definition was removed: got no built-in resource apples, want it kept")
+		t.Error("after the definition was removed: no built-in resource apples, want it kept")
 	}
 	if got := s.Custom(); len(got) != 0 {
 		t.Errorf("after the definition was removed: got custom kinds %v, want none", got)

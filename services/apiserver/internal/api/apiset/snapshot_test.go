@@ -30,7 +30,7 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	taken := live.Current()
 	live.Swap(apiset.Builder{}.Set(catalog(t, "pears"), 2))
 	if taken.Resource(gv.WithResource("apples")) == nil {
-		t.Error("earlier snapshot: got no apples, want them kept")
+		t.Error("earlier snapshot: no apples, want them kept")
 	}
 	if taken.Resource(gv.WithResource("pears")) != nil {
 		t.Error("earlier snapshot: got pears of the next set, want none")

@@ -300,7 +300,7 @@ func TestReplace(t *testing.T) {
 	}
 	d.Replace(widgets())
 	if !d.HasGroup("example.com") {
-		t.Error("got no group after adding it")
+		t.Error("no group after adding it, want one")
 	}
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {

@@ -41,5 +41,5 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 		}
 		return
 	}
-	t.Error("got no group")
+	t.Error("no group, want one")
 }

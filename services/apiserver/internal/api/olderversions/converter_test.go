@@ -44,7 +44,7 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 	for _, x := range readCases(t) {
 		kind := catalog.Resource(resourceOf(x.Resource))
 		if kind == nil {
-			t.Fatalf("%s: got no resource", x.Resource)
+			t.Fatalf("%s: no resource, want one", x.Resource)
 		}
 		values := map[string][]byte{"JSON": x.Stored}
 		if b := asProtobuf(t, x.Stored); b != nil {

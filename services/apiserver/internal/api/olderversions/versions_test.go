@@ -59,7 +59,7 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 			f := own.Field(i)
 			other, ok := fieldLike(decoded, f)
 			if !ok {
-				t.Errorf("%s: %s: got no field like %s", path, decoded, f.Name)
+				t.Errorf("%s: %s: no field like %s, want one", path, decoded, f.Name)
 				continue
 			}
 			compareFields(t, path+"."+f.Name, f.Type, other.Type, seen)

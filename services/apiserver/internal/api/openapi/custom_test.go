@@ -77,7 +77,7 @@ func TestCustomResources(t *testing.T) {
 	doc := v3(t, s, "apis/shop.example.com/v1")
 	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
 	if w == nil {
-		t.Fatalf("got no model among %d", len(doc.Components.Schemas))
+		t.Fatalf("no model among %d, want one", len(doc.Components.Schemas))
 	}
 	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
 		t.Errorf("got kinds %v, want only Widget of shop.example.com/v1", k)
@@ -96,7 +96,7 @@ func TestCustomResources(t *testing.T) {
 		t.Errorf("got patch types %v, want apply and no strategic merge", patch.RequestBody.Content)
 	}
 	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
-		t.Error("got no scale")
+		t.Error("no scale, want one")
 	}
 	requireReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
 	requireReferences(t, "v2", body(t, s, "/openapi/v2"))

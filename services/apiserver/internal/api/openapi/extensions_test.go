@@ -61,7 +61,7 @@ func TestExtensionDocuments(t *testing.T) {
 		t.Error("a local definition was replaced")
 	}
 	if doc.Paths["/apis/ext.test/v1/namespaces/{namespace}/things"].Get.Responses["200"].Schema["$ref"] != "#/definitions/test.ext.v1.Thing" {
-		t.Error("got no path of the extension server")
+		t.Error("no path of the extension server, want one")
 	}
 	if _, ok := doc.Paths["/healthz"]; ok || strings.Contains(both.Body.String(), "spy") || doc.Info["title"] != "Kubernetes" {
 		t.Error("got paths of other group versions")

@@ -183,7 +183,7 @@ func TestPatchParameters(t *testing.T) {
 		}
 		p := v3(t, h, apiPath(k.GroupVersion())).Paths.Paths[at+k.Resource+"/{name}"]
 		if p == nil || p.Patch == nil {
-			t.Errorf("%s: got no patch in v3", k.GVK())
+			t.Errorf("%s: no patch in v3, want one", k.GVK())
 			continue
 		}
 		var names []string
@@ -198,7 +198,7 @@ func TestPatchParameters(t *testing.T) {
 			t.Errorf("got operation of %s, %v, want %s", gvk, err, k.GVK())
 		}
 		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-			t.Errorf("%s: got no apply", k.GVK())
+			t.Errorf("%s: no apply, want one", k.GVK())
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
 		model := doc.Components.Schemas[name]
 		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
-			t.Errorf("%s: got no model %s", kind, name)
+			t.Errorf("%s: no model %s, want one", kind, name)
 		}
 		requireReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
 	}
@@ -317,7 +317,7 @@ func TestSpecialTypes(t *testing.T) {
 	} {
 		old, now := definitions[name], *schemas[name]
 		if old.Description == "" || now.Description == "" {
-			t.Errorf("%s: got no model", name)
+			t.Errorf("%s: no model, want one", name)
 		}
 		old.Description, now.Description = "", ""
 		a, _ := json.Marshal(old)

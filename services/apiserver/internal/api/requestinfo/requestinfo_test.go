@@ -248,7 +248,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 		checkOperation(t, r, o)
 	})
 	if hits == 0 && !testing.Short() { // the few paths of the short form may all have no target
-		t.Error("got no path with a target")
+		t.Error("no path with a target, want one")
 	}
 	// Every path in discovery has a target.
 	for _, k := range catalog.Kinds() {

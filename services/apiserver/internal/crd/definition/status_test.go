@@ -198,7 +198,7 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	}
 	full.Spec.PreserveUnknownFields = true
 	if got := summarize(full); got.Spec.Versions[0].Schema == nil {
-		t.Error("definition that preserves unknown fields: got no schema, want it")
+		t.Error("definition that preserves unknown fields: no schema, want it")
 	}
 	for _, bad := range []string{"", "{", `{"spec":{"names":[]}}`, `{"status":{"conditions":{}}}`, `{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`} {
 		if _, err := DecodeSummary([]byte(bad)); err == nil {

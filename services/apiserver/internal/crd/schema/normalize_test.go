@@ -198,7 +198,7 @@ func TestHostile(t *testing.T) {
 	d := parse(t, []byte(text))
 	d, _ = d.Canonicalize()
 	if d == nil {
-		t.Fatal("got no cleaned document")
+		t.Fatal("no cleaned document, want one")
 	}
 	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
@@ -242,10 +242,10 @@ func TestLazy(t *testing.T) {
 		t.Errorf("got %d compilations, %v, want 1", calls, err)
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Enum: []v1.JSON{{Raw: []byte("{")}}}); err == nil {
-		t.Error("invalid enum: got no error")
+		t.Error("invalid enum: error = nil, want one")
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Properties: map[string]v1.JSONSchemaProps{"a": {Default: &v1.JSON{Raw: []byte("{")}}}}); err == nil {
-		t.Error("invalid default: got no error")
+		t.Error("invalid default: error = nil, want one")
 	}
 }
 
@@ -262,6 +262,6 @@ func TestCleanMetadata(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {
-		t.Error("invalid JSON: got no error")
+		t.Error("invalid JSON: error = nil, want one")
 	}
 }

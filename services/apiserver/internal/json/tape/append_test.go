@@ -63,7 +63,7 @@ func TestAppendValueMatchesLibrary(t *testing.T) {
 	}
 	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
 		if _, err := tape.AppendValue(nil, v); err == nil {
-			t.Errorf("%v: got no error, want one", v)
+			t.Errorf("%v: error = nil, want one", v)
 		}
 	}
 }

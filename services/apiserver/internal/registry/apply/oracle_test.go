@@ -173,7 +173,7 @@ func (s *sequence) apply() {
 	before := s.live.DeepCopyObject()
 	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
 	if !sameJSON(before, s.live) {
-		s.t.Fatalf("got the live object changed, want it unchanged:\n%s", toJSON(s.live))
+		s.t.Fatalf("live object is changed, want it unchanged:\n%s", toJSON(s.live))
 	}
 	other := s.other.DeepCopyObject()
 	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, manager, force)

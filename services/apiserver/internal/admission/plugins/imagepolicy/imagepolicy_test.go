@@ -280,7 +280,7 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
-		t.Error("got no error for a canceled request")
+		t.Error("error for a canceled request = nil, want one")
 	}
 }
 
@@ -358,7 +358,7 @@ func TestReviewedRequests(t *testing.T) {
 		t.Errorf("another resource: got %v, %d reviews; want no error, length 0", err, len(b.reviews()))
 	}
 	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
-		t.Error("got no error for a missing kubeconfig")
+		t.Error("error for a missing kubeconfig = nil, want one")
 	}
 }
 

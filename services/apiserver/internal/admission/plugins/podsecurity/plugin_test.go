@@ -124,7 +124,7 @@ func TestStandards(t *testing.T) {
 			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), r.Annotations(), c.messages)
 		}
 		if c.messages == 2 && len(warnings.Headers()) == 0 {
-			t.Errorf("%s: got no warning, want one beside the annotations %v", name, r.Annotations())
+			t.Errorf("%s: no warning, want one beside the annotations %v", name, r.Annotations())
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			err = p.ValidateInitialization()
 		}
 		if err == nil {
-			t.Errorf("%s: got no error, want an error", text)
+			t.Errorf("%s: error = nil, want one", text)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 			Group: rbacv1.GroupName,
 		},
 	}}); err == nil {
-		t.Error("got no error without a user")
+		t.Error("no error without a user, want one")
 	}
 }
 

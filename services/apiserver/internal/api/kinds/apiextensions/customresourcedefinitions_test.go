@@ -29,10 +29,10 @@ func TestStoredForm(t *testing.T) {
 		t.Errorf("got %v after decoding, want %v", back, registry.Object(d))
 	}
 	if _, err := k.Stored.ToStored(stored); err == nil {
-		t.Error("another type: got no error of the encoding")
+		t.Error("another type: no error of the encoding, want one")
 	}
 	if _, err := k.Stored.FromStored(d); err == nil {
-		t.Error("another type: got no error of the decoding")
+		t.Error("another type: no error of the decoding, want one")
 	}
 }
 

@@ -75,7 +75,7 @@ func TestEveryKindHasCases(t *testing.T) {
 	used := map[string]bool{}
 	lacks := func(what string, k *registry.Kind) {
 		if without[what+" "+k.Kind] == "" {
-			t.Errorf("%s: got no %s", nameOf(k), what)
+			t.Errorf("%s: no %s, want one", nameOf(k), what)
 		}
 		used[what+" "+k.Kind] = true
 	}
@@ -84,7 +84,7 @@ func TestEveryKindHasCases(t *testing.T) {
 			continue
 		}
 		if !has[form{k.GVK().GroupKind(), reflect.TypeOf(k.New())}] {
-			t.Errorf("%s: got no file in testdata/kinds", nameOf(k))
+			t.Errorf("%s: no file in testdata/kinds, want one", nameOf(k))
 		}
 		if broken[k.GroupKind()] == 0 {
 			lacks("broken", k)

@@ -234,7 +234,7 @@ func TestGoTypes(t *testing.T) {
 		if k.NewList != nil {
 			check(nameOf(k)+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
 		} else if k.HasVerb("list") {
-			t.Errorf("%s: got no list type of a listable kind", nameOf(k))
+			t.Errorf("%s: no list type of a listable kind, want one", nameOf(k))
 		}
 		for _, s := range k.Subresources {
 			gvk := s.GVK
@@ -244,7 +244,7 @@ func TestGoTypes(t *testing.T) {
 			if s.New != nil {
 				check(nameOf(k)+"/"+s.Name, gvk, s.New())
 			} else if gvk.Kind != k.Kind {
-				t.Errorf("%s/%s: got no Go type for %s", nameOf(k), s.Name, gvk)
+				t.Errorf("%s/%s: no Go type for %s, want one", nameOf(k), s.Name, gvk)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func TestSchemeKnowsOptions(t *testing.T) {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			for _, kind := range []string{"WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions"} {
 				if !scheme.Recognizes(gv.WithKind(kind)) {
-					t.Errorf("%s: got no %s", gv, kind)
+					t.Errorf("%s: no %s, want one", gv, kind)
 				}
 			}
 		}

@@ -89,7 +89,7 @@ func TestScale(t *testing.T) {
 	for name, obj := range objects {
 		s := kinds[name].Subresource("scale")
 		if s == nil {
-			t.Fatalf("%s: got no scale", name)
+			t.Fatalf("%s: no scale, want one", name)
 		}
 		if _, ok := s.New().(*autoscalingv1.Scale); !ok {
 			t.Errorf("%s: got scale type %T, want *v1.Scale", name, s.New())

@@ -60,7 +60,7 @@ func TestResetFields(t *testing.T) {
 	}
 	for path := range special {
 		if !seen[path] {
-			t.Errorf("got no kind with path %s", path)
+			t.Errorf("no kind with path %s, want one", path)
 		}
 	}
 }

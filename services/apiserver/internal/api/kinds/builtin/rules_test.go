@@ -111,7 +111,7 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 	for _, k := range outsideCore(t) {
 		t.Run(nameOf(k), func(t *testing.T) {
 			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T: got no metadata", k.New())
+				t.Fatalf("%T: no metadata, want one", k.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := filler(seed, 0.4)
@@ -238,10 +238,10 @@ func TestParts(t *testing.T) {
 		t.Run(nameOf(k), func(t *testing.T) {
 			p := k.Parts
 			if k.HasStatus() && (p.CopyStatus == nil || p.CopySpec == nil) {
-				t.Fatal("got no function for the status")
+				t.Fatal("no function for the status, want one")
 			}
 			if k.Update.Generation && p.SpecChanged == nil {
-				t.Fatal("got no function that compares specs")
+				t.Fatal("no function that compares specs, want one")
 			}
 			fill := filler(1, 0.2)
 			obj, old := k.New().(registry.Object), k.New().(registry.Object)
@@ -249,7 +249,7 @@ func TestParts(t *testing.T) {
 			fill.Fill(old)
 			old.SetName(obj.GetName() + "x")
 			if p.SpecChanged != nil && (p.SpecChanged(obj, obj) || !p.SpecChanged(obj, old)) {
-				t.Error("got no difference for a changed spec")
+				t.Error("no difference for a changed spec, want one")
 			}
 			if p.CopySpec != nil {
 				p.CopySpec(obj, old)

@@ -36,7 +36,7 @@ func TestEveryKindHasRules(t *testing.T) {
 	}
 	for name := range unchecked {
 		if !known[name] {
-			t.Errorf("got no kind %s", name)
+			t.Errorf("no kind %s, want one", name)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestGoTypes(t *testing.T) {
 		if k.NewList != nil {
 			check(k.Resource+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
 		} else if k.HasVerb("list") {
-			t.Errorf("%s: got no list type of a listable kind", k.Resource)
+			t.Errorf("%s: no list type of a listable kind, want one", k.Resource)
 		}
 		for _, s := range k.Subresources {
 			gvk := s.GVK
@@ -153,7 +153,7 @@ func TestGoTypes(t *testing.T) {
 			if s.New != nil {
 				check(k.Resource+"/"+s.Name, gvk, s.New())
 			} else if gvk.Kind != k.Kind {
-				t.Errorf("%s/%s: got no Go type for %s", k.Resource, s.Name, gvk)
+				t.Errorf("%s/%s: no Go type for %s, want one", k.Resource, s.Name, gvk)
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func TestColumns(t *testing.T) {
 				continue
 			}
 			if c.Description == "" || c.Cell == nil {
-				t.Errorf("%s: column %s: got no description or no cell", k.Resource, c.Name)
+				t.Errorf("%s: column %s: no description or no cell, want one", k.Resource, c.Name)
 			}
 			if all := described[k.Resource]; all != nil && c.Description != all[c.Name] {
 				t.Errorf("%s: column %s: got description\n%q, want\n%q", k.Resource, c.Name, c.Description, all[c.Name])

@@ -80,6 +80,6 @@ func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any 
 			return c.Cell(o)
 		}
 	}
-	t.Fatalf("%s: got no column %s", k.Kind, column)
+	t.Fatalf("%s: no column %s, want one", k.Kind, column)
 	return nil
 }

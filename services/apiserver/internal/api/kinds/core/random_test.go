@@ -17,7 +17,7 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 	for _, k := range core.Kinds(registry.Settings{}) {
 		t.Run(k.Resource, func(t *testing.T) {
 			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T: got no metadata", k.New())
+				t.Fatalf("%T: no metadata, want one", k.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12)

@@ -342,7 +342,7 @@ func TestNamespacePhase(t *testing.T) {
 func TestRulesRejectOtherTypes(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("got no panic for a secret as config map")
+			t.Error("no panic for a secret as config map, want one")
 		}
 	}()
 	var errs field.ErrorList = kindOf(t, "configmaps").Create.Validate(&corev1.Secret{})

@@ -28,7 +28,7 @@ func TestFactsAreKnown(t *testing.T) {
 		t.Errorf("got union %v, want one", u)
 	}
 	if q := f.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
-		t.Error("got no description of quantities")
+		t.Error("no description of quantities, want one")
 	}
 	protocols := f.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
@@ -52,7 +52,7 @@ func TestDamagedFacts(t *testing.T) {
 		"a description that is invalid JSON": "type\tx\tdoc=words\n",
 	} {
 		if _, err := parse(text); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: error = nil, want one", name)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestUnsupportedValues(t *testing.T) {
 	for name, value := range map[string]any{"a list": []any{}, "a map with an entry": map[any]any{"a": 1}} {
 		types := []smd.TypeDef{{Name: "a", Atom: smd.Atom{Map: &smd.Map{Fields: []smd.StructField{{Name: "f", Default: value}}}}}}
 		if err := mergetypes.Write(new(bytes.Buffer), types); err == nil {
-			t.Errorf("%s: got no error, want one", name)
+			t.Errorf("%s: error = nil, want one", name)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestTextOfEither(t *testing.T) {
 		}
 	}
 	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}}); err == nil {
-		t.Error("invalid JSON: got no error")
+		t.Error("invalid JSON: error = nil, want one")
 	}
 }
 

@@ -31,7 +31,7 @@ func recorded(t testing.TB) (out []struct {
 		t.Fatal(err)
 	}
 	if len(out) == 0 {
-		t.Fatal("got no recorded definitions")
+		t.Fatal("no recorded definitions, want one")
 	}
 	return out
 }
@@ -243,7 +243,7 @@ func TestUnionsInJSON(t *testing.T) {
 	}
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(`{"additionalProperties":"x"}`), &s); err == nil {
-		t.Error("string: got no error")
+		t.Error("string: error = nil, want one")
 	}
 }
 
