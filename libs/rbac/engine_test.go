@@ -166,15 +166,15 @@ func TestEscalationMessage(t *testing.T) {
 }
 
 func TestAggregation(t *testing.T) {
-	labelled := func(name string, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	labeled := func(name string, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 		r := clusterRole(name, rules...)
 		r.Labels = labels
 		return r
 	}
 	pods, jobs := rule("", "pods", "get"), rule("batch", "jobs", "get")
-	total := labelled("total", map[string]string{"to": "total"})
+	total := labeled("total", map[string]string{"to": "total"})
 	total.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "total"}}}}
-	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
+	e := engine(total, labeled("b", map[string]string{"to": "total"}, jobs, pods), labeled("a", map[string]string{"to": "total"}, pods), labeled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
 		t.Fatalf("Stale() = %v, want total with the rules of pods and jobs", stale)

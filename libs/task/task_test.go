@@ -29,11 +29,11 @@ func TestRun(t *testing.T) {
 			{Name: "a", Run: func(context.Context) error { return nil }},
 			{Name: "b", Run: func(context.Context) error { return nil }},
 		}, want: ""},
-		{name: "one fails, the other is cancelled", tasks: []task.Task{
+		{name: "one fails, the other is canceled", tasks: []task.Task{
 			{Name: "cache", Run: func(context.Context) error { return errBroken }},
 			{Name: "server", Run: untilDone},
 		}, want: "cache: broken"},
-		{name: "one panics, the other is cancelled", tasks: []task.Task{
+		{name: "one panics, the other is canceled", tasks: []task.Task{
 			{Name: "cache", Run: func(context.Context) error { panic("out of cheese") }},
 			{Name: "server", Run: untilDone},
 		}, want: "cache: panic: out of cheese"},

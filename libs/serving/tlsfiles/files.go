@@ -32,7 +32,7 @@ type ExpiringSource interface {
 type Pair struct {
 	certFile, keyFile string
 
-	mu              sync.Mutex // serialises Reload; leaf lock
+	mu              sync.Mutex // serializes Reload; leaf lock
 	certPEM, keyPEM []byte
 	current         atomic.Pointer[tls.Certificate]
 }
@@ -114,7 +114,7 @@ func (p *Pair) set(certPEM, keyPEM []byte) error {
 type Bundle struct {
 	file string
 
-	mu      sync.Mutex // serialises Reload; leaf lock
+	mu      sync.Mutex // serializes Reload; leaf lock
 	current atomic.Pointer[bundle]
 }
 

@@ -169,7 +169,7 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	})
 }
 
-// TestPageIsAccessible checks the contrast of texts in both colour schemes, that table headers have
+// TestPageIsAccessible checks the contrast of texts in both color schemes, that table headers have
 // a scope, that tables have names, and that wide tables can be scrolled with keys.
 func TestPageIsAccessible(t *testing.T) {
 	css, err := assets.ReadFile("assets/console.css")
@@ -182,21 +182,21 @@ func TestPageIsAccessible(t *testing.T) {
 	}
 	variable := regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6});`)
 	for name, scheme := range map[string]string{"light": light, "dark": dark} {
-		colours := map[string]string{}
+		colors := map[string]string{}
 		for _, m := range variable.FindAllStringSubmatch(scheme, -1) {
-			colours[m[1]] = m[2]
+			colors[m[1]] = m[2]
 		}
 		for _, text := range []string{"text", "soft", "good", "bad", "warn"} {
-			if ratio := contrast(t, colours[text], colours["back"]); ratio < 4.5 {
+			if ratio := contrast(t, colors[text], colors["back"]); ratio < 4.5 {
 				t.Errorf("%s: got a contrast of %s of %.2f, want at least 4.5", name, text, ratio)
 			}
 		}
-		if ratio := contrast(t, colours["chart"], colours["back"]); ratio < 3 { // graphics
+		if ratio := contrast(t, colors["chart"], colors["back"]); ratio < 3 { // graphics
 			t.Errorf("%s: got a contrast of charts of %.2f, want at least 3", name, ratio)
 		}
 	}
 	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
-		t.Errorf("got colours without a variable: %q, want none", found)
+		t.Errorf("got colors without a variable: %q, want none", found)
 	}
 	html, err := assets.ReadFile("assets/index.html")
 	if err != nil {
@@ -219,11 +219,11 @@ func TestPageIsAccessible(t *testing.T) {
 	}
 }
 
-// contrast returns the contrast ratio of two colours as WCAG defines it.
+// contrast returns the contrast ratio of two colors as WCAG defines it.
 func contrast(t *testing.T, a, b string) float64 {
 	t.Helper()
-	luminance := func(colour string) (sum float64) {
-		n, err := strconv.ParseUint(colour, 16, 32)
+	luminance := func(color string) (sum float64) {
+		n, err := strconv.ParseUint(color, 16, 32)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func allocatedBeta2(access ...*bool) runtime.Object {
 	return c
 }
 
-// TestAdminAccess allows admin access to devices only in labelled namespaces.
+// TestAdminAccess allows admin access to devices only in labeled namespaces.
 func TestAdminAccess(t *testing.T) {
 	const (
 		needs   = "admin access to devices requires the `resource.k8s.io/admin-access: true` label on the containing namespace"

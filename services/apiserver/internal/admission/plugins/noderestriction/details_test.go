@@ -30,7 +30,7 @@ func tryAll(t *testing.T, plugin *noderestriction.Plugin, node string, writes []
 	}
 }
 
-func labelled(key, value string) *corev1.Node {
+func labeled(key, value string) *corev1.Node {
 	n := aNode()
 	n.Labels[key] = value
 	return n
@@ -54,10 +54,10 @@ func TestEachRule(t *testing.T) {
 		{op: create, resource: "nodes", name: "n1", object: pod(), want: "unexpected type"},
 		{op: update, resource: "nodes", name: "n1", object: aNode(), old: pod(), want: "unexpected type"},
 		{op: update, resource: "nodes", name: "n1", object: configured, old: configured},
-		{op: create, resource: "nodes", name: "n1", object: labelled("kubernetes.io/role", ""), want: "not allowed to set the following labels"},
-		{op: update, resource: "nodes", name: "n1", object: labelled("kubernetes.io/role", ""), old: aNode(), want: "not allowed to modify labels"},
-		{op: update, resource: "nodes", name: "n1", object: labelled("kubernetes.io/role", "a"), old: labelled("kubernetes.io/role", "b"), want: "not allowed to modify labels"},
-		{op: create, resource: "nodes", name: "n1", object: labelled("kubernetes.io", "a")},
+		{op: create, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), want: "not allowed to set the following labels"},
+		{op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), old: aNode(), want: "not allowed to modify labels"},
+		{op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", "a"), old: labeled("kubernetes.io/role", "b"), want: "not allowed to modify labels"},
+		{op: create, resource: "nodes", name: "n1", object: labeled("kubernetes.io", "a")},
 		{op: create, resource: requests, object: aNode(), want: "unexpected type"},
 		{op: update, resource: requests, object: theirs, old: theirs},
 

@@ -14,9 +14,9 @@ const labelsNumber = 11
 func jobDefaultedRules() []transcode.Rule {
 	return append(poddefaults.TemplateDefaultedRules(),
 		transcode.FieldsPass[batchv1.Job](func(f [4][]byte) bool {
-			labelled := false
-			ok := transcode.Each(f[0], labelsNumber, func([]byte) bool { labelled = true; return true })
-			return ok && labelled
+			labeled := false
+			ok := transcode.Each(f[0], labelsNumber, func([]byte) bool { labeled = true; return true })
+			return ok && labeled
 		}, "metadata"),
 		transcode.FieldsSet[batchv1.JobSpec]("parallelism", "backoffLimit", "completionMode", "suspend", "manualSelector", "podReplacementPolicy"),
 		transcode.FieldsSet[batchv1.PodFailurePolicyOnPodConditionsPattern]("status"),

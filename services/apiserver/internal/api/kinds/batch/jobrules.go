@@ -24,7 +24,7 @@ const (
 	parallelWarnedOf = 10_000
 )
 
-// jobRules validates a job whose pods have been labelled. old is nil at creation.
+// jobRules validates a job whose pods have been labeled. old is nil at creation.
 func jobRules(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
 	var template *corev1.PodTemplateSpec
 	if old != nil {
