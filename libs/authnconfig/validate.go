@@ -299,6 +299,7 @@ func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule,
 	}
 }
 
+// compileExpression returns the program of an expression, or records an error and returns nil.
 func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
 	p, err := env.Compile(expression, expected...)
 	if err != nil {

@@ -77,7 +77,7 @@ func guard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *G
 	return g
 }
 
-// TestCheck allows callers by the names in their certificates.
+// TestCheck checks that callers are allowed by the names in their certificates.
 func TestCheck(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
@@ -94,8 +94,8 @@ func TestCheck(t *testing.T) {
 		"of another name":                    {request: from(api), options: Options{Names: []string{"x"}}, ok: false},
 		"of another CA":                      {request: from(other.client("api", later)), options: Options{Names: []string{"api"}}, ok: false},
 		"a server's certificate":             {request: from(server), options: Options{}, ok: false},
-		"an expired one":                     {request: from(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
-		"none":                               {request: from(), options: Options{}, ok: false},
+		"an expired certificate":             {request: from(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
+		"no certificate":                     {request: from(), options: Options{}, ok: false},
 		"no TLS":                             {request: plain, options: Options{}, ok: false},
 		"no certificate, any client allowed": {request: from(), options: Options{AnyClient: true}, ok: true},
 		"no TLS, any client allowed":         {request: plain, options: Options{AnyClient: true}, ok: true},
@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		g := guard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached
 			if err := g.Check(c.request); (err == nil) != c.ok {
-				t.Errorf("%s: %v, want success: %v", name, err, c.ok)
+				t.Errorf("%s: Check() = %v, want success: %v", name, err, c.ok)
 			}
 		}
 	}

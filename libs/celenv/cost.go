@@ -133,7 +133,7 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 		if !ok {
 			return 0, false
 		}
-		cost = scaledBy(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaledBy(uint64(f.pattern), common.RegexStringLengthCostFactor)
+		cost = scaledBy(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaledBy(uint64(f.patternLength), common.RegexStringLengthCostFactor)
 	}
 	return cost, true
 }

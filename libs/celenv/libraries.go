@@ -207,13 +207,13 @@ func indexOf(v, desired ref.Val, last bool) ref.Val {
 
 var formatType = cel.ObjectType("kubernetes.NamedFormat")
 
-// format is a named format of texts.
+// format is a CEL value of the type NamedFormat.
 type format struct {
 	opaque
 	name string
-	// pattern is the length of the format's regular expression. The cost depends on it.
-	pattern int
-	check   func(string) []string
+	// patternLength is the length of the format's regular expression. The cost depends on it.
+	patternLength int
+	check         func(string) []string
 }
 
 // ConvertToType implements ref.Val.
@@ -231,10 +231,14 @@ func (f *format) Equal(other ref.Val) ref.Val {
 	return types.Bool(f.name == o.name)
 }
 
+// Lengths of regular expressions, as in Kubernetes.
 const (
-	labelPattern, valuePattern, subdomainPattern = 30, 40, 60
+	labelPattern     = 30
+	valuePattern     = 40
+	subdomainPattern = 60
 	// uriPattern and bytePattern are the lengths of regular expressions that are not used.
-	uriPattern, bytePattern = 1103, 84
+	uriPattern  = 1103
+	bytePattern = 84
 )
 
 // formats returns the named formats.
@@ -251,19 +255,19 @@ func formats() map[string]*format {
 		}
 	}
 	list := map[string]*format{
-		"dns1123Label":           {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, false)},
-		"dns1123LabelPrefix":     {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, true)},
-		"dns1123Subdomain":       {pattern: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, false)},
-		"dns1123SubdomainPrefix": {pattern: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, true)},
-		"dns1035Label":           {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, false)},
-		"dns1035LabelPrefix":     {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, true)},
-		"qualifiedName":          {pattern: subdomainPattern, check: validation.IsQualifiedName},
-		"labelValue":             {pattern: valuePattern, check: validation.IsValidLabelValue},
-		"uri":                    {pattern: uriPattern, check: checkURI},
-		"uuid":                   {pattern: len(strfmt.UUIDPattern), check: strfmtCheck("uuid", "does not match the UUID format")},
-		"byte":                   {pattern: bytePattern, check: strfmtCheck("byte", "invalid base64")},
-		"date":                   {pattern: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
-		"datetime":               {pattern: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
+		"dns1123Label":           {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, false)},
+		"dns1123LabelPrefix":     {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, true)},
+		"dns1123Subdomain":       {patternLength: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, false)},
+		"dns1123SubdomainPrefix": {patternLength: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, true)},
+		"dns1035Label":           {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, false)},
+		"dns1035LabelPrefix":     {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, true)},
+		"qualifiedName":          {patternLength: subdomainPattern, check: validation.IsQualifiedName},
+		"labelValue":             {patternLength: valuePattern, check: validation.IsValidLabelValue},
+		"uri":                    {patternLength: uriPattern, check: checkURI},
+		"uuid":                   {patternLength: len(strfmt.UUIDPattern), check: strfmtCheck("uuid", "does not match the UUID format")},
+		"byte":                   {patternLength: bytePattern, check: strfmtCheck("byte", "invalid base64")},
+		"date":                   {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
+		"datetime":               {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
 	}
 	for name, f := range list {
 		f.name = name

@@ -33,7 +33,7 @@ type object struct {
 	namespace, name string
 }
 
-// Graph knows which objects belong to which node. It is safe for concurrent use.
+// Graph records which objects belong to which node. It is safe for concurrent use.
 type Graph struct {
 	mu sync.RWMutex // leaf lock
 	// pods holds the bound pods and the objects that they reference.
@@ -82,7 +82,7 @@ func (g *Graph) Set(obj metav1.Object) {
 	default:
 		node, ok := NodeOfSlice(obj)
 		if !ok {
-			panic(fmt.Sprintf("node: %T is no part of the graph", obj))
+			panic(fmt.Sprintf("node: unsupported type %T", obj))
 		}
 		g.setNode(object{kind: ResourceSlice, name: obj.GetName()}, node)
 	}

@@ -115,14 +115,14 @@ func dialSlowWire(t *testing.T, conf h2.Config, rate int, wire func(net.Conn) h2
 // readInBackground calls readAll in a goroutine. The returned function closes the connection and
 // waits for it.
 func (c *rawClient) readInBackground() (stop func()) {
-	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(done)
 		c.readAll()
 	}()
 	return func() {
 		_ = c.Conn.Close()
-		<-over
+		<-done
 	}
 }
 
@@ -194,7 +194,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 					}
 				}
 				if bytes != size*lists || events < 10 {
-					t.Errorf("got %d bytes, want %d, and %d events", bytes, size*lists, events)
+					t.Errorf("got %d bytes and %d events, want %d bytes and at least 10 events", bytes, events, size*lists)
 				}
 			})
 		})
@@ -254,7 +254,7 @@ func TestDownloadCountsAsLiveness(t *testing.T) {
 				complete = f.StreamEnded()
 			}
 		}
-		c.readAll() // until the server closes the connection
+		c.readAll() // returns only if the server closes the idle connection
 	})
 }
 

@@ -46,7 +46,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 	for _, name := range instances {
 		if n := strings.Count(u.out.String(), name+" stopped in"); n != 2 {
@@ -96,7 +96,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	u.out.awaitAfter(start, "rolling restart: done")
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 	text := u.out.String()
 	if n := strings.Count(text, "started apiserver-0 (port"); n != 2 { // after its exit, by the restart
@@ -115,7 +115,7 @@ func TestSuiteEndsWithoutQuorum(t *testing.T) {
 		}
 	}
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
-		t.Errorf("got Up() = %v, want the error: etcd has had no quorum", err)
+		t.Errorf("Up() = %v, want the error: etcd has had no quorum", err)
 	}
 	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
 		if !strings.Contains(u.out.String(), want) {

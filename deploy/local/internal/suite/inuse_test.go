@@ -25,7 +25,7 @@ func TestPortInUse(t *testing.T) {
 	})
 	want := fmt.Sprintf("ports in use by other processes: %d; choose others with --port: the suite needs 7 consecutive ports, now %d to %d", busy, u.Port, u.Port+6)
 	if err := <-u.done; err == nil || err.Error() != want {
-		t.Errorf("got Up() = %v, want %s", err, want)
+		t.Errorf("Up() = %v, want %s", err, want)
 	}
 	if text := u.out.String(); strings.Contains(text, "begins") {
 		t.Errorf("got started services:\n%s", text)
@@ -46,7 +46,7 @@ func TestFolderInUse(t *testing.T) {
 		second := start(t, func(c *suite.Config) { c.Dir, c.HA = first.Dir, replicated })
 		want := first.Dir + " is in use by another process; choose another folder with --dir"
 		if err := <-second.done; err == nil || err.Error() != want {
-			t.Errorf("got Up() = %v, want %s", err, want)
+			t.Errorf("Up() = %v, want %s", err, want)
 		}
 	}
 	if after, err := os.ReadFile(kubeconfig); err != nil || !bytes.Equal(after, before) {
@@ -54,6 +54,6 @@ func TestFolderInUse(t *testing.T) {
 	}
 	first.stop()
 	if err := <-first.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 }

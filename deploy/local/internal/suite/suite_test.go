@@ -191,7 +191,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 	text := u.out.String()
 	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
@@ -245,13 +245,13 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		err := <-u.done
 		text := u.out.String()
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
-			t.Errorf("got Up() = %v, want error \"tokencleaner exited (exit status 3)\"", err)
+			t.Errorf("Up() = %v, want error \"tokencleaner exited (exit status 3)\"", err)
 		}
 		if !strings.Contains(text, "tokencleaner exited (exit status 3); its last lines:") || strings.Count(text, "fatal: cannot start") != 2 {
 			t.Errorf("got output\n%s\nwant a report of tokencleaner with its last lines, twice", text)
 		}
 		if !strings.Contains(text, "apiserver stopped in") || strings.Contains(text, "bootstrapsigner stopped in") {
-			t.Errorf("got, want that apiserver is stopped and bootstrapsigner is not started:\n%s", text)
+			t.Errorf("got output\n%s\nwant apiserver stopped and bootstrapsigner not started", text)
 		}
 	})
 	t.Run("later", func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 			resp.Body.Close()
 		}
 		if err := <-u.done; err == nil || err.Error() != "apiserver exited (exit status 4)" {
-			t.Errorf("got Up() = %v, want error \"apiserver exited (exit status 4)\"", err)
+			t.Errorf("Up() = %v, want error \"apiserver exited (exit status 4)\"", err)
 		}
 		if text := u.out.String(); !strings.Contains(text, "    line without an end\n") {
 			t.Errorf("output has no last line:\n%s", text)
@@ -274,10 +274,10 @@ func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := start(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
-		t.Errorf("got Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
+		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
-		t.Errorf("output has no progress:\n%s", text)
+		t.Errorf("got output\n%s\nwant the failing checks of apiserver", text)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 	u.out.await("fake console begins")
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 }
 
@@ -299,10 +299,10 @@ func TestSecondSignalKills(t *testing.T) {
 	u.out.await("authz-webhook stopped")
 	u.kill()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
-		t.Errorf("got:\n%s", text)
+		t.Errorf("got output\n%s\nwant a report that authn-webhook was killed", text)
 	}
 }
 
@@ -361,7 +361,7 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	}
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("Up() = %v, want nil", err)
 	}
 	if text := u.out.String(); strings.Contains(text, "TLS handshake error") {
 		t.Errorf("got probes without TLS:\n%s", text)
@@ -384,7 +384,7 @@ func TestStartIsQuiet(t *testing.T) {
 		}
 		u.stop()
 		if err := <-u.done; err != nil {
-			t.Errorf("got Up() = %v", err)
+			t.Errorf("Up() = %v, want nil", err)
 		}
 	}
 }

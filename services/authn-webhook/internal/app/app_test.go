@@ -22,7 +22,7 @@ func TestEveryKindOfToken(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))
 	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	f.run(f.everything(provider))
+	f.run(f.optionsWithAllTokens(provider))
 	token := provider.Token(nil)
 	f.eventually(func() bool { return f.review(token) == "oidc:ada" })
 	account := f.signed(issuer, satoken.Binding{}, issuer)
@@ -78,7 +78,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 	f.api.Put("nodes", node)
 	f.api.Put("secrets", held)
 	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	f.run(f.everything(provider))
+	f.run(f.optionsWithAllTokens(provider))
 	const robot = "system:serviceaccount:default:robot"
 	steps := []struct {
 		name, token, user string
@@ -113,7 +113,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 func TestAPIServerIsDown(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))
-	f.run(f.everything(provider))
+	f.run(f.optionsWithAllTokens(provider))
 	token := f.signed(issuer, satoken.Binding{}, issuer)
 	f.api.SetDown(true)
 	if got := f.review(token); got != "503" {

@@ -150,7 +150,7 @@ func (f *fixture) run(o *Options) {
 func (f *fixture) eventually(condition func() bool) {
 	f.t.Helper()
 	if err := wait.PollUntilContextTimeout(f.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		f.t.Fatalf("got %v\n%s, want no error", err, f.logs)
+		f.t.Fatalf("the condition is not met: %v\n%s", err, f.logs)
 	}
 }
 
@@ -182,22 +182,23 @@ func (f *fixture) post(c *http.Client, path, version, token string, audiences ..
 		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	response, err := io.ReadAll(resp.Body)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return resp.StatusCode, string(answer)
+	return resp.StatusCode, string(response)
 }
 
-// review returns the user name of a token, or the error.
+// review returns the result of a review of a token: the user name, "unknown", the error of the review, or the
+// status code of another response than 200.
 func (f *fixture) review(token string, audiences ...string) string {
 	f.t.Helper()
-	code, answer := f.post(f.client, "/", v1, token, audiences...)
+	code, response := f.post(f.client, "/", v1, token, audiences...)
 	if code != http.StatusOK {
 		return fmt.Sprint(code)
 	}
 	var r authenticationv1.TokenReview
-	if err := json.Unmarshal([]byte(answer), &r); err != nil {
+	if err := json.Unmarshal([]byte(response), &r); err != nil {
 		f.t.Fatal(err)
 	}
 	switch {
@@ -251,8 +252,8 @@ func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) 
 	return token
 }
 
-// everything returns options with every kind of token.
-func (f *fixture) everything(provider *oidctest.Issuer) *Options {
+// optionsWithAllTokens returns options with every kind of token.
+func (f *fixture) optionsWithAllTokens(provider *oidctest.Issuer) *Options {
 	o := f.options()
 	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
 	o.Tokens.BootstrapTokens = true

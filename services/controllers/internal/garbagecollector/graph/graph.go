@@ -12,14 +12,15 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// Tasks receives the nodes that need work. The work counts for the namespace of the node, which of a
-// virtual node is that of an object that refers to it.
+// Tasks receives the nodes that need work. The work counts for the namespace of the node. A virtual node
+// counts for the namespace of a dependent.
 type Tasks interface {
 	// Delete asks to delete a node if no owner keeps it.
 	Delete(n *Node, namespace string)
 	// Orphan asks to remove the references of the dependents of a node.
 	Orphan(n *Node, namespace string)
-	// Absent reports an object that verifiably does not exist and that other objects refer to.
+	// Absent reports an object that the API server reported as not found, and to which other objects
+	// refer.
 	Absent(Identity)
 	// InvalidNamespace reports an object whose owner is in another namespace. owner is what the
 	// object states.
@@ -39,7 +40,7 @@ type Graph struct {
 
 	mu           sync.RWMutex // leaf lock, except for Config
 	nodes        map[uid]*Node
-	nonCanonical map[uid]types.UID          // texts of the uids that are no canonical UUIDs
+	nonCanonical map[uid]types.UID          // original text of uids that are not canonical UUIDs
 	counts       map[namespacedResource]int // numbers of observed objects
 	epoch        uint32                     // the number of lists that have started
 }

@@ -1,5 +1,9 @@
-// Command fake stands in for a service: it accepts any flags, serves /readyz, and fails as the
-// environment variable FAKE_<NAME> requests. Its name is its first argument.
+// Command fake stands in for a service: it accepts any flags and serves /readyz. Its name is its first
+// argument. The environment variable FAKE_<NAME> may have a mode:
+//
+//   - die: it exits at the start
+//   - unready: /readyz fails
+//   - stubborn: it does not stop after SIGTERM
 package main
 
 import (
@@ -75,7 +79,7 @@ func main() {
 		address = strings.TrimPrefix(flags["listen-client-http-urls"], "https://")
 		flags["tls-cert-file"], flags["tls-private-key-file"] = flags["cert-file"], flags["key-file"]
 	case "nats-server":
-		fmt.Fprintln(os.Stderr, greet(flags["addr"]+":"+flags["port"], flags["config"]))
+		fmt.Fprintln(os.Stderr, serveNATSGreeting(flags["addr"]+":"+flags["port"], flags["config"]))
 		os.Exit(1)
 	}
 	server := &http.Server{Addr: address, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
@@ -83,9 +87,9 @@ func main() {
 	os.Exit(1)
 }
 
-// greet sends the greeting of a NATS server and accepts TLS, with the certificate of its
-// configuration file.
-func greet(address, config string) error {
+// serveNATSGreeting sends the greeting of a NATS server to each client and accepts TLS, with the
+// certificate of the configuration file. It returns only errors.
+func serveNATSGreeting(address, config string) error {
 	text, err := os.ReadFile(config)
 	if err != nil {
 		return err

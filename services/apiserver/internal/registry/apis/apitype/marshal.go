@@ -58,7 +58,7 @@ func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 // sizeVarint returns the size of a number as a varint.
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// tag returns the number and the wire type of a field, which precede its value.
+// tag returns the encoded tag of a field: its number and wire type, which precede its value.
 func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
 
 // size returns the encoded size of a message in bytes.
