@@ -160,7 +160,7 @@ func changedDefaults(ours, theirs *apiType) (out []string) {
 	return out
 }
 
-// newTypes lists types that are not kinds, of packages that both have.
+// newTypes lists types that are no kinds, of packages that both have.
 func newTypes(ours, theirs *state) (out []string) {
 	for path, p := range ours.packages {
 		if !anyServed(ours, p) || theirs.packages[path] == nil {
