@@ -1,5 +1,5 @@
 // Command balancer distributes connections over the instances of services, for deploy/compose:
-// connections to each address go to an instance whose /readyz answers 200. It forwards bytes and
+// connections to each address go to an instance whose /readyz returns 200. It forwards bytes and
 // does not terminate TLS, so it needs no key. Readiness checks verify the certificates of
 // instances.
 //

@@ -25,7 +25,7 @@ func distributed(source map[string]any) map[string]any {
 func TestDistributedClaims(t *testing.T) {
 	issuer, other := oidctest.New(t), oidctest.New(t)
 	a := ready(t, issuer, bySubject)
-	answer := func(token string) http.HandlerFunc {
+	response := func(token string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) }
 	}
 	groups := func(changes map[string]any) string {
@@ -40,14 +40,14 @@ func TestDistributedClaims(t *testing.T) {
 	}
 	here := from(claimPath)
 	for name, c := range map[string]struct {
-		claims map[string]any
-		answer http.HandlerFunc
-		want   []string
-		err    string
+		claims   map[string]any
+		response http.HandlerFunc
+		want     []string
+		err      string
 	}{
-		"groups":                   {claims: here, answer: answer(groups(nil)), want: []string{"g:one", "g:two"}},
-		"one group":                {claims: here, answer: answer(groups(map[string]any{"groups": "one"})), want: []string{"g:one"}},
-		"line end after the token": {claims: here, answer: answer(groups(nil) + "\n"), want: []string{"g:one", "g:two"}},
+		"groups":                   {claims: here, response: response(groups(nil)), want: []string{"g:one", "g:two"}},
+		"one group":                {claims: here, response: response(groups(map[string]any{"groups": "one"})), want: []string{"g:one"}},
+		"line end after the token": {claims: here, response: response(groups(nil) + "\n"), want: []string{"g:one", "g:two"}},
 		"the token has the claim": {claims: map[string]any{"groups": "own", "_claim_names": here["_claim_names"], "_claim_sources": here["_claim_sources"]},
 			want: []string{"g:own"}},
 		"another claim":    {claims: map[string]any{"_claim_names": map[string]string{"roles": "s"}, "_claim_sources": here["_claim_sources"]}},
@@ -55,32 +55,32 @@ func TestDistributedClaims(t *testing.T) {
 		"no sources": {claims: map[string]any{"_claim_names": map[string]string{"groups": "s"}},
 			err: "source does not exist"},
 		"names are not an object": {claims: map[string]any{"_claim_names": "groups"}, err: "unmarshal"},
-		"with an access token":    {claims: here, answer: requires("Bearer secret", groups(nil)), want: []string{"g:one", "g:two"}},
+		"with an access token":    {claims: here, response: requires("Bearer secret", groups(nil)), want: []string{"g:one", "g:two"}},
 		"without an access token": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
-			answer: requires("", groups(nil)), want: []string{"g:one", "g:two"}},
+			response: requires("", groups(nil)), want: []string{"g:one", "g:two"}},
 		"an access token is missing": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
-			answer: requires("Bearer secret", groups(nil)), err: "status 401"},
+			response: requires("Bearer secret", groups(nil)), err: "status 401"},
 		"not found":          {claims: from("/nope"), err: "status 404"},
 		"source without TLS": {claims: distributed(map[string]any{"endpoint": "http://127.0.0.1:1/"}), err: "not an https URL"},
 		"source of an unknown CA": {claims: distributed(map[string]any{"endpoint": "https://127.0.0.1:1/?key=secret"}),
 			err: "request to claim source 127.0.0.1:1"},
 		"redirect without TLS": {claims: here,
-			answer: http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound).ServeHTTP, err: "want https"},
-		"too long": {claims: here, answer: answer(strings.Repeat("x", 1<<20+1)), err: "more than 1048576 bytes"},
-		"no token": {claims: here, answer: answer("hello"), err: "scheme"},
+			response: http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound).ServeHTTP, err: "want https"},
+		"too long": {claims: here, response: response(strings.Repeat("x", 1<<20+1)), err: "more than 1048576 bytes"},
+		"no token": {claims: here, response: response("hello"), err: "scheme"},
 		"expired": {claims: here,
-			answer: answer(groups(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})), err: "expired"},
+			response: response(groups(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})), err: "expired"},
 		"not yet valid": {claims: here,
-			answer: answer(groups(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()})), err: "nbf"},
-		"another audience": {claims: here, answer: answer(groups(map[string]any{"aud": "x"})), err: "expected audience"},
+			response: response(groups(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()})), err: "nbf"},
+		"another audience": {claims: here, response: response(groups(map[string]any{"aud": "x"})), err: "expected audience"},
 		"another signature": {claims: here,
-			answer: answer(other.Token(map[string]any{"iss": issuer.URL(), "groups": "one"})), err: "no key of the issuer"},
-		"without the claim": {claims: here, answer: answer(issuer.Token(nil)), err: "lacks the claim"},
+			response: response(other.Token(map[string]any{"iss": issuer.URL(), "groups": "one"})), err: "no key of the issuer"},
+		"without the claim": {claims: here, response: response(issuer.Token(nil)), err: "lacks the claim"},
 		"an issuer without keys": {claims: here,
-			answer: answer(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})), err: "not initialized"},
+			response: response(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})), err: "not initialized"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := c.answer
+			h := c.response
 			if h == nil {
 				h = func(w http.ResponseWriter, _ *http.Request) {
 					t.Error("the claim source got a request")

@@ -119,37 +119,37 @@ func TestBrokenKeySets(t *testing.T) {
 		return string(raw)
 	}
 	for name, c := range map[string]struct {
-		answer func(http.ResponseWriter, *http.Request)
-		want   string // of the failure, if it fails
+		response func(http.ResponseWriter, *http.Request)
+		want     string // of the failure, if it fails
 	}{
-		"many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, want: ""},
-		"too many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) },
+		"many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, want: ""},
+		"too many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) },
 			want: "has 257 keys, want at most 256"},
-		"costly keys": {answer: func(w http.ResponseWriter, _ *http.Request) {
+		"costly keys": {response: func(w http.ResponseWriter, _ *http.Request) {
 			large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 16384, 1), E: 65537}
 			long := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8191, 1), E: 1<<31 - 1}
 			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: large, KeyID: "k"}, {Key: long, KeyID: "k"}}})
 		}, want: "has no signing key"},
-		"long head": {answer: func(w http.ResponseWriter, _ *http.Request) {
+		"long head": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 128<<10))
 			fmt.Fprint(w, set(1))
 		}, want: "response headers exceeded"},
-		"many certificates": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(1)) },
+		"many certificates": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(1)) },
 			want: "11 certificates were presented"},
-		"no keys":    {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, want: "has no signing key"},
-		"no key set": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
-		"cut short": {answer: func(w http.ResponseWriter, _ *http.Request) {
+		"no keys":    {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, want: "has no signing key"},
+		"no key set": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
+		"cut short": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			fmt.Fprint(w, set(1))
 		}, want: "unexpected EOF"},
-		"redirected": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
+		"redirected": {response: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
 			want: "too many redirects"},
-		"redirected to plain": {answer: func(w http.ResponseWriter, r *http.Request) {
+		"redirected to plain": {response: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://localhost/", http.StatusFound)
 		}, want: "want https"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewTLSServer(http.HandlerFunc(c.answer))
+			s := httptest.NewTLSServer(http.HandlerFunc(c.response))
 			defer s.Close()
 			if name == "many certificates" {
 				s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)

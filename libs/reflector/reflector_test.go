@@ -19,7 +19,7 @@ import (
 	"binnacle/libs/reflector"
 )
 
-// server answers lists and watches from a script: each answer once, in order.
+// server responds to lists and watches from a script: each response once, in order.
 type server struct {
 	t       *testing.T
 	lists   []any // *corev1.ConfigMapList or error

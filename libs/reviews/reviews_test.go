@@ -43,16 +43,16 @@ func TestRead(t *testing.T) {
 func TestRefusalsAreNotCacheable(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for path, c := range map[string]struct {
-		answer        func(*gin.Context)
+		response      func(*gin.Context)
 		code          int
 		header, value string
 	}{
-		"/refused": {answer: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
-		"/later":   {answer: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
-		"/method":  {answer: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
+		"/refused": {response: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
+		"/later":   {response: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
+		"/method":  {response: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
 	} {
 		e := gin.New()
-		e.GET(path, c.answer)
+		e.GET(path, c.response)
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), `"kind":"Status"`) {

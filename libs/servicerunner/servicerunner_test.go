@@ -137,12 +137,12 @@ func TestServiceContinuesTraces(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		answer, err := client.Do(r)
+		response, err := client.Do(r)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		answer.Body.Close()
+		response.Body.Close()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -157,11 +157,11 @@ func TestServiceContinuesTraces(t *testing.T) {
 		}
 		r.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331"+flag)
 		r.Header.Set("From", "a friend")
-		answer, err := (&http.Client{Transport: transport}).Do(r)
+		response, err := (&http.Client{Transport: transport}).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer.Body.Close()
+		response.Body.Close()
 		mu.Lock()
 		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
 			t.Errorf("flag %s: API server received traceparent %s, want one that begins with %q and ends with the flag", flag, seen, "00-"+trace)
@@ -173,11 +173,11 @@ func TestServiceContinuesTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
-	answer, err := (&http.Client{Transport: transport}).Do(stranger)
+	response, err := (&http.Client{Transport: transport}).Do(stranger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer.Body.Close()
+	response.Body.Close()
 	mu.Lock()
 	if strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, "-00") {
 		t.Errorf("unauthenticated client: API server received traceparent %s, want a new trace that is not sampled", seen)

@@ -222,9 +222,9 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /lasting HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.Contains(string(answer), "does not last") || strings.Count(string(answer), "HTTP/1.1 200") != 1 {
-		t.Errorf("%v: %s, want one response with 200 that does not last", err, answer)
+	response, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(response), "does not last") || strings.Count(string(response), "HTTP/1.1 200") != 1 {
+		t.Errorf("%v: %s, want one response with 200 that does not last", err, response)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
 		t.Errorf("got %q ended, want inner, then outer", ended)
@@ -334,7 +334,7 @@ func TestPanicBeforeDetachGets500(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 500 ") {
-		t.Errorf("%v: %s, want no error, string(answer) prefix \"HTTP/1.1 500 \"", err, answer)
+	if response, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(response), "HTTP/1.1 500 ") {
+		t.Errorf("%v: %s, want no error, string(response) prefix \"HTTP/1.1 500 \"", err, response)
 	}
 }

@@ -31,17 +31,17 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 			io.WriteString(w, "complete")
 		})
 	})
-	answers := make(chan string, 2)
+	responses := make(chan string, 2)
 	for range 2 {
 		go func() {
 			resp, err := r.client.Get(r.url + "/x")
 			if err != nil {
-				answers <- err.Error()
+				responses <- err.Error()
 				return
 			}
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			answers <- string(body)
+			responses <- string(body)
 			if err != nil {
 				t.Error(err)
 			}
@@ -65,7 +65,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 	}
 	for range 2 {
 		release <- struct{}{}
-		if got := <-answers; got != "complete" {
+		if got := <-responses; got != "complete" {
 			t.Errorf("response = %q, want complete", got)
 		}
 	}

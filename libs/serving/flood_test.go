@@ -127,14 +127,14 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 // TestGoodClientIsNotDelayed checks that usual cancellations and large uploads and downloads are
 // not delayed.
 func TestGoodClientIsNotDelayed(t *testing.T) {
-	const answer = 4 << 20
+	const response = 4 << 20
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
 			if r.Method == "PUT" {
-				_, _ = w.Write(make([]byte, answer))
+				_, _ = w.Write(make([]byte, response))
 			}
 		})
 	})
@@ -172,15 +172,15 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			t.Error("connection closed before the last response")
 		}},
 		{name: "download", do: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
-			c := dialHTTP2(t, r, answer)
-			if err := c.WriteWindowUpdate(0, answer); err != nil {
+			c := dialHTTP2(t, r, response)
+			if err := c.WriteWindowUpdate(0, response); err != nil {
 				t.Fatal(err)
 			}
 			c.request(1, "PUT", true)
 			if got := c.readUntilEnd(1); got != "end" {
 				t.Fatal(got)
 			}
-			for range answer / 300 {
+			for range response / 300 {
 				if err := c.WriteWindowUpdate(0, 300); err != nil {
 					t.Fatal(err)
 				}

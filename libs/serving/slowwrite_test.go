@@ -16,7 +16,7 @@ import (
 // TestSlowWriteSuspendsHandler checks that a write to a client that does not read suspends the
 // handler, and that resume decides whether the write succeeds.
 func TestSlowWriteSuspendsHandler(t *testing.T) {
-	answer, over := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
+	response, over := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
 	for name, c := range map[string]struct {
 		proto  string
 		pause  bool  // otherwise the response is aborted
@@ -43,7 +43,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 					}
 					return c.pause
 				}, func() error { resumes.Add(1); return c.resume })
-				_, err := w.Write(answer)
+				_, err := w.Write(response)
 				return err
 			})
 			read := getWithoutReading(t, r, c.proto)

@@ -102,7 +102,7 @@ func TestSamplingDecision(t *testing.T) {
 			var sent string
 			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				out, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
-				answer, err := p.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+				response, err := p.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
 					sent = r.Header.Get("Traceparent")
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				})).RoundTrip(out)
@@ -110,7 +110,7 @@ func TestSamplingDecision(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				answer.Body.Close()
+				response.Body.Close()
 				if out.Header.Get("Traceparent") != "" {
 					t.Error("the caller's request was modified")
 				}

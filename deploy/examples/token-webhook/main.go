@@ -56,7 +56,7 @@ func handler(users map[string]user) http.Handler {
 			http.Error(w, "the body is not a TokenReview", http.StatusBadRequest)
 			return
 		}
-		// The answer is of the version of the question, and without the token.
+		// The response is of the version of the question, and without the token.
 		out := review{APIVersion: in.APIVersion, Kind: in.Kind}
 		digest := sha256.Sum256([]byte(in.Spec.Token))
 		if u, ok := users[hex.EncodeToString(digest[:])]; ok {

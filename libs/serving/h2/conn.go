@@ -265,7 +265,7 @@ func checkPriority(h frameHeader, p []byte) error {
 	return nil
 }
 
-// handlePing answers a PING. An answer needs no handling, because every frame counts as liveness.
+// handlePing answers a PING. A response needs no handling, because every frame counts as liveness.
 func (c *conn) handlePing(h frameHeader, p []byte) error {
 	switch {
 	case h.stream != 0:

@@ -61,7 +61,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 	defer resp.Body.Close()
 	_, _ = io.WriteString(send, "body")
 	_ = send.Close()
-	// The next request on the connection is answered after everything before it has arrived.
+	// The next request on the connection is handled after everything before it has arrived.
 	if resp, err := c.Post("https://example.com/", "", strings.NewReader("")); err == nil {
 		defer resp.Body.Close()
 	} else {

@@ -237,11 +237,11 @@ func TestManyStreams(t *testing.T) {
 // does not read.
 func TestWriteDeadlineAbortsResponse(t *testing.T) {
 	failed := make(chan error, 1)
-	answer := make([]byte, 64<<20)
+	response := make([]byte, 64<<20)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		_, err := w.Write(answer)
+		_, err := w.Write(response)
 		failed <- err
 	}, nil)
 	resp, err := s.client(t).Get("https://example.com/")

@@ -235,7 +235,7 @@ func TestGoAwayLingers(t *testing.T) {
 // TestIdleTimeoutIgnoresQueuedResponses checks that a slow client receives all queued responses
 // after the idle timeout.
 func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
-	const answers, size = 60, 16_000
+	const responses, size = 60, 16_000
 	synctest.Test(t, func(t *testing.T) {
 		conf := config()
 		conf.IdleTimeout = 5 * time.Minute
@@ -250,11 +250,11 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
 		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
-		for i := range uint32(answers) {
+		for i := range uint32(responses) {
 			c.writeFrame(http2.FrameHeaders, endFlags, 2*i+1, postRequest)
 		}
 		synctest.Wait()
-		for complete := 0; complete < answers; {
+		for complete := 0; complete < responses; {
 			f, err := c.ReadFrame()
 			if err != nil {
 				t.Errorf("got %d responses, then %v", complete, err)
@@ -262,7 +262,7 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 			}
 			if d, ok := f.(*http2.DataFrame); ok && d.StreamEnded() {
 				complete++
-				if complete == answers {
+				if complete == responses {
 					break
 				}
 				time.Sleep(10 * time.Second)

@@ -241,7 +241,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 	})
 }
 
-// TestDownloadCountsAsLiveness checks that a client that acknowledges data need not answer a PING.
+// TestDownloadCountsAsLiveness checks that a client that acknowledges data need not respond to a PING.
 func TestDownloadCountsAsLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf := productionConfig()

@@ -265,11 +265,11 @@ func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
 func TestStreamsShareConnection(t *testing.T) {
 	const size = 32 << 20 // much more than the connection buffers
 	started := make(chan struct{}, 2)
-	answer := make([]byte, size)
+	response := make([]byte, size)
 	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
 		started <- struct{}{}
-		_, _ = w.Write(answer)
+		_, _ = w.Write(response)
 	})
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
 	one, other := c.post("/", true), c.post("/", true)

@@ -219,10 +219,10 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 // large response.
 func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 	const watches, most = 99, 256 << 20
-	answer := make([]byte, most) // takes long to write
+	response := make([]byte, most) // takes long to write
 	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
-			_, _ = w.Write(answer)
+			_, _ = w.Write(response)
 			return
 		}
 		writeEvents(w, r)

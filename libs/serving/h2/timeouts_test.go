@@ -89,7 +89,7 @@ func (c *timedClient) readEvents() {
 		case *http2.GoAwayFrame:
 			record("away")
 		case *http2.HeadersFrame:
-			record("answer")
+			record("response")
 		case *http2.RSTStreamFrame:
 			record("reset")
 		}
@@ -137,7 +137,7 @@ func TestLiveClientIsPinged(t *testing.T) {
 		c.writeFrame(99, 0, 0, "")
 		c.expect(event{start + time.Minute, "ping"})
 		close(end)
-		c.expect(event{start + time.Minute, "answer"})
+		c.expect(event{start + time.Minute, "response"})
 	})
 }
 
@@ -148,7 +148,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		time.Sleep(10 * time.Second)
 		close(end)
-		c.expect(event{40 * time.Second, "answer"})
+		c.expect(event{40 * time.Second, "response"})
 		for got := range c.events {
 			if got.what == "ping" {
 				continue
@@ -174,7 +174,7 @@ func TestShutdownClosesAfterResponses(t *testing.T) {
 		c.writeFrame(http2.FrameHeaders, endFlags, 3, postRequest) // ignored after the GOAWAY
 		time.Sleep(30 * time.Second)
 		close(end)
-		c.expect(event{30 * time.Second, "answer"}, event{31 * time.Second, "end"})
+		c.expect(event{30 * time.Second, "response"}, event{31 * time.Second, "end"})
 	})
 }
 

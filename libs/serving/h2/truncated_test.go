@@ -67,14 +67,14 @@ func TestDataAfterResetIsRefunded(t *testing.T) {
 // TestCompleteStreamIsNotReset checks that a stream is not reset if request and response ended, in
 // either order.
 func TestCompleteStreamIsNotReset(t *testing.T) {
-	answers := func(w http.ResponseWriter, _ *http.Request, end chan struct{}) {
+	responses := func(w http.ResponseWriter, _ *http.Request, end chan struct{}) {
 		w.Header().Set("Content-Length", "20000")
 		_, _ = w.Write(make([]byte, 20_000)) // with END_STREAM
 		<-end
 	}
-	testTimedHandler(t, true, answers, func(c *timedClient, end chan struct{}) {
+	testTimedHandler(t, true, responses, func(c *timedClient, end chan struct{}) {
 		c.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, postRequest)
-		c.expect(event{0, "answer"})
+		c.expect(event{0, "response"})
 		c.must(c.WriteData(1, true, []byte("text")))
 		synctest.Wait()
 		close(end)

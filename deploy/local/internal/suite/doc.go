@@ -1,7 +1,7 @@
 // Package suite runs the suite's services as processes of one machine.
 //
 // Up performs these steps and logs each with its time: build, certificates, kubeconfigs, start, and
-// wait until every /readyz answers 200. The start order is such that most services find their
+// wait until every /readyz returns 200. The start order is such that most services find their
 // dependencies ready. Then it keeps running. The table in table.go is the only place that defines
 // services and their flags.
 //

@@ -200,7 +200,7 @@ func skipLine(r io.Reader) error {
 	return nil
 }
 
-// isOK reports whether a URL answers 200.
+// isOK reports whether a URL returns 200.
 func isOK(ctx context.Context, client *http.Client, url string) (ready bool, reason string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -29,7 +29,7 @@ type instance struct {
 	name     string // of this instance
 	program  string // the command of the binary that runs it
 	port     int
-	health   string // URL that answers 200 when it is ready; host:port for NATS
+	health   string // URL that returns 200 when it is ready; host:port for NATS
 	identity identity
 	args     []string
 }

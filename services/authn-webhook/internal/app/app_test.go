@@ -153,9 +153,9 @@ func TestClientCertificates(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := f.clientWith(tt.pair)
 			for _, path := range []string{"/", "/authenticate"} {
-				code, answer := f.post(c, path, v1, "static-token")
-				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
-					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, answer, tt.want)
+				code, response := f.post(c, path, v1, "static-token")
+				if code != tt.want || strings.Contains(response, "carol") != (tt.want == http.StatusOK) {
+					t.Errorf("%s: got status %d: %s, want %d, the user only with 200", path, code, response, tt.want)
 				}
 			}
 		})
@@ -172,9 +172,9 @@ func TestVersionsAndPaths(t *testing.T) {
 	f.run(o)
 	for _, path := range []string{"/", "/authenticate"} {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
-			code, answer := f.post(f.client, path, version, "static-token")
-			if code != http.StatusOK || !strings.Contains(answer, `"apiVersion":"`+version+`"`) || !strings.Contains(answer, `"username":"carol"`) {
-				t.Errorf("%s %s: got status %d: %s, want %d with user carol in version %s", path, version, code, answer, http.StatusOK, version)
+			code, response := f.post(f.client, path, version, "static-token")
+			if code != http.StatusOK || !strings.Contains(response, `"apiVersion":"`+version+`"`) || !strings.Contains(response, `"username":"carol"`) {
+				t.Errorf("%s %s: got status %d: %s, want %d with user carol in version %s", path, version, code, response, http.StatusOK, version)
 			}
 		}
 		if code, _ := f.get(path); code != http.StatusMethodNotAllowed {

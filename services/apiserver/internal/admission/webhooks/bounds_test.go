@@ -110,11 +110,11 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 // TestReviewRequestsShareObjects checks that concurrent calls do not copy a large object.
 func TestReviewRequestsShareObjects(t *testing.T) {
 	const many, size = 60, 1 << 20
-	came, answer := make(chan struct{}, many), make(chan struct{})
+	came, response := make(chan struct{}, many), make(chan struct{})
 	// The webhook reads the request only when it may respond.
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came <- struct{}{}
-		<-answer
+		<-response
 		_, _ = io.Copy(io.Discard, r.Body)
 		http.Error(w, "no", http.StatusInternalServerError)
 	}))
@@ -137,7 +137,7 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 		<-came
 	}
 	more := heap() - before
-	close(answer)
+	close(response)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

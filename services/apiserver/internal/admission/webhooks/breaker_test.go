@@ -35,8 +35,8 @@ type fixture struct {
 	gate     chan struct{}
 	mu       sync.Mutex
 	received []bool // dry runs
-	// answer responds to a request. If it writes nothing, the connection is aborted.
-	answer func(w http.ResponseWriter, uid string)
+	// response responds to a request. If it writes nothing, the connection is aborted.
+	response func(w http.ResponseWriter, uid string)
 }
 
 func cuts(http.ResponseWriter, string) {}
@@ -47,7 +47,7 @@ func allows(w http.ResponseWriter, uid string) {
 
 func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	t.Helper()
-	s := &fixture{t: t, answer: cuts, notices: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
+	s := &fixture{t: t, response: cuts, notices: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
 	close(s.gate)
 	l := pipetest.Listen(443)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,10 +63,10 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 		}
 		s.mu.Lock()
 		s.received = append(s.received, q.Request.DryRun)
-		answer := s.answer
+		response := s.response
 		s.mu.Unlock()
 		written := &writeRecorder{ResponseWriter: w}
-		answer(written, q.Request.UID)
+		response(written, q.Request.UID)
 		if !written.any {
 			panic(http.ErrAbortHandler)
 		}
@@ -117,10 +117,10 @@ func (c *writeRecorder) Write(p []byte) (int, error) { c.any = true; return c.Re
 
 func (c *writeRecorder) Flush() { c.any = true; c.ResponseWriter.(http.Flusher).Flush() }
 
-func (f *fixture) set(answer func(http.ResponseWriter, string)) {
+func (f *fixture) set(response func(http.ResponseWriter, string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer = answer
+	f.response = response
 }
 
 // calls returns the dry run flags of the calls since the last time.
@@ -167,7 +167,7 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 	f.requireCalls("it lets pass", often, false, false, often)
 	f = newFixture(t)
 	f.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	f.requireCalls("no answer", often, false, false, often)
+	f.requireCalls("no response", often, false, false, often)
 	came, leave := make(chan struct{}), make(chan struct{})
 	f.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
 	for range often {
@@ -186,8 +186,8 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 	f = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
 	end := make(chan struct{})
 	f.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
-	f.requireCalls("half an answer", failureThreshold, false, false, failureThreshold)
-	f.requireCalls("half an answer, after that", 1, false, false, 1)
+	f.requireCalls("half a response", failureThreshold, false, false, failureThreshold)
+	f.requireCalls("half a response, after that", 1, false, false, 1)
 	close(end)
 }
 

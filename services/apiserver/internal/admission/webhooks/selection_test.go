@@ -123,7 +123,7 @@ type labelledNamespace struct{ labels map[string]string }
 
 func (l labelledNamespace) Labels(context.Context, string) (map[string]string, error) {
 	if l.labels == nil {
-		return nil, errors.New("no answer")
+		return nil, errors.New("no response")
 	}
 	return l.labels, nil
 }
@@ -304,27 +304,27 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 // TestV1beta1ReviewsNeedNoUIDOrPatchType covers AdmissionReview v1beta1.
 func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 	older := []string{"v1beta1"}
-	answer := ""
+	response := ""
 	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string {
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"%s}`, answer)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"%s}`, response)
 		return ""
 	})
-	for _, c := range []struct{ answer, want string }{
-		{answer: `,"response":{"allowed":true,"patch":"` + strings.Split(patch(`[{"op":"add","path":"/data/a","value":"b"}]`), `"patch":"`)[1] + `}`,
+	for _, c := range []struct{ response, want string }{
+		{response: `,"response":{"allowed":true,"patch":"` + strings.Split(patch(`[{"op":"add","path":"/data/a","value":"b"}]`), `"patch":"`)[1] + `}`,
 			want: ""},
-		{answer: `,"response":{"allowed":true}`, want: ""},
-		{answer: `,"response":{"allowed":false}`, want: "denied the request without explanation"},
-		{answer: ``, want: "webhook response was absent"},
+		{response: `,"response":{"allowed":true}`, want: ""},
+		{response: `,"response":{"allowed":false}`, want: "denied the request without explanation"},
+		{response: ``, want: "webhook response was absent"},
 	} {
-		answer = c.answer
+		response = c.response
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s: %q, want %q", c.answer, got, c.want)
+			t.Errorf("%s: %q, want %q", c.response, got, c.want)
 		}
-		if patched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; patched != strings.Contains(c.answer, "patch") {
-			t.Errorf("%s: got patched: %t, want %t", c.answer, patched, !patched)
+		if patched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; patched != strings.Contains(c.response, "patch") {
+			t.Errorf("%s: got patched: %t, want %t", c.response, patched, !patched)
 		}
 		if q := server.requests(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
 			t.Errorf("got a review of %s, want \"admission.k8s.io/v1beta1\"", q[len(q)-1].APIVersion)

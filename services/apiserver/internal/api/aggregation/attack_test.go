@@ -224,7 +224,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	}
 }
 
-// TestUnansweredUpgradesEnd checks that an upgrade that the server does not answer ends with its request.
+// TestUnansweredUpgradesEnd checks that an upgrade that the server does not respond ends with its request.
 func TestUnansweredUpgradesEnd(t *testing.T) {
 	ca := newAuthority(t)
 	requests := make(chan bool, 1)

@@ -271,7 +271,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	}
 }
 
-// serveDiscovery answers /apis with the aggregated document while ready is set and with 503 before,
+// serveDiscovery responds to /apis with the aggregated document while ready is set and with 503 before,
 // and the path of the group version with the given code and no body.
 func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -289,7 +289,7 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	}
 }
 
-// TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to answer /apis at
+// TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to respond to /apis at
 // first, becomes current as soon as it answers, whatever else happens.
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	ca := newAuthority(t)
@@ -298,7 +298,7 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if got := b.discovered(); got != "stale" {
-		t.Errorf("before /apis answers: got %q, want %q", got, "stale")
+		t.Errorf("before /apis responses: got %q, want %q", got, "stale")
 	}
 	ready.Store(true)
 	b.eventually("current", func() bool { return b.discovered() == "spies" })

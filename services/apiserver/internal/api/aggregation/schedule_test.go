@@ -338,7 +338,7 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 	}
 }
 
-// TestCheckRejectsSwitchingProtocols checks that a server that answers 101 is unavailable.
+// TestCheckRejectsSwitchingProtocols checks that a server that returns 101 is unavailable.
 func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {

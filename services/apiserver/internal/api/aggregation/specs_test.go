@@ -108,7 +108,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 	})
 }
 
-// TestHangingOpenAPIDoesNotBlock checks that a server that does not answer the request for its document does
+// TestHangingOpenAPIDoesNotBlock checks that a server that does not respond to the request for its document does
 // not delay the documents of other servers for long.
 func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDoesNotBlock) }
 

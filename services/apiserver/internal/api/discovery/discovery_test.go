@@ -154,13 +154,13 @@ func get(h http.Handler, path string, header ...string) *httptest.ResponseRecord
 }
 
 // answer is a recorded response.
-type answer struct {
+type response struct {
 	Status  int
 	Headers http.Header
 	Body    any
 }
 
-func check(t *testing.T, w *httptest.ResponseRecorder, want answer) {
+func check(t *testing.T, w *httptest.ResponseRecorder, want response) {
 	t.Helper()
 	if w.Code != want.Status {
 		t.Errorf("got status %d, want %d", w.Code, want.Status)
@@ -188,7 +188,7 @@ func check(t *testing.T, w *httptest.ResponseRecorder, want answer) {
 func TestResourcesEqualReference(t *testing.T) {
 	_, h := serve(t)
 	for _, file := range []string{"resources-other.json", "resources-workload.json"} {
-		var wants []answer
+		var wants []response
 		load(t, file, &wants)
 		for _, want := range wants {
 			gv := want.Body.(map[string]any)["groupVersion"].(string)
@@ -203,7 +203,7 @@ func TestResourcesEqualReference(t *testing.T) {
 
 func TestRootsEqualReference(t *testing.T) {
 	_, h := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
-	var wants []answer
+	var wants []response
 	load(t, "roots.json", &wants)
 
 	t.Run("core versions", func(t *testing.T) {

@@ -34,7 +34,7 @@ import (
 type backend struct {
 	mu       sync.Mutex
 	code     int
-	answer   string
+	response string
 	asked    []string
 	onReview func() // called for each review
 	url      string // URL
@@ -53,13 +53,13 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(b.length))
 	}
 	w.WriteHeader(b.code)
-	_, _ = io.WriteString(w, b.answer)
+	_, _ = io.WriteString(w, b.response)
 }
 
-func (b *backend) respond(code int, answer string) {
+func (b *backend) respond(code int, response string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.code, b.answer, b.asked = code, answer, nil
+	b.code, b.response, b.asked = code, response, nil
 }
 
 func (b *backend) reviews() []string {
@@ -160,40 +160,40 @@ func TestAnswers(t *testing.T) {
 	const open = "imagepolicywebhook.image-policy.k8s.io/failed-open"
 	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`
 	for name, c := range map[string]struct {
-		config string
-		code   int
-		answer string
-		want   string // after "pods "a" is forbidden: "
-		audit  map[string]string
-		asked  int
-		open   bool
-		length int
+		config   string
+		code     int
+		response string
+		want     string // after "pods "a" is forbidden: "
+		audit    map[string]string
+		asked    int
+		open     bool
+		length   int
 	}{
-		"allowed":               {code: 200, answer: review + `{"allowed":true}}`, asked: 1},
-		"allowed and annotated": {code: 201, answer: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
-		"refused":               {code: 200, answer: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
-		"of another case":       {code: 200, answer: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused, no reason":    {code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused means it":      {config: "defaultAllow: true", code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"broken":                {code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
-		"broken, asked once":    {config: "retryBackoff: -1", code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
-		"broken, let through":   {config: "defaultAllow: true", code: 500, answer: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
-		"unknown there":         {code: 404, answer: "no", want: `the server could not find the requested resource`, asked: 1},
+		"allowed":               {code: 200, response: review + `{"allowed":true}}`, asked: 1},
+		"allowed and annotated": {code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
+		"refused":               {code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
+		"of another case":       {code: 200, response: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused, no reason":    {code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused means it":      {config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"broken":                {code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
+		"broken, asked once":    {config: "retryBackoff: -1", code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
+		"broken, let through":   {config: "defaultAllow: true", code: 500, response: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
+		"unknown there":         {code: 404, response: "no", want: `the server could not find the requested resource`, asked: 1},
 		"elsewhere":             {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
-		"nonsense":              {config: "defaultAllow: true", code: 200, answer: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
-		"too many questions":    {code: 429, answer: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
-		"too late":              {code: 504, answer: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
-		"of one kind alone":     {code: 200, answer: `{"kind":"Status","status":{"allowed":true}}`, want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"of a version alone":    {code: 200, answer: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"too long":              {code: 200, answer: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the response of URL exceeds 1048576 bytes", asked: 1},
-		"not whole":             {code: 200, answer: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
-		"of another kind":       {config: "defaultAllow: true", code: 200, answer: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"nonsense":              {config: "defaultAllow: true", code: 200, response: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"too many questions":    {code: 429, response: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
+		"too late":              {code: 504, response: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
+		"of one kind alone":     {code: 200, response: `{"kind":"Status","status":{"allowed":true}}`, want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"of a version alone":    {code: 200, response: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"too long":              {code: 200, response: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the response of URL exceeds 1048576 bytes", asked: 1},
+		"not whole":             {code: 200, response: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
+		"of another kind":       {config: "defaultAllow: true", code: 200, response: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
 	} {
 		if c.config == "" {
 			c.config = "retryBackoff: 100"
 		}
 		plugin, b, clock := start(t, c.config)
-		b.respond(c.code, c.answer)
+		b.respond(c.code, c.response)
 		b.length = c.length
 		r := request(pod(nil, "i"), admission.Create, "")
 		err := plugin.Validate(t.Context(), r)
