@@ -38,7 +38,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestEnsureRefusesToReplaceCA(t *testing.T) {
+func TestEnsureRejectsToReplaceCA(t *testing.T) {
 	for name, c := range map[string]struct {
 		remove []string
 		renew  bool

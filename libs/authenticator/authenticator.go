@@ -71,8 +71,8 @@ type RejectedError struct {
 	AuditAnnotations map[string]string
 }
 
-// Refuse returns a RejectedError.
-func Refuse(reason error, annotations map[string]string) error {
+// Reject returns a RejectedError.
+func Reject(reason error, annotations map[string]string) error {
 	return &RejectedError{reason, annotations}
 }
 

@@ -135,7 +135,7 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 1})
 		if !q.TryAcquire(claim{Key: "many"}) {
-			t.Fatal("a free unit was refused")
+			t.Fatal("a free unit was rejected")
 		}
 		var order []string
 		gone, leave := context.WithCancel(t.Context())

@@ -40,16 +40,16 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreNotCacheable(t *testing.T) {
+func TestRejectionsAreNotCacheable(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for path, c := range map[string]struct {
 		response      func(*gin.Context)
 		code          int
 		header, value string
 	}{
-		"/refused": {response: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
-		"/later":   {response: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
-		"/method":  {response: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
+		"/rejected": {response: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
+		"/later":    {response: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
+		"/method":   {response: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
 	} {
 		e := gin.New()
 		e.GET(path, c.response)

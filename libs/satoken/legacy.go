@@ -93,7 +93,7 @@ func (a *Authenticator) checkSecret(ctx context.Context, token string, c *Claims
 	if secret.Labels[InvalidSince] != "" {
 		a.Observe(UseLegacyInvalid)
 		err := fmt.Errorf("the token in secret %s/%s has been marked invalid: use tokens of TokenRequest, or remove the label %s for the time being", secret.Namespace, secret.Name, InvalidSince)
-		return "", authenticator.Refuse(err, map[string]string{invalidated: secret.Name + "/" + secret.Namespace})
+		return "", authenticator.Reject(err, map[string]string{invalidated: secret.Name + "/" + secret.Namespace})
 	}
 	use := UseLegacyManual
 	if slices.ContainsFunc(sa.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name }) {

@@ -11,7 +11,7 @@
 //	  | ShutdownInitiated           /readyz fails by its check "shutdown"
 //	delaying                        load balancers take the server out
 //	  | AfterShutdownDelayDuration  --shutdown-delay-duration is over
-//	  | NotAcceptingNewRequest      new requests are refused, LongRunningStop
+//	  | NotAcceptingNewRequest      new requests are rejected, LongRunningStop
 //	  |                             is closed and watches end
 //	draining                        at most the request timeout
 //	  | InFlightRequestsDrained     no request reads the caches any more

@@ -240,7 +240,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
 			if after := time.Since(start); after < o.ShutdownDelay {
-				t.Errorf("requests were refused after %v, want at least the delay", after)
+				t.Errorf("requests were rejected after %v, want at least the delay", after)
 			}
 			if remaining, err := io.ReadAll(lines); err != nil || string(remaining) != "end\n" {
 				t.Errorf("got end of the watch %q, %v, want end", remaining, err)

@@ -22,12 +22,12 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 		pause  bool  // otherwise the response is aborted
 		resume error // becomes the error of the write
 	}{
-		"HTTP/1, resumed":         {proto: "http/1.1", pause: true, resume: nil},
-		"HTTP/2, resumed":         {proto: "h2", pause: true, resume: nil},
-		"HTTP/1, resume fails":    {proto: "http/1.1", pause: true, resume: over},
-		"HTTP/2, resume fails":    {proto: "h2", pause: true, resume: over},
-		"HTTP/1, suspend refused": {proto: "http/1.1", pause: false, resume: nil},
-		"HTTP/2, suspend refused": {proto: "h2", pause: false, resume: nil},
+		"HTTP/1, resumed":          {proto: "http/1.1", pause: true, resume: nil},
+		"HTTP/2, resumed":          {proto: "h2", pause: true, resume: nil},
+		"HTTP/1, resume fails":     {proto: "http/1.1", pause: true, resume: over},
+		"HTTP/2, resume fails":     {proto: "h2", pause: true, resume: over},
+		"HTTP/1, suspend rejected": {proto: "http/1.1", pause: false, resume: nil},
+		"HTTP/2, suspend rejected": {proto: "h2", pause: false, resume: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pauses, resumes atomic.Int32

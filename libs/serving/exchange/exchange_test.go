@@ -421,12 +421,12 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 		resumed         int
 		failed, aborted bool
 	}{
-		"not steady":             {steady: false, reads: 5 * stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: false, aborted: false},
-		"watch, fast client":     {steady: true, reads: slowWriteAfter / 2, goesOn: true, resume: nil, resumed: 0, failed: false, aborted: false},
-		"watch, slow client":     {steady: true, reads: watchStallFactor*stallTimeout - 1, goesOn: true, resume: nil, resumed: 1, failed: false, aborted: false},
-		"watch, resume fails":    {steady: true, reads: stallTimeout, goesOn: true, resume: over, resumed: 1, failed: true, aborted: false},
-		"watch, stalled client":  {steady: true, reads: watchStallFactor*stallTimeout + 1, goesOn: true, resume: nil, resumed: 0, failed: true, aborted: true},
-		"watch, suspend refused": {steady: true, reads: stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: true, aborted: true},
+		"not steady":              {steady: false, reads: 5 * stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: false, aborted: false},
+		"watch, fast client":      {steady: true, reads: slowWriteAfter / 2, goesOn: true, resume: nil, resumed: 0, failed: false, aborted: false},
+		"watch, slow client":      {steady: true, reads: watchStallFactor*stallTimeout - 1, goesOn: true, resume: nil, resumed: 1, failed: false, aborted: false},
+		"watch, resume fails":     {steady: true, reads: stallTimeout, goesOn: true, resume: over, resumed: 1, failed: true, aborted: false},
+		"watch, stalled client":   {steady: true, reads: watchStallFactor*stallTimeout + 1, goesOn: true, resume: nil, resumed: 0, failed: true, aborted: true},
+		"watch, suspend rejected": {steady: true, reads: stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: true, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			client, server := net.Pipe()
@@ -472,7 +472,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 	})
 }
 
-// TestAbortedWriteDoesNotResume checks that resume is not called after suspend refused.
+// TestAbortedWriteDoesNotResume checks that resume is not called after suspend rejected.
 func TestAbortedWriteDoesNotResume(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := newFakeWriter()

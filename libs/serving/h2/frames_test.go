@@ -249,8 +249,8 @@ func TestFlowControlViolation(t *testing.T) {
 	}
 }
 
-// TestTooManyStreamsAreRefused checks that streams beyond the limit are rejected one by one.
-func TestTooManyStreamsAreRefused(t *testing.T) {
+// TestTooManyStreamsAreRejected checks that streams beyond the limit are rejected one by one.
+func TestTooManyStreamsAreRejected(t *testing.T) {
 	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	for range config().MaxStreams {
 		c.post("/", true)

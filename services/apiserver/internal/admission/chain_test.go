@@ -16,15 +16,15 @@ type plugin struct {
 	name     string
 	calls    *[]string
 	reinvoke bool
-	refuse   string // the phase to reject
+	reject   string // the phase to reject
 }
 
-var errRefused = errors.New("refused")
+var errRejected = errors.New("refused")
 
 func (p *plugin) record(phase string) error {
 	*p.calls = append(*p.calls, p.name+" "+phase)
-	if p.refuse == phase {
-		return errRefused
+	if p.reject == phase {
+		return errRejected
 	}
 	return nil
 }
@@ -50,9 +50,9 @@ func (p *plugin) Rollback(context.Context) { _ = p.record("drop") }
 
 func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		a, b    plugin
-		refused bool
-		want    []string
+		a, b     plugin
+		rejected bool
+		want     []string
 	}{
 		"all plugins agree": {
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
@@ -63,13 +63,13 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 				"a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
 		"a mutator rejects": {
-			a: plugin{refuse: "admit false", reinvoke: true}, refused: true, want: []string{"a admit false"},
+			a: plugin{reject: "admit false", reinvoke: true}, rejected: true, want: []string{"a admit false"},
 		},
 		"a validator rejects": {
-			b: plugin{refuse: "validate"}, refused: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
+			b: plugin{reject: "validate"}, rejected: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
 		},
 		"a claimer rejects": {
-			b: plugin{refuse: "claim"}, refused: true,
+			b: plugin{reject: "claim"}, rejected: true,
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "a drop"},
 		},
 	} {
@@ -78,8 +78,8 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
 			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
 			r := &admission.Request{Operation: admission.Create}
-			if err := runPhases(t.Context(), chain, r); (err != nil) != c.refused {
-				t.Errorf("got error %v, want an error: %t", err, c.refused)
+			if err := runPhases(t.Context(), chain, r); (err != nil) != c.rejected {
+				t.Errorf("got error %v, want an error: %t", err, c.rejected)
 			}
 			if !slices.Equal(calls, c.want) {
 				t.Errorf("got calls\n%q, want\n%q", calls, c.want)

@@ -287,9 +287,9 @@ func TestChainReportsExternalCalls(t *testing.T) {
 func TestMetricsOfPluginsAndPhases(t *testing.T) {
 	var calls []string
 	registered := prometheus.NewRegistry()
-	agrees, refuses := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, refuse: "validate"}
-	claims := &plugin{name: "c", calls: &calls, refuse: "claim"}
-	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees}, admission.Plugin{Name: "b", Plugin: refuses}, admission.Plugin{Name: "c", Plugin: claims})
+	agrees, rejects := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, reject: "validate"}
+	claims := &plugin{name: "c", calls: &calls, reject: "claim"}
+	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees}, admission.Plugin{Name: "b", Plugin: rejects}, admission.Plugin{Name: "c", Plugin: claims})
 	r := &admission.Request{Operation: admission.Create}
 	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
 		t.Error("no plugin rejected the request")

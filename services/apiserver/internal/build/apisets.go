@@ -194,7 +194,7 @@ func newDocuments(
 		CustomPatches: patch.MediaTypes(false, false),
 		Release:       fmt.Sprintf("%s.%d", version.Major, minor),
 		NoEnums:       !b.gates.Enabled(features.OpenAPIEnums),
-		Refuse:        respond.Error,
+		Reject:        respond.Error,
 	})
 	if err != nil {
 		return nil, err

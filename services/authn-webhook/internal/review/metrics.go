@@ -11,7 +11,7 @@ type result string
 
 const (
 	resultAuthenticated result = "authenticated"
-	resultRefused       result = "refused"
+	resultRejected      result = "refused"
 	resultUnknown       result = "unknown"
 	resultUnavailable   result = "unavailable"
 	resultInvalid       result = "invalid"
@@ -28,7 +28,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
 	}, []string{"result"})}
 	r.MustRegister(m.duration)
-	for _, s := range []result{resultAuthenticated, resultRefused, resultUnknown, resultUnavailable, resultInvalid} {
+	for _, s := range []result{resultAuthenticated, resultRejected, resultUnknown, resultUnavailable, resultInvalid} {
 		m.duration.WithLabelValues(string(s))
 	}
 	return m

@@ -76,7 +76,7 @@ func (h *Handler) serve(c *gin.Context) result {
 		outcome = resultAuthenticated
 		status = authenticated(r)
 	case err != nil:
-		outcome = resultRefused
+		outcome = resultRejected
 		status.Error = err.Error()
 		h.config.Logger.Debug("token refused", "error", err)
 	}

@@ -26,17 +26,17 @@ import (
 
 // scrapes counts the scrapes of a suite with one replica.
 type scrapes struct {
-	Page    *Page
-	handler http.Handler
-	n       atomic.Int64
-	refusal *reviews.Rejection
+	Page      *Page
+	handler   http.Handler
+	n         atomic.Int64
+	rejection *reviews.Rejection
 }
 
 func newScrapes(t *testing.T) *scrapes {
 	t.Helper()
 	l := &scrapes{}
 	l.Page = New(Config{
-		Check: func(*http.Request) *reviews.Rejection { return l.refusal },
+		Check: func(*http.Request) *reviews.Rejection { return l.rejection },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget) {
 			l.n.Add(1)
 			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil
@@ -60,7 +60,7 @@ func (l *scrapes) get(path string) *httptest.ResponseRecorder {
 
 func TestPageHasNoData(t *testing.T) {
 	l := newScrapes(t)
-	l.refusal = &reviews.Rejection{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
+	l.rejection = &reviews.Rejection{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {

@@ -97,7 +97,7 @@ func TestRestartedReplica(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreListedOnce(t *testing.T) {
+func TestRejectionsAreListedOnce(t *testing.T) {
 	h := view.NewHistory()
 	for i := range 300 {
 		at := begin.Add(time.Duration(i) * time.Second)

@@ -38,9 +38,9 @@ func statusText(err error) string {
 
 func TestValidatingWebhookResponses(t *testing.T) {
 	const (
-		calling = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
-		invalid = calling + "received invalid webhook response: "
-		refused = `admission webhook "h.ex.test" denied the request`
+		calling  = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
+		invalid  = calling + "received invalid webhook response: "
+		rejected = `admission webhook "h.ex.test" denied the request`
 	)
 	respondRaw := func(code int, body string) func(http.ResponseWriter, receivedReview) string {
 		return func(w http.ResponseWriter, q receivedReview) string {
@@ -62,16 +62,16 @@ func TestValidatingWebhookResponses(t *testing.T) {
 	}{
 		"allowed":             {say: respondWith(`"allowed":true`)},
 		"with warnings":       {say: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
-		"refused and warned":  {say: respondWith(`"allowed":false,"warnings":["careful"]`), want: "400 : " + refused + " without explanation", warned: []string{`299 - "careful"`}},
+		"rejected and warned": {say: respondWith(`"allowed":false,"warnings":["careful"]`), want: "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`}},
 		"with annotations":    {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
 		"with keys of none":   {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"refused":             {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + refused + ": no"},
-		"refused, reason":     {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + refused + ": Gone"},
-		"refused, 429":        {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + refused + " without explanation"},
-		"refused, 599":        {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + refused},
-		"refused, 200":        {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + refused},
-		"refused, 302":        {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + refused},
-		"refused, no code":    {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + refused},
+		"rejected":            {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
+		"rejected, reason":    {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
+		"rejected, 429":       {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + rejected + " without explanation"},
+		"rejected, 599":       {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + rejected},
+		"rejected, 200":       {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + rejected},
+		"rejected, 302":       {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + rejected},
+		"rejected, no code":   {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + rejected},
 		"wrong uid":           {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), want: invalid + "expected response.uid=", ignored: true},
 		"no response":         {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), want: invalid + "webhook response was absent", ignored: true},
 		"no version":          {say: respondRaw(200, review("")), want: invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", ignored: true},
@@ -121,22 +121,22 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		want     string // prefix of the error
 		data     map[string]string
 	}{
-		"adds a key":           {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
-		"removes a field":      {response: patch(`[{"op":"remove","path":"/data"}]`)},
-		"is empty":             {response: patch(`[]`), data: map[string]string{"k": "v"}},
-		"an unknown field":     {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
-		"a wrong type":         {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
-		"another kind":         {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion"},
-		"no such path":         {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
-		"a test that fails":    {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
-		"no JSON":              {response: patch(`{`), want: internal},
-		"not a list":           {response: patch(`{}`), want: internal},
-		"names no path":        {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
-		"too many operations":  {response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`), want: internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`},
-		"without a type":       {response: `"allowed":true,"patch":"W10="`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`},
-		"of an unknown type":   {response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`, want: internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`},
-		"a type, but none":     {response: `"allowed":true,"patchType":"JSONPatch"`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`},
-		"refused with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
+		"adds a key":            {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
+		"removes a field":       {response: patch(`[{"op":"remove","path":"/data"}]`)},
+		"is empty":              {response: patch(`[]`), data: map[string]string{"k": "v"}},
+		"an unknown field":      {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
+		"a wrong type":          {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
+		"another kind":          {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion"},
+		"no such path":          {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
+		"a test that fails":     {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
+		"no JSON":               {response: patch(`{`), want: internal},
+		"not a list":            {response: patch(`{}`), want: internal},
+		"names no path":         {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
+		"too many operations":   {response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`), want: internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`},
+		"without a type":        {response: `"allowed":true,"patch":"W10="`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`},
+		"of an unknown type":    {response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`, want: internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`},
+		"a type, but none":      {response: `"allowed":true,"patchType":"JSONPatch"`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`},
+		"rejected with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
@@ -346,7 +346,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	for range 5 {
 		err := f.validate()
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("breaker open: got %v; want a retry after 1 s and the cause: connection refused", err)
+			t.Errorf("breaker open: got %v; want a retry after 1 s and the cause: connection rejected", err)
 		}
 	}
 	if n := f.metric(calls); n != 5 {

@@ -99,14 +99,14 @@ type Options struct {
 	NoEnums bool
 	// Release is the version of the API, 1.33 by default.
 	Release string
-	// Refuse, if set, responds with an error as a Status.
-	Refuse func(http.ResponseWriter, *http.Request, error)
+	// Reject, if set, responds with an error as a Status.
+	Reject func(http.ResponseWriter, *http.Request, error)
 }
 
 // New returns a service for the kinds of a catalog. The scheme knows the types of each version and
 // of subresources. It is called when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, writeError: o.Refuse,
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, writeError: o.Reject,
 		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
 	// The v2 document covers the whole API, and its build must not delay v3 documents. One
 	// processor remains free for other work.

@@ -48,21 +48,21 @@ func TestAttest(t *testing.T) {
 		op       admission.Operation
 		resource string
 		o, old   runtime.Object
-		refused  bool
+		rejected bool
 	}{
 		"without a signer":       {op: admission.Create, o: bundle("", "x")},
 		"by name":                {op: admission.Create, o: bundle("a.b/one", "x")},
 		"by domain":              {op: admission.Create, o: bundle("c.d/any", "x")},
-		"another name":           {op: admission.Create, o: bundle("a.b/two", "x"), refused: true},
-		"authorizer fails":       {op: admission.Create, o: bundle("broken/one", "x"), refused: true},
-		"other content":          {op: admission.Update, o: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), refused: true},
+		"another name":           {op: admission.Create, o: bundle("a.b/two", "x"), rejected: true},
+		"authorizer fails":       {op: admission.Create, o: bundle("broken/one", "x"), rejected: true},
+		"other content":          {op: admission.Update, o: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), rejected: true},
 		"other owners":           {op: admission.Update, o: bundle("a.b/two", "x", "o"), old: bundle("a.b/two", "x")},
-		"owners on creation":     {op: admission.Create, o: bundle("a.b/two", "x", "o"), refused: true},
+		"owners on creation":     {op: admission.Create, o: bundle("a.b/two", "x", "o"), rejected: true},
 		"deleted":                {op: admission.Delete, old: bundle("a.b/two", "x")},
-		"no bundle":              {op: admission.Create, o: &corev1.Pod{}, refused: true},
+		"no bundle":              {op: admission.Create, o: &corev1.Pod{}, rejected: true},
 		"of another resource":    {op: admission.Create, resource: "others", o: bundle("a.b/two", "x")},
 		"update with permission": {op: admission.Update, o: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
-		"only the domain part":   {op: admission.Create, o: bundle("c.dd/any", "x"), refused: true},
+		"only the domain part":   {op: admission.Create, o: bundle("c.dd/any", "x"), rejected: true},
 	} {
 		if c.resource == "" {
 			c.resource = "clustertrustbundles"
@@ -71,8 +71,8 @@ func TestAttest(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
 			Name: "b", Object: c.o, OldObject: c.old, User: &request.User{Name: "u"},
 		})
-		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", name, err, c.refused)
+		if (err != nil) != c.rejected || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", name, err, c.rejected)
 		}
 	}
 }

@@ -171,10 +171,10 @@ func TestAnswers(t *testing.T) {
 	}{
 		"allowed":               {code: 200, response: review + `{"allowed":true}}`, asked: 1},
 		"allowed and annotated": {code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
-		"refused":               {code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
+		"rejected":              {code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
 		"of another case":       {code: 200, response: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused, no reason":    {code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused means it":      {config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"rejected, no reason":   {code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"rejected means it":     {config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
 		"broken":                {code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
 		"broken, asked once":    {config: "retryBackoff: -1", code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
 		"broken, let through":   {config: "defaultAllow: true", code: 500, response: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},

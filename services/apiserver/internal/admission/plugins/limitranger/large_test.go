@@ -51,7 +51,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		ranges     ranges
 		containers int
 		large      bool
-		refused    string // besides throttling
+		rejected   string // besides throttling
 		code       int32
 	}{
 		"few":        {ranges: defaults(few), containers: 20},
@@ -61,12 +61,12 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		"bounds":     {ranges: bounds, containers: 10, large: true},
 		"too many": {
 			ranges: defaults(manyResources("a.b", 5000, 0)), containers: 100, large: true,
-			refused: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
+			rejected: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
 		},
 		"several ranges": {ranges: defaults(manyResources("a.b", 1000, 300), few), containers: 1, large: true},
 		"in all": {
 			ranges: defaults(manyResources("a.b", 2000, 300), manyResources("a.c", 2000, 300), manyResources("a.d", 2000, 300), few), containers: 1, large: true,
-			refused: "limit ranges add more to the pod than can be stored", code: 413,
+			rejected: "limit ranges add more to the pod than can be stored", code: 413,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,12 +90,12 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 					if !apierrors.IsTooManyRequests(err) {
 						t.Errorf("throttled: got %v, want an error of type TooManyRequests", err)
 					}
-				case c.refused == "" && err != nil:
+				case c.rejected == "" && err != nil:
 					t.Error(err)
-				case c.refused != "" && (status == nil || status.Status().Code != c.code || !strings.Contains(err.Error(), c.refused)):
+				case c.rejected != "" && (status == nil || status.Status().Code != c.code || !strings.Contains(err.Error(), c.rejected)):
 					t.Errorf("got %v", err)
 				}
-				if size := p.Size(); c.refused != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
+				if size := p.Size(); c.rejected != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
 					t.Errorf("got a pod of %d bytes, want at most 4 MiB if rejected, and an unchanged one if not admitted", size)
 				}
 			}

@@ -105,18 +105,18 @@ func TestLimitedRequests(t *testing.T) {
 	going := pod(nil, nil)
 	going.DeletionTimestamp = &now
 	for name, c := range map[string]struct {
-		r       *admission.Request
-		refused bool
+		r        *admission.Request
+		rejected bool
 	}{
-		"create":             {r: podRequest(admission.Create, "", pod(nil, nil), nil), refused: true},
-		"update":             {r: podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), refused: false},
-		"status":             {r: podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), refused: false},
-		"resize":             {r: podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), refused: true},
-		"resize, on its way": {r: podRequest(admission.Update, "resize", pod(nil, nil), going), refused: false},
+		"create":             {r: podRequest(admission.Create, "", pod(nil, nil), nil), rejected: true},
+		"update":             {r: podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), rejected: false},
+		"status":             {r: podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), rejected: false},
+		"resize":             {r: podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), rejected: true},
+		"resize, on its way": {r: podRequest(admission.Update, "resize", pod(nil, nil), going), rejected: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.refused {
-				t.Errorf("got error %v, want error: %t", err, c.refused)
+			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.rejected {
+				t.Errorf("got error %v, want error: %t", err, c.rejected)
 			}
 		})
 	}

@@ -158,8 +158,8 @@ func TestUnaffectedRequests(t *testing.T) {
 	}
 }
 
-// TestRefusals rejects pods whose account is missing or does not list their secrets.
-func TestRefusals(t *testing.T) {
+// TestRejections rejects pods whose account is missing or does not list their secrets.
+func TestRejections(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
 	for name, c := range map[string]struct{ sub, pod, want string }{

@@ -58,28 +58,28 @@ func TestReservedSubjects(t *testing.T) {
 	for what, c := range map[string]struct {
 		op          admission.Operation
 		object, old runtime.Object
-		refused     bool
+		rejected    bool
 	}{
-		"name":                {op: admission.Create, object: signingRequest(name), old: nil, refused: true},
-		"group":               {op: admission.Create, object: signingRequest(group), old: nil, refused: true},
-		"first of two names":  {op: admission.Create, object: signingRequest(twice), old: nil, refused: true},
-		"free":                {op: admission.Create, object: signingRequest(free), old: nil, refused: false},
-		"unreadable":          {op: admission.Create, object: unreadable, old: nil, refused: false},
-		"another kind":        {op: admission.Create, object: &corev1.Pod{}, old: nil, refused: false},
-		"approval":            {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name), refused: true},
-		"approval of another": {op: admission.Update, object: signingRequest(free, approved), old: signingRequest(free), refused: false},
-		"denial":              {op: admission.Update, object: signingRequest(name, denied), old: signingRequest(name), refused: false},
-		"certificate":         {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved), refused: true},
-		"certificate removed": {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name, approved, issued), refused: false},
-		"approval undone":     {op: admission.Update, object: signingRequest(name, condition("Approved", "False")), old: signingRequest(name), refused: false},
-		"a label":             {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved, issued), refused: false},
-		"deletion":            {op: admission.Delete, object: nil, old: signingRequest(name), refused: false},
+		"name":                {op: admission.Create, object: signingRequest(name), old: nil, rejected: true},
+		"group":               {op: admission.Create, object: signingRequest(group), old: nil, rejected: true},
+		"first of two names":  {op: admission.Create, object: signingRequest(twice), old: nil, rejected: true},
+		"free":                {op: admission.Create, object: signingRequest(free), old: nil, rejected: false},
+		"unreadable":          {op: admission.Create, object: unreadable, old: nil, rejected: false},
+		"another kind":        {op: admission.Create, object: &corev1.Pod{}, old: nil, rejected: false},
+		"approval":            {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name), rejected: true},
+		"approval of another": {op: admission.Update, object: signingRequest(free, approved), old: signingRequest(free), rejected: false},
+		"denial":              {op: admission.Update, object: signingRequest(name, denied), old: signingRequest(name), rejected: false},
+		"certificate":         {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved), rejected: true},
+		"certificate removed": {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name, approved, issued), rejected: false},
+		"approval undone":     {op: admission.Update, object: signingRequest(name, condition("Approved", "False")), old: signingRequest(name), rejected: false},
+		"a label":             {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved, issued), rejected: false},
+		"deletion":            {op: admission.Delete, object: nil, old: signingRequest(name), rejected: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,
 		})
-		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", what, err, c.refused)
+		if (err != nil) != c.rejected || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", what, err, c.rejected)
 		}
 	}
 }

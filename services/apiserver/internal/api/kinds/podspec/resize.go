@@ -13,17 +13,17 @@ import (
 // Resize validates a change of the resources of a pod's containers (KEP-1287): cpu and memory,
 // within the pod's QoS class.
 func (r *Rules) Resize(fld validate.Field, p, old *corev1.Pod) {
-	refuse := func(detail string) { fld.Add(field.Forbidden(field.NewPath(""), detail)) }
+	reject := func(detail string) { fld.Add(field.Forbidden(field.NewPath(""), detail)) }
 	if hasPodResources(p) || hasPodResources(old) {
-		refuse("pods with pod-level resources cannot be resized")
+		reject("pods with pod-level resources cannot be resized")
 		return
 	}
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
-		refuse("static pods cannot be resized")
+		reject("static pods cannot be resized")
 		return
 	}
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
-		refuse("windows pods cannot be resized")
+		reject("windows pods cannot be resized")
 		return
 	}
 	r.updateCheck(p, old).wholePod(fld, p)

@@ -89,16 +89,16 @@ func progressRules(fld validate.Field, m, old *storagemigrationv1alpha1.StorageV
 		return false
 	}
 	const running, succeeded, failed = storagemigrationv1alpha1.MigrationRunning, storagemigrationv1alpha1.MigrationSucceeded, storagemigrationv1alpha1.MigrationFailed
-	refuse := func(wrong bool, reason string) {
+	reject := func(wrong bool, reason string) {
 		if wrong {
 			status.Invalid("conditions", m.Status.Conditions, reason)
 		}
 	}
-	refuse(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")
-	refuse(is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true")
-	refuse(is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true")
-	refuse(is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true")
-	refuse(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
+	reject(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")
+	reject(is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true")
+	reject(is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true")
+	reject(is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true")
+	reject(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
 }
 
 // conditionRules applies the rules for metav1.Condition, whose time field has another name.
