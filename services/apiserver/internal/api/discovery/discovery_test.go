@@ -153,7 +153,7 @@ func get(h http.Handler, path string, header ...string) *httptest.ResponseRecord
 	return w
 }
 
-// answer is a recorded response.
+// response is a recorded response.
 type response struct {
 	Status  int
 	Headers http.Header
