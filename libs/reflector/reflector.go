@@ -57,10 +57,10 @@ type Config struct {
 
 // Sink receives the objects of a resource. One goroutine calls its methods.
 type Sink interface {
-	// BeginList begins a list. AddListed is called for each object, and then EndList with the revision
-	// of the list. Objects that were not listed do not exist. If the list fails, BeginList is called
+	// StartList starts a list. AddListed is called for each object, and then EndList with the revision
+	// of the list. Objects that were not listed do not exist. If the list fails, StartList is called
 	// again instead of EndList.
-	BeginList()
+	StartList()
 	AddListed(metav1.Object)
 	EndList(revision string)
 
@@ -145,7 +145,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 
 // clear reports that a resource has no objects because it is not served.
 func (r *Reflector) clear() {
-	r.Sink.BeginList()
+	r.Sink.StartList()
 	r.Sink.EndList("")
 	if r.markSynced() {
 		r.Log.Debug("resource not served; skipping", "resource", r.Resource)
@@ -154,7 +154,7 @@ func (r *Reflector) clear() {
 
 // list passes all objects to the sink and returns the revision of the list.
 func (r *Reflector) list(ctx context.Context) (string, error) {
-	r.Sink.BeginList()
+	r.Sink.StartList()
 	revision := ""
 	err := kubeclient.EachPage(ctx, r.PageSize, r.List, func(list runtime.Object) error {
 		page, err := meta.ListAccessor(list)

@@ -62,7 +62,7 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 type sink struct{ *server }
 
 func (s sink) add(format string, args ...any) { s.seen = append(s.seen, fmt.Sprintf(format, args...)) }
-func (s sink) BeginList()                     { s.add("begin") }
+func (s sink) StartList()                     { s.add("begin") }
 func (s sink) AddListed(o metav1.Object)      { s.add("listed %s", o.GetName()) }
 func (s sink) EndList(revision string)        { s.add("end %s", revision) }
 func (s sink) Set(o metav1.Object)            { s.add("set %s", o.GetName()) }

@@ -48,8 +48,8 @@ func (s *Store[V]) All() []V {
 	return out
 }
 
-// BeginList implements Sink.
-func (s *Store[V]) BeginList() { s.listed = map[types.NamespacedName]V{} }
+// StartList implements Sink.
+func (s *Store[V]) StartList() { s.listed = map[types.NamespacedName]V{} }
 
 // AddListed implements Sink.
 func (s *Store[V]) AddListed(o metav1.Object) { s.listed[keyOf(o)] = s.value(o) }

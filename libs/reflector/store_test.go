@@ -36,7 +36,7 @@ func TestStoreReportsChanges(t *testing.T) {
 		changes = nil
 	}
 	list := func(objects ...metav1.Object) {
-		s.BeginList()
+		s.StartList()
 		for _, o := range objects {
 			s.AddListed(o)
 		}
@@ -50,7 +50,7 @@ func TestStoreReportsChanges(t *testing.T) {
 	s.Remove(object("b", "2"))
 	s.Remove(object("b", "3")) // known to be gone
 	expect("[->c2 a1>a2 b1>-]", "a2", "c2")
-	s.BeginList()
+	s.StartList()
 	s.AddListed(object("d", "3"))
 	expect("[]", "a2", "c2") // an incomplete list changes nothing
 	list(object("a", "2"), object("d", "3"))

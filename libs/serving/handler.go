@@ -51,8 +51,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve applies the limits of clients and calls next. leave, if not nil, is called once the
 // response is sent.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
-	release, err := g.headers.Begin(r)
-	x, r := g.limits.Begin(w, r, class == drain.Long)
+	release, err := g.headers.Reserve(r)
+	x, r := g.limits.Start(w, r, class == drain.Long)
 	defer exchange.AtEnd(x, func(any) {
 		x.Finish()
 		release()

@@ -156,7 +156,7 @@ func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
 }
 
 // Client returns a transport like Transport, which also traces requests of the service's background work. Such a request
-// begins a trace, sampled by the rate.
+// starts a trace, sampled by the rate.
 func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 	if p == nil {
 		return next

@@ -194,9 +194,9 @@ var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceCont
 // Propagator returns the propagator that writes traces to headers and reads them.
 func Propagator() propagation.TextMapPropagator { return propagator }
 
-// Begin starts a span for background work: below the span of ctx, or as the first of a trace,
+// StartBackground starts a span for background work: below the span of ctx, or as the first of a trace,
 // sampled by the rate. Without a provider it returns ctx.
-func (p *Provider) Begin(ctx context.Context, name func() string) (context.Context, Span) {
+func (p *Provider) StartBackground(ctx context.Context, name func() string) (context.Context, Span) {
 	if p == nil {
 		return ctx, Span{}
 	}

@@ -171,9 +171,9 @@ func Idle(c net.Conn) {
 	}
 }
 
-// Begin is called when the header section of a request was parsed. It reserves the bytes of a large
+// Reserve is called when the header section of a request was parsed. It reserves the bytes of a large
 // section until end is called, and returns an error if they are not available.
-func (h *HeaderLimits) Begin(r *http.Request) (end func(), err error) {
+func (h *HeaderLimits) Reserve(r *http.Request) (end func(), err error) {
 	if c, ok := r.Context().Value(headerConnKey{}).(*headerConn); ok {
 		c.headerDone()
 	}

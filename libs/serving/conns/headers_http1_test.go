@@ -40,7 +40,7 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		h.headers = NewHeaderLimits(1)
 		f := &http1Server{t, h.headers, l, make(chan struct{})}
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			end, err := f.limits.Begin(r)
+			end, err := f.limits.Reserve(r)
 			defer end()
 			if err != nil {
 				w.Header().Set("Connection", "close")

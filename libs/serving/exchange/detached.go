@@ -60,7 +60,7 @@ func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWri
 		return nil, false
 	}
 	x.cancelDetach(failure)
-	return x.detached, x.detached.begun
+	return x.detached, x.detached.started
 }
 
 // cancelDetach cancels Detach, if it was called, and ends the response with a failure.
@@ -141,8 +141,8 @@ func Send(w http.ResponseWriter, p []byte) error {
 
 // detachedWriter is the writer that DetachableWriter returns.
 type detachedWriter struct {
-	x     *Exchange
-	begun bool
+	x       *Exchange
+	started bool
 }
 
 // Header implements http.ResponseWriter.
@@ -150,31 +150,31 @@ func (w *detachedWriter) Header() http.Header { return w.x.Header() }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *detachedWriter) WriteHeader(code int) {
-	w.begun = w.begun || code >= http.StatusOK
+	w.started = w.started || code >= http.StatusOK
 	w.x.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
 func (w *detachedWriter) Write(p []byte) (int, error) {
-	w.begun = true
+	w.started = true
 	return w.x.Write(p)
 }
 
 // Flush implements http.Flusher.
 func (w *detachedWriter) Flush() {
-	w.begun = true
+	w.started = true
 	w.x.Flush()
 }
 
 // Send implements Sender.
 func (w *detachedWriter) Send(p []byte) error {
-	w.begun = true
+	w.started = true
 	return w.x.Send(p)
 }
 
 // Hijack implements http.Hijacker.
 func (w *detachedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.begun = true
+	w.started = true
 	return w.x.Hijack()
 }
 

@@ -11,6 +11,6 @@
 // A response that is idle most of the time, such as a watch, may outlive its handler (detached.go).
 // Detach detaches it, and AtEnd registers what filters do when it ends.
 //
-// Package serving begins an Exchange for each request. Handlers and filters reach it through the
+// Package serving starts an Exchange for each request. Handlers and filters reach it through the
 // response writer, which may wrap it. An Exchange belongs to the goroutine of its request.
 package exchange

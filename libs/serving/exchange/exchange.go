@@ -137,9 +137,9 @@ func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*L
 	return &Limits{stall: stall, body: body, response: response, metrics: m}, err
 }
 
-// Begin returns a writer and a request that enforce the limits. long means a long-running request,
+// Start returns a writer and a request that enforce the limits. long means a long-running request,
 // such as a watch. The caller must call Finish when the handler has returned.
-func (l *Limits) Begin(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
+func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
 	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, long: long}
 	x.h2Stream, _ = w.(h2Stream)
 	x.deadlines, _ = w.(deadlines)
@@ -191,13 +191,13 @@ func (x *Exchange) setStall(d time.Duration) {
 	}
 }
 
-// beginWrite starts the timer of a write. Streams of package h2 measure their clients themselves.
-func (x *Exchange) beginWrite() {
+// startWrite starts the timer of a write. Streams of package h2 measure their clients themselves.
+func (x *Exchange) startWrite() {
 	if x.h2Stream != nil {
-		x.writing.begin(0)
+		x.writing.start(0)
 		return
 	}
-	x.writing.begin(x.progress.firstCheck(x.stall))
+	x.writing.start(x.progress.firstCheck(x.stall))
 }
 
 // overdue aborts a response whose client takes nothing. It returns the time until the next check,
@@ -275,7 +275,7 @@ func (x *Exchange) Write(p []byte) (n int, err error) {
 	}
 	for {
 		part := p[n:min(len(p), n+maxWrite)]
-		x.beginWrite()
+		x.startWrite()
 		done, err := x.writePart(part)
 		err = x.endWrite(err)
 		n += done
@@ -308,7 +308,7 @@ func (x *Exchange) FlushError() error {
 	if x.deadlines == nil {
 		return http.NewResponseController(x.ResponseWriter).Flush()
 	}
-	x.beginWrite()
+	x.startWrite()
 	if f, ok := x.ResponseWriter.(interface{ FlushError() error }); ok {
 		return x.endWrite(f.FlushError())
 	}
@@ -324,7 +324,7 @@ func (x *Exchange) Send(p []byte) error {
 		}
 		return x.FlushError()
 	}
-	x.beginWrite()
+	x.startWrite()
 	return x.endWrite(below.Send(p))
 }
 
@@ -377,7 +377,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if !b.until.IsZero() {
 		limit = min(limit, time.Until(b.until))
 	}
-	b.reading.begin(max(limit, 1))
+	b.reading.start(max(limit, 1))
 	n, err := b.ReadCloser.Read(p)
 	b.reading.end()
 	if err == io.EOF {

@@ -143,7 +143,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 				in = strings.NewReader("body")
 			}
 			w := newFakeWriter()
-			x, r := l.Begin(w, request(tc.proto, in), tc.long)
+			x, r := l.Start(w, request(tc.proto, in), tc.long)
 			switch tc.body {
 			case part:
 				_, _ = r.Body.Read(make([]byte, 1))
@@ -173,7 +173,7 @@ func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
 			r := request(1, nil)
 			r.Body = body
 			w := newFakeWriter()
-			x, got := l.Begin(w, r, false)
+			x, got := l.Start(w, r, false)
 			x.Finish()
 			if got != r || len(w.readDeadlines) > 0 {
 				t.Errorf("read deadlines = %s, want none", formatDeadlines(w.readDeadlines))
@@ -186,7 +186,7 @@ func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
 func TestLongRunningBodyHasNoLimit(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		r := request(1, strings.NewReader("body"))
-		if _, got := l.Begin(newFakeWriter(), r, true); got != r {
+		if _, got := l.Start(newFakeWriter(), r, true); got != r {
 			t.Error("the body is limited")
 		}
 	})
@@ -209,7 +209,7 @@ func TestBodyTimeouts(t *testing.T) {
 			l.body = tc.whole
 			in, out := io.Pipe()
 			w := newFakeWriter()
-			x, r := l.Begin(w, request(1, in), false)
+			x, r := l.Start(w, request(1, in), false)
 			for range 2 {
 				go func() {
 					time.Sleep(tc.comes)
@@ -248,7 +248,7 @@ func TestWriteTimeouts(t *testing.T) {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			w := newFakeWriter()
 			w.delay = tc.takes
-			x, _ := l.Begin(w, request(1, nil), tc.long)
+			x, _ := l.Start(w, request(1, nil), tc.long)
 			if tc.steady {
 				LimitStall(x)
 			}
@@ -275,7 +275,7 @@ func TestWriteTimeouts(t *testing.T) {
 func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := httptest.NewRecorder()
-		x, _ := l.Begin(w, request(1, strings.NewReader("body")), true)
+		x, _ := l.Start(w, request(1, strings.NewReader("body")), true)
 		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
 			t.Errorf("got %d bytes, %v, flushed: %t, want %d, not flushed", n, err, w.Flushed, largeSend)
 		}
@@ -303,7 +303,7 @@ func (s slowWriter) Flush() { time.Sleep(2 * stallTimeout) }
 // deadlines.
 func TestWriterWithoutDeadlinesIsNotAborted(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
-		x, _ := l.Begin(slowWriter{httptest.NewRecorder()}, request(1, nil), false)
+		x, _ := l.Start(slowWriter{httptest.NewRecorder()}, request(1, nil), false)
 		_, err := x.Write(make([]byte, largeSend))
 		if err = errors.Join(err, x.FlushError()); err != nil {
 			t.Error(err)
@@ -317,7 +317,7 @@ func TestWriterWithoutDeadlinesIsNotAborted(t *testing.T) {
 func TestBodyReadAfterHandlerIsNotAborted(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		in, out := io.Pipe()
-		x, r := l.Begin(newFakeWriter(), request(1, in), false)
+		x, r := l.Start(newFakeWriter(), request(1, in), false)
 		go func() { _, _ = r.Body.Read(make([]byte, 1)) }()
 		synctest.Wait()
 		x.Finish()
@@ -334,7 +334,7 @@ func TestBodyReadAfterHandlerIsNotAborted(t *testing.T) {
 func TestResponseControllerReachesWriter(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := newFakeWriter()
-		x, _ := l.Begin(w, request(1, nil), false)
+		x, _ := l.Start(w, request(1, nil), false)
 		at := time.Now().Add(time.Second)
 		if err := http.NewResponseController(x).SetReadDeadline(at); err != nil || formatDeadlines(w.readDeadlines) != "1s" {
 			t.Errorf("got %v, %s, want 1s", err, formatDeadlines(w.readDeadlines))
@@ -373,7 +373,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 				return len(p), tc.fails
 			}
 			r := request(tc.proto, nil)
-			x, _ := l.Begin(w, r.WithContext(WithConn(r.Context(), c)), false)
+			x, _ := l.Start(w, r.WithContext(WithConn(r.Context(), c)), false)
 			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) && (err == nil) != (tc.fails == nil && tc.under == nil) {
 				t.Errorf("%s: Write() = %v", name, err)
 			}
@@ -432,7 +432,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			client, server := net.Pipe()
 			w := newFakeWriter()
 			w.hijackConn = server
-			x, _ := l.Begin(w, request(1, strings.NewReader("body")), false)
+			x, _ := l.Start(w, request(1, strings.NewReader("body")), false)
 			resumed := 0
 			OnSlowWrite(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
 			if tc.steady {
@@ -460,7 +460,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 	}
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := newFakeWriter()
-		x, _ := l.Begin(w, request(1, nil), false)
+		x, _ := l.Start(w, request(1, nil), false)
 		LimitStall(x)
 		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
 			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
@@ -477,7 +477,7 @@ func TestAbortedWriteDoesNotResume(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		w := newFakeWriter()
 		w.delay = stallTimeout
-		x, _ := l.Begin(w, request(1, nil), false)
+		x, _ := l.Start(w, request(1, nil), false)
 		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
 		if _, err := x.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %v, want a deadline error", err)

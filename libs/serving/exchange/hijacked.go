@@ -26,7 +26,7 @@ func (c *hijackedConn) overdue(first bool) time.Duration {
 }
 
 func (c *hijackedConn) Write(p []byte) (int, error) {
-	c.writing.begin(c.progress.firstCheck(c.stall))
+	c.writing.start(c.progress.firstCheck(c.stall))
 	n, err := c.Conn.Write(p)
 	if paused := c.writing.end(); paused && err == nil {
 		err = c.slowWrite.resume()

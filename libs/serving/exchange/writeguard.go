@@ -72,8 +72,8 @@ type guard struct {
 	deadline  time.Time
 }
 
-// begin starts an operation with a time limit; 0 means no limit.
-func (g *guard) begin(limit time.Duration) {
+// start starts an operation with a time limit; 0 means no limit.
+func (g *guard) start(limit time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed || limit <= 0 && g.suspend == nil {

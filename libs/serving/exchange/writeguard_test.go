@@ -15,35 +15,35 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 		do         func(g *guard)
 		cut, pause int
 	}{
-		"short": {pauses: true, do: func(g *guard) { g.begin(limit); time.Sleep(slowWriteAfter / 2); g.end() }, cut: 0, pause: 0},
+		"short": {pauses: true, do: func(g *guard) { g.start(limit); time.Sleep(slowWriteAfter / 2); g.end() }, cut: 0, pause: 0},
 		"slow": {pauses: true, do: func(g *guard) {
-			g.begin(limit)
+			g.start(limit)
 			time.Sleep(limit - 1)
 			if !g.end() {
 				t.Error("end() = false, want true")
 			}
 		}, cut: 0, pause: 1},
-		"too long":                          {pauses: true, do: func(g *guard) { g.begin(limit) }, cut: 1, pause: 1},
-		"too long, no suspend function":     {pauses: false, do: func(g *guard) { g.begin(limit) }, cut: 1, pause: 0},
-		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *guard) { g.begin(slowWriteAfter / 2) }, cut: 1, pause: 0},
+		"too long":                          {pauses: true, do: func(g *guard) { g.start(limit) }, cut: 1, pause: 1},
+		"too long, no suspend function":     {pauses: false, do: func(g *guard) { g.start(limit) }, cut: 1, pause: 0},
+		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *guard) { g.start(slowWriteAfter / 2) }, cut: 1, pause: 0},
 		"no operation":                      {pauses: true, do: func(g *guard) { g.end(); g.close() }, cut: 0, pause: 0},
-		"begin after close":                 {pauses: true, do: func(g *guard) { g.close(); g.begin(limit) }, cut: 0, pause: 0},
-		"close during operation":            {pauses: true, do: func(g *guard) { g.begin(limit); g.close() }, cut: 0, pause: 0},
-		"second operation":                  {pauses: true, do: func(g *guard) { g.begin(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.begin(limit) }, cut: 1, pause: 2},
+		"start after close":                 {pauses: true, do: func(g *guard) { g.close(); g.start(limit) }, cut: 0, pause: 0},
+		"close during operation":            {pauses: true, do: func(g *guard) { g.start(limit); g.close() }, cut: 0, pause: 0},
+		"second operation":                  {pauses: true, do: func(g *guard) { g.start(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.start(limit) }, cut: 1, pause: 2},
 		"timer fires after the operation": {pauses: true, do: func(g *guard) {
-			g.begin(slowWriteAfter)
+			g.start(slowWriteAfter)
 			time.Sleep(slowWriteAfter / 2)
 			g.end()
 			time.Sleep(slowWriteAfter)
 			g.fire()
 		}, cut: 0, pause: 0},
 		"timer fires in the next operation": {pauses: false, do: func(g *guard) {
-			g.begin(limit)
+			g.start(limit)
 			g.fire()
 			g.end()
 		}, cut: 0, pause: 0},
 		"timer fires after suspend": {pauses: true, do: func(g *guard) {
-			g.begin(limit)
+			g.start(limit)
 			time.Sleep(2 * slowWriteAfter)
 			g.fire()
 			g.end()

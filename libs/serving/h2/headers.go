@@ -57,8 +57,8 @@ func (b *headerBlock) init(limit int, w Wire) {
 	b.decoder.SetMaxStringLength(limit)
 }
 
-// begin starts a header block.
-func (b *headerBlock) begin(h frameHeader) {
+// start starts a header block.
+func (b *headerBlock) start(h frameHeader) {
 	*b = headerBlock{
 		decoder: b.decoder, wire: b.wire, limit: b.limit, fields: b.fields[:0],
 		stream: h.stream, endStream: h.has(http2.FlagHeadersEndStream), remaining: b.limit,
@@ -141,7 +141,7 @@ func (c *conn) handleHeaders(h frameHeader, p []byte) error {
 	if !ok {
 		return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 	}
-	c.block.begin(h)
+	c.block.start(h)
 	if h.has(http2.FlagHeadersPriority) {
 		if len(p) < 5 {
 			return newConnError(http2.ErrCodeFrameSize, "priority too short")

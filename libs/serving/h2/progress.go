@@ -305,7 +305,7 @@ func (s *stream) meetsMinRate() bool {
 	d.extended = true
 	d.delivered = c.delivered
 	minimum := max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds()))
-	return s.responseBegun.Load() && (first || acknowledged >= minimum)
+	return s.responseStarted.Load() && (first || acknowledged >= minimum)
 }
 
 // expire resets a stream for a timeout. If data of the stream is being written, the reset follows the

@@ -147,7 +147,7 @@ func (s *stream) sendContinue() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.responseBegun.Load() || s.sendError() != nil {
+	if s.responseStarted.Load() || s.sendError() != nil {
 		return
 	}
 	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
@@ -231,7 +231,7 @@ func (r *response) send(data []byte, when urgency, end bool) error {
 	}
 	if !r.headerSent {
 		r.addDefaults(data)
-		r.stream.responseBegun.Store(true)
+		r.stream.responseStarted.Store(true)
 		p.fields = r.fields
 	}
 	r.ended = p.end

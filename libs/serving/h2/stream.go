@@ -73,15 +73,15 @@ func (r *closedStreams) markResetByClient(id uint32) {
 
 // stream is a request and its response.
 type stream struct {
-	conn          *conn
-	id            uint32
-	request       *http.Request
-	ctx           context.Context
-	cancel        context.CancelFunc
-	body          *body // nil if there is no body
-	response      response
-	handler       http.Handler
-	responseBegun atomic.Bool
+	conn            *conn
+	id              uint32
+	request         *http.Request
+	ctx             context.Context
+	cancel          context.CancelFunc
+	body            *body // nil if there is no body
+	response        response
+	handler         http.Handler
+	responseStarted atomic.Bool
 
 	// Used by the reader only.
 	declared, received int64 // bytes of the body; declared is -1 if unknown

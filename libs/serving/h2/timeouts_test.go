@@ -25,7 +25,7 @@ type event struct {
 type timedClient struct {
 	*rawClient
 	s         *h2.Server
-	begin     time.Time
+	start     time.Time
 	events    chan event
 	acksPings bool // acknowledges PINGs
 }
@@ -70,7 +70,7 @@ func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWrite
 func (c *timedClient) readEvents() {
 	defer close(c.events)
 	signs := http2.NewFramer(c.Conn, nil) // a second framer, because the first one writes requests
-	record := func(what string) { c.events <- event{time.Since(c.begin).Truncate(time.Second), what} }
+	record := func(what string) { c.events <- event{time.Since(c.start).Truncate(time.Second), what} }
 	for {
 		f, err := c.ReadFrame()
 		if err != nil {
@@ -133,7 +133,7 @@ func TestLiveClientIsPinged(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		start := time.Since(c.begin).Truncate(time.Second)
+		start := time.Since(c.start).Truncate(time.Second)
 		c.writeFrame(99, 0, 0, "")
 		c.expect(event{start + time.Minute, "ping"})
 		close(end)

@@ -70,7 +70,7 @@ type listCollector struct {
 	objects []metav1.Object
 }
 
-func (c *listCollector) BeginList()                { c.objects = nil }
+func (c *listCollector) StartList()                { c.objects = nil }
 func (c *listCollector) AddListed(o metav1.Object) { c.objects = append(c.objects, o) }
 
 func (c *listCollector) EndList(revision string) {

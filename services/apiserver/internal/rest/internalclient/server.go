@@ -120,7 +120,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	ctx, state := request.Derive(ctx)
 	state.Warnings = &request.Warnings{}
 	state.User = request.ServerUser()
-	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Pattern() })
+	ctx, span := s.Traces.StartBackground(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Pattern() })
 	defer func() {
 		span.Fail(err)
 		span.End()

@@ -46,7 +46,7 @@ func spanName(r *http.Request) string {
 // BeginAuthenticationSpan starts the span of authentication. The span has no parent, because the
 // trace of an unauthenticated client is not trusted.
 func (f *Filters) BeginAuthenticationSpan(ctx context.Context) (context.Context, tracing.Span) {
-	return f.Traces.Begin(ctx, func() string { return "authentication" })
+	return f.Traces.StartBackground(ctx, func() string { return "authentication" })
 }
 
 // BeginSpan starts the span of a filter.

@@ -228,7 +228,7 @@ func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	if n := g.Count(r.GroupResource(), "a"); n != 2 {
 		t.Errorf("got count %d, want 2", n)
 	}
-	epoch := g.BeginList()
+	epoch := g.StartList()
 	g.Observe(r, object("x", ref("owner", false)))
 	g.Sweep(r, epoch)
 	tasks.requireTasks(t, "absent owner", "delete x")
@@ -242,7 +242,7 @@ func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
 	former, now := configMaps(), configMaps()
 	now.Version = "v2"
 	g.Observe(former, object("x"))
-	epoch := g.BeginList()
+	epoch := g.StartList()
 	// The monitor of the former version may still run.
 	g.Observe(former, object("y"))
 	g.Sweep(now, epoch)

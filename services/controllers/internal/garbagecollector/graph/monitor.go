@@ -37,8 +37,8 @@ func newMonitor(g *Graph, client metadata.Getter, r *resources.Resource, log *sl
 	return m
 }
 
-// BeginList implements reflector.Sink.
-func (m *monitor) BeginList() { m.epoch = m.graph.BeginList() }
+// StartList implements reflector.Sink.
+func (m *monitor) StartList() { m.epoch = m.graph.StartList() }
 
 // AddListed implements reflector.Sink.
 func (m *monitor) AddListed(o metav1.Object) { m.Set(o) }

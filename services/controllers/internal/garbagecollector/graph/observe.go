@@ -9,8 +9,8 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// BeginList announces a complete list, and returns the epoch for Sweep.
-func (g *Graph) BeginList() (epoch uint32) {
+// StartList announces a complete list, and returns the epoch for Sweep.
+func (g *Graph) StartList() (epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.epoch++
