@@ -108,7 +108,7 @@ func TestComposition(t *testing.T) {
 	})
 }
 
-// usable uses the kubeconfig that was written, through the balancer, and each
+// checkAccess checks that the kubeconfig that was written gives access through the balancer, and to each
 // authority behind it.
 func checkAccess(t *testing.T, c *composition) {
 	cli := harness.CLIOf(t, c.state+"/kubeconfig")

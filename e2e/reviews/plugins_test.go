@@ -11,8 +11,8 @@ import (
 // pluginsKnown are exchanges with plugins that differ, with the reason.
 var pluginsKnown = map[string]string{}
 
-// TestPlugins replays exchanges with admission plugins that are disabled by default. EventRateLimit
-// is left out because it depends on the time between requests; unit tests cover it.
+// TestPlugins replays exchanges with admission plugins that are disabled by default. The plugin
+// EventRateLimit is left out because it depends on the time between requests; unit tests cover it.
 func TestPlugins(t *testing.T) {
 	exchanges, files, flags := pluginsFile(t, "off-by-default.json")
 	p := newPlayer(t, files, append(flags,

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxResponse is the maximum size of a response in bytes. EachPage requests smaller pages of lists
-	// that exceed it.
+	// maxResponse is the maximum size of a response in bytes. The function EachPage requests smaller
+	// pages of lists that exceed it.
 	maxResponse = 16 << 20
 	// maxValues is the maximum number of values in a response or an event. "{}," takes three bytes of a
 	// list, but hundreds in memory.

@@ -161,7 +161,7 @@ func TestCorruptObjects(t *testing.T) {
 	} {
 		a.want(c.code, "GET", c.path, "")
 	}
-	// damage writes eight values with a lost key, two without a format and one of another kind. The value of
+	// The function damage writes eight values with a lost key, two without a format and one of another kind. The value of
 	// baduid is readable.
 	const damaged = 8 + 2 + 1
 	if n := a.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {

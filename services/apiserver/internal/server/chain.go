@@ -56,7 +56,7 @@ type Config struct {
 	// Audit, if set, records audit events.
 	Audit *audit.Auditor
 	// StorageVersionPending, if set, reports whether writes of a resource
-	// must wait for the registration of its storage version. why is the
+	// must wait for the registration of its storage version. lastError is the
 	// last registration error. The function may block.
 	StorageVersionPending func(ctx context.Context, r schema.GroupResource, custom bool) (lastError error, pending bool)
 	// Slow is the duration from which a request is logged as slow; 0 means half a second.

@@ -49,10 +49,10 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func
 func (manualSource) Progress(context.Context) error                                 { return nil }
 func (manualSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
-// fixture holds stored limit fixture and counts how many are decoded.
 // maxBytes is the bound of the cache under test.
 const maxBytes = 2 << 20
 
+// fixture holds stored limit ranges and counts how many are decoded.
 type fixture struct {
 	t        *testing.T
 	cached   *CachedLister[*corev1.LimitRange]

@@ -11,7 +11,7 @@ import (
 type Compiled[T any] struct {
 	Store   *watchcache.Store
 	Compile func(*objects.Entry) (T, error)
-	// OnInvalid, if set, is called when an object cannot be compiled. kept reports whether it
+	// OnInvalid, if set, is called when an object cannot be compiled. retained reports whether it
 	// keeps a value.
 	OnInvalid func(e *objects.Entry, retained bool, err error)
 
