@@ -5,7 +5,7 @@
 // A document is built in steps, each in its own files:
 //
 //	Go types      → schemas     models.go, shared.go, and package typefacts
-//	declarations  → operations  operations.go, connect.go, parameters.go
+//	declarations  → operations  operations.go, parameters.go
 //	both          → documents   versions.go
 //	documents     → bytes       document.go, serve.go
 //
