@@ -150,6 +150,26 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{`"replicas":2`},
 		},
 		{
+			what:   "a scale with invalid metadata",
+			method: "PUT",
+			path:   groupPath + "/d/scale",
+			body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d","generateName":"%","labels":{"a":"%"},"annotations":{"/a":"b"}},
+				"spec":{"replicas":-1}}`,
+			code: 422,
+			has: []string{
+				`"metadata.generateName"`, `"metadata.labels"`, `"metadata.annotations"`, `"spec.replicas"`,
+				`Scale.autoscaling \"d\" is invalid`,
+			},
+		},
+		{
+			what:   "a scale with an invalid label in a patch",
+			method: "PATCH",
+			path:   groupPath + "/d/scale",
+			body:   `{"metadata":{"labels":{"a":"%"}}}`,
+			code:   422,
+			has:    []string{`"metadata.labels"`},
+		},
+		{
 			what:   "a scale of another object",
 			method: "PATCH",
 			path:   groupPath + "/d/scale",

@@ -6,6 +6,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -15,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/status"
@@ -112,6 +114,18 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	return r.Admission(admission.Update, stored, old), nil
 }
 
+// validateScale validates a scale, unless the rules of its object suffice.
+func (r *Request) validateScale(sc *autoscalingv1.Scale) field.ErrorList {
+	if r.Sub.Scale.ValidatedWithObject {
+		return nil
+	}
+	errs := meta.ValidateObject(sc, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if sc.Spec.Replicas < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
 // writeScale sets the replicas of an object to those of a scale.
 func (w *Writer) writeScale(
 	ctx context.Context,
@@ -137,10 +151,8 @@ func (w *Writer) writeScale(
 		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		if sc.Spec.Replicas < 0 && !r.Sub.Scale.ValidatedWithObject {
-			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
-				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
-			})
+		if errs := r.validateScale(sc); len(errs) > 0 {
+			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, errs)
 		}
 		if r.Patch != nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
 			resource := r.Resource.GroupResource()
