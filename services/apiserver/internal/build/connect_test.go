@@ -161,6 +161,45 @@ func TestSplitLogStreams(t *testing.T) {
 	}
 }
 
+// TestLogsHaveNoOtherForm checks the responses to requests for the log of a pod as an object.
+func TestLogsHaveNoOtherForm(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer kubelet.Close()
+	a := start(t, nil)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", "")
+	a.pod("waiting", "", "")
+	const forms = ";g=meta.k8s.io;v=v1;as="
+	for _, c := range []struct {
+		accept, want string
+		code         int
+	}{
+		{accept: "application/json", code: 200},
+		{accept: "text/plain", code: 406, want: "only the following media types are accepted"},
+		{accept: "text/plain,*/*", code: 200},
+		{accept: "application/json" + forms + "Table", code: 406, want: "only the following media types are accepted"},
+		{accept: "application/json" + forms + "Table,*/*", code: 200},
+		{accept: "application/json" + forms + "PartialObjectMetadata", code: 500, want: "object does not implement the Object interfaces"},
+		{
+			accept: "application/json" + forms + "PartialObjectMetadataList",
+			code:   406,
+			want:   "you requested PartialObjectMetadataList, but the requested object is not a list (*rest.LocationStreamer)",
+		},
+	} {
+		for _, name := range []string{"p", "waiting"} {
+			code := c.code
+			if code == 200 && name == "waiting" {
+				code = 204
+			}
+			if r := a.want(code, "GET", podsPath+"/"+name+"/log", "", "Accept", c.accept); !strings.Contains(string(r.body), c.want) {
+				t.Errorf("%s, Accept %s: got body %s, want it to contain %q", name, c.accept, r.body, c.want)
+			}
+		}
+	}
+}
+
 func TestProxySubresources(t *testing.T) {
 	t.Parallel()
 	host := outside(t)

@@ -117,6 +117,11 @@ func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Encoder, er
 	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
 }
 
+// notList returns the error of a request for the metadata of a list's items.
+func notList(internalName string) error {
+	return status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + internalName + ")")
+}
+
 // negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
 // that of a list.
 func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
@@ -132,7 +137,7 @@ func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial neg
 		f.err = status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list (" + res.InternalName(true) + ")")
 	}
 	if choice.Representation == negotiation.PartialObjectList && partial == negotiation.PartialObject {
-		f.err = status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + res.InternalName(false) + ")")
+		f.err = notList(res.InternalName(false))
 	}
 	return f, nil
 }

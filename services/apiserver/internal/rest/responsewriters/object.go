@@ -3,6 +3,7 @@ package responsewriters
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -243,6 +244,19 @@ func (p Responder) acceptView(r *http.Request, table bool) (negotiation.Choice, 
 	return p.Media.Accept(r, negotiation.PartialObject, negotiation.PartialObjectList)
 }
 
+// AcceptsStream returns an error if the Accept header, which AcceptsView allows, requests another form of a
+// stream. internalName names the type of the stream in errors.
+func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
+	choice, _ := p.acceptView(r, false)
+	switch choice.Representation {
+	case negotiation.PartialObjectList:
+		return notList(internalName)
+	case negotiation.PartialObject:
+		return errors.New("object does not implement the Object interfaces")
+	}
+	return nil
+}
+
 // View writes a view in a negotiated form. It returns an error only before anything is sent.
 func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View) error {
 	choice, ok := p.acceptView(r, v.Columns != nil)
@@ -254,7 +268,7 @@ func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View
 	}
 	switch choice.Representation {
 	case negotiation.PartialObjectList:
-		return status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + v.InternalName + ")")
+		return notList(v.InternalName)
 	case negotiation.PartialObject:
 		p.Write(w, r, code, meta.AsPartialObjectMetadata(v.Object), form(codec.PartialKind), choice)
 	case negotiation.Table:

@@ -61,8 +61,14 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", p.Name, names))
 }
 
+// logType names the type of a log in errors.
+const logType = "*rest.LocationStreamer"
+
 // podLog serves GET of a pod's log.
 func (p *service) podLog(c *handlers.Call) error {
+	if err := p.AcceptsView(c.R, false); err != nil {
+		return err
+	}
 	o, err := p.logOptions(c)
 	if err != nil {
 		return err
@@ -76,12 +82,18 @@ func (p *service) podLog(c *handlers.Call) error {
 		return err
 	}
 	if pod.Spec.NodeName == "" { // an unscheduled pod has no log
+		if err := p.AcceptsStream(c.R, logType); err != nil {
+			return err
+		}
 		responsewriters.SendWarnings(c.W, c.R)
 		c.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	logURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
 	if err != nil {
+		return err
+	}
+	if err := p.AcceptsStream(c.R, logType); err != nil {
 		return err
 	}
 	target := kubeletproxy.Kubelet
