@@ -100,35 +100,41 @@ func volumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
 	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
-	if old.Spec.NodeAffinity != nil && !validate.SemanticEqual(upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity)) {
-		fld.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
+	affinity, was := v.Spec.NodeAffinity, old.Spec.NodeAffinity
+	if was != nil && !validate.SemanticEqual(affinity, upgraded(was, affinity)) {
+		fld.Invalid("nodeAffinity", affinity, "field is immutable, except for updating from beta label to GA")
 	}
 }
 
-// upgraded returns an affinity with the current names of node labels.
-func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
-	if a == nil || a.Required == nil {
-		return a
+// currentLabels maps the beta names of node labels to their current names.
+var currentLabels = map[string]string{
+	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+	"beta.kubernetes.io/os":             corev1.LabelOSStable,
+	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
+}
+
+// upgraded returns the old affinity with the current names of the node labels for which now has these names.
+// As in Kubernetes, the current name of any other label is empty. Other rules reject empty names.
+func upgraded(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	if old.Required == nil || now == nil || now.Required == nil {
+		return old
 	}
-	a = a.DeepCopy()
-	for i := range a.Required.NodeSelectorTerms {
-		requirements := a.Required.NodeSelectorTerms[i].MatchExpressions
-		for j := range requirements {
-			switch key := &requirements[j].Key; *key {
-			case corev1.LabelFailureDomainBetaZone:
-				*key = corev1.LabelTopologyZone
-			case corev1.LabelFailureDomainBetaRegion:
-				*key = corev1.LabelTopologyRegion
-			case corev1.LabelInstanceType:
-				*key = corev1.LabelInstanceTypeStable
-			case "beta.kubernetes.io/os":
-				*key = corev1.LabelOSStable
-			case "beta.kubernetes.io/arch":
-				*key = corev1.LabelArchStable
+	old = old.DeepCopy()
+	upgrade := func(old, now []corev1.NodeSelectorRequirement) {
+		for i := range min(len(old), len(now)) {
+			if now[i].Key == currentLabels[old[i].Key] {
+				old[i].Key = now[i].Key
 			}
 		}
 	}
-	return a
+	terms, wanted := old.Required.NodeSelectorTerms, now.Required.NodeSelectorTerms
+	for i := range min(len(terms), len(wanted)) {
+		upgrade(terms[i].MatchExpressions, wanted[i].MatchExpressions)
+		upgrade(terms[i].MatchFields, wanted[i].MatchFields)
+	}
+	return old
 }
 
 // attributesClassChanges allows changing the class of a volume or claim, but not removing it.
