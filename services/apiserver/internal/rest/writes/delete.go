@@ -114,7 +114,9 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 // grace period that the object gets, and with its uid if the deletion takes several steps.
 func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
 	o = o.DeepCopy()
-	if o.GracePeriodSeconds != nil {
+	// As in Kubernetes, the first step of a deletion in several steps has the options of the client.
+	first := (r.Resource.Delete.TwoPhase || r.Resource.Delete.MarkDeletion != nil) && live.GetDeletionTimestamp() == nil
+	if o.GracePeriodSeconds != nil && !first {
 		*o.GracePeriodSeconds = nonNegativeGrace(*o.GracePeriodSeconds)
 	}
 	if period := r.Resource.Delete.GracePeriod; period != nil && live.GetDeletionTimestamp() == nil {

@@ -104,6 +104,7 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 		{name: "config map", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}},
 		{name: "negative period", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}, asked: ptr.To(int64(-5)), grace: ptr.To(int64(1))},
 		{name: "namespace", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, uid: ptr.To(types.UID("u"))},
+		{name: "namespace, negative period", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, asked: ptr.To(int64(-1)), grace: ptr.To(int64(-1)), uid: ptr.To(types.UID("u"))},
 	} {
 		w := b.fixture(t)
 		w.put(w.kind(c.resource), c.object)
