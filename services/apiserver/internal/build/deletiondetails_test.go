@@ -1,8 +1,32 @@
 package build
 
 import (
+	"strings"
 	"testing"
 )
+
+// TestJobCollectionDeletionWarnsOfOrphans checks when the deletion of all jobs without a propagation policy has
+// the warning that pods are kept.
+func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	for _, c := range []struct {
+		query  string
+		code   int
+		warned bool
+	}{
+		{query: "labelSelector=a%3Db", code: 200, warned: true},
+		{query: "labelSelector=a%3Db&propagationPolicy=Orphan", code: 200},
+		{query: "resourceVersion=x", code: 400, warned: true},
+		{query: "fieldSelector=a%3Db", code: 400},
+	} {
+		r := a.want(c.code, "DELETE", "/apis/batch/v1/namespaces/default/jobs?"+c.query, "")
+		warning := r.header.Get("Warning")
+		if got := strings.Contains(warning, "child pods are preserved by default"); got != c.warned {
+			t.Errorf("%s: got warning %q, want one: %t", c.query, warning, c.warned)
+		}
+	}
+}
 
 // TestDeletionDetails covers the deletion of objects and of namespaces.
 func TestDeletionDetails(t *testing.T) {

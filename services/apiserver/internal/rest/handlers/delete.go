@@ -120,7 +120,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := o.resolve(c.Coder, a.NoCache); err != nil {
+	if err := o.resolveFields(c.Coder); err != nil {
 		return err
 	}
 	do, err := a.deleteOptions(c)
@@ -131,6 +131,9 @@ func (a *API) deleteCollection(c *Call) error {
 		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
 	}
 	c.warnOfOrphans(do)
+	if err := o.resolveVersion(a.NoCache); err != nil { // as in Kubernetes, after the warning
+		return err
+	}
 	p, err := a.selectedPage(c, f, o)
 	if err != nil {
 		return err

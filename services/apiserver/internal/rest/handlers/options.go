@@ -85,11 +85,24 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 // resolve converts the field selector to the labels of the kind and parses the version. noCache is
 // Config.NoCache.
 func (o *listOptions) resolve(c *codec.KindCodec, noCache bool) error {
+	if err := o.resolveFields(c); err != nil {
+		return err
+	}
+	return o.resolveVersion(noCache)
+}
+
+// resolveFields converts the field selector to the labels of the kind.
+func (o *listOptions) resolveFields(c *codec.KindCodec) error {
 	sel, err := kindFields(o.field, c)
 	if err != nil {
 		return err
 	}
 	o.field, o.versionedFields = splitFields(c, sel)
+	return nil
+}
+
+// resolveVersion parses the version. noCache is Config.NoCache.
+func (o *listOptions) resolveVersion(noCache bool) (err error) {
 	o.revision, err = parseRevision(o.ResourceVersion)
 	if err != nil && !o.Watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
