@@ -15,7 +15,9 @@ var (
 	uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
 	// versions are resource versions in messages: a number of at least two digits after one of these words.
-	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
+	versions = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
+	// tooOld has any first version, such as 1, and the oldest one that a server has.
+	tooOld    = regexp.MustCompile(`(too old resource version: \S+ )\(\d+\)`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	cellPorts = regexp.MustCompile(`:3[0-2]\d{3}/`)
@@ -77,6 +79,7 @@ func (s *Session) normalize(resp *http.Response, body any) Answer {
 // replaced before the variables, whose values may be parts of them.
 func scrub(s string, vars map[string]string) string {
 	s = uuids.ReplaceAllString(s, "<uid>")
+	s = tooOld.ReplaceAllString(s, "$1(<rv>)")
 	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	s = times.ReplaceAllStringFunc(s, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
@@ -99,7 +102,7 @@ func scrub(s string, vars map[string]string) string {
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
 	s = documentHashes.ReplaceAllString(s, "hash=<hash>")
-	if strings.Contains(s, "nodePort") {
+	if strings.Contains(s, "odePort") { // nodePort and healthCheckNodePort
 		s = nodePorts.ReplaceAllString(s, "<node port>")
 	}
 	s = addresses.ReplaceAllString(s, "<cluster-ip>")
