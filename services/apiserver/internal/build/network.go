@@ -305,7 +305,7 @@ func (d *delegates) newPeers(
 	o *config.Options,
 	caches *caches,
 	stores *stores,
-	refuse func(http.ResponseWriter, *http.Request, error),
+	reject func(http.ResponseWriter, *http.Request, error),
 ) (err error) {
 	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		return nil
@@ -350,7 +350,7 @@ func (d *delegates) newPeers(
 		Certificate: d.certificate,
 		MaxRequests: o.Requests.MaxPerServer(),
 		MaxPages:    o.Bounds.MaxRewrittenPages,
-		Refuse:      refuse,
+		Reject:      reject,
 		Metrics:     peers.NewMetrics(b.metrics),
 		Traces:      b.traces,
 		Logger:      b.log,

@@ -52,13 +52,13 @@ func TestLimitReference(t *testing.T) {
 		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
 	}
 	for _, name := range names {
-		begin, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"
-		head, rest, ok := strings.Cut(want, begin)
+		start, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"
+		head, rest, ok := strings.Cut(want, start)
 		_, tail, ended := strings.Cut(rest, end)
 		if !ok || !ended {
 			t.Fatalf("%s has no place for the table %q", file, name)
 		}
-		want = head + begin + tables[name] + end + tail
+		want = head + start + tables[name] + end + tail
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

@@ -156,10 +156,10 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				if tc.taken {
 					i.permits.TryAcquire(limit.Claim[string]{})
 				}
-				begin := time.Now()
+				start := time.Now()
 				code := i.send(t.Context(), tc.groups...)
-				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(begin) > tc.within {
-					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(begin),
+				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(start) > tc.within {
+					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(start),
 						i.passed.Load(), tc.code, tc.within)
 				}
 				if !slices.Equal(i.checkedWithPermit, tc.asked) {

@@ -46,10 +46,10 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+		rejected := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
 			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
 		})
-		if !refused {
+		if !rejected {
 			t.Error("a request rejected for a long URL is not counted")
 		}
 		permits.Release(permit)

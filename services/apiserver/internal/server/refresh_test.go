@@ -138,7 +138,7 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
 				d.refreshes.Load(), test.code, test.looks)
 		}
-		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
+		if rejected := code == 401 || code == 403; rejected && d.executed != nil || !rejected && d.authorized != d.executed {
 			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, d.executed, d.authorized)
 		}
 	}

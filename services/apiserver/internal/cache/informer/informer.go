@@ -36,7 +36,7 @@ type Config struct {
 type Informer struct {
 	cfg Config
 
-	mu          sync.Mutex // a leaf lock
+	mu          sync.Mutex // leaf lock
 	watcher     *watchcache.Watcher
 	timer       *time.Timer   // of TriggerAfter
 	applied     int64         // every change up to this revision has been applied
@@ -148,7 +148,7 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	i.moved = make(chan struct{})
 }
 
-// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation begins
+// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation starts
 // when the store was restored from a backup.
 func (i *Informer) Synced() bool {
 	i.mu.Lock()

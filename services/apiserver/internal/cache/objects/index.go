@@ -127,7 +127,7 @@ type labelUse struct {
 
 // LabelMisses counts objects that lists by a label inspected without a match.
 type LabelMisses struct {
-	mu     sync.Mutex // a leaf lock
+	mu     sync.Mutex // leaf lock
 	misses map[unique.Handle[string]]int
 }
 
@@ -206,7 +206,7 @@ func (l *LabelIndex) count(value, prefix string) int {
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// ascendPrefix is ascend for keys that begin with prefix.
+// ascendPrefix is ascend for keys that start with prefix.
 func (l *LabelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }

@@ -149,7 +149,7 @@ func (l *Log) resize(capacity int) {
 	l.ring = ring
 }
 
-// Restart drops all records, so that history begins at a revision. Cursors from before are
+// Restart drops all records, so that history starts at a revision. Cursors from before are
 // recognized by their number.
 func (l *Log) Restart(floor, now int64) {
 	l.Next++

@@ -44,7 +44,7 @@ type Config struct {
 	// Root is the prefix of all keys.
 	Root      string
 	Resources []ResourceConfig
-	// LoadsHistory means that Source.Load may read an older state, at which history begins. The
+	// LoadsHistory means that Source.Load may read an older state, at which history starts. The
 	// cache becomes ready only when it is current.
 	LoadsHistory bool
 	// Memory bounds the memory for history, encodings and older states.

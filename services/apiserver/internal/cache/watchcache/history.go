@@ -58,11 +58,11 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	incarnation := s.incarnation.Load()
 	s.mu.Unlock()
 	for end > next {
-		begin := max(next, end-min(end, objects.PauseInterval))
-		if !s.revert(im, begin, end, incarnation) {
+		start := max(next, end-min(end, objects.PauseInterval))
+		if !s.revert(im, start, end, incarnation) {
 			return Snapshot{}, false
 		}
-		end = begin
+		end = start
 		if end == next || pause == nil {
 			continue
 		}

@@ -155,7 +155,7 @@ func TestStalledWatcherExpires(t *testing.T) {
 			var calls atomic.Int32
 			called := make(chan struct{}, 1)
 			tc.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
-			if tc.name == "behind" { // history begins with the load
+			if tc.name == "behind" { // history starts with the load
 				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.AfterRevision = r.sync() - 1
 			}

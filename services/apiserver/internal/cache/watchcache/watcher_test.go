@@ -21,7 +21,7 @@ import (
 
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
-// A watcher receives ADDED and DELETED when an object begins and ceases to match.
+// A watcher receives ADDED and DELETED when an object starts and ceases to match.
 func TestWatcherTransitions(t *testing.T) {
 	const key = "/registry/pods/a/x"
 	var (

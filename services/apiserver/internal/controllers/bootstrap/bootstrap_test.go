@@ -21,15 +21,15 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 			return ctx.Err()
 		}
 	}})
-	began := make(chan bool, len(b.hooks))
+	start := make(chan bool, len(b.hooks))
 	for i := range b.hooks {
 		b.hooks[i].every = 0
 		b.hooks[i].run = func(context.Context) error {
 			select {
 			case <-loaded:
-				began <- true
+				start <- true
 			default:
-				began <- false
+				start <- false
 			}
 			return nil
 		}
@@ -39,7 +39,7 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 	<-asked
 	close(loaded)
 	for range b.hooks {
-		if !<-began {
+		if !<-start {
 			t.Error("a step started before the caches were loaded")
 		}
 	}

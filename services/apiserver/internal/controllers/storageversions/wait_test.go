@@ -43,9 +43,9 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		c.written = true
 		c.wake()
 		m.mu.Unlock()
-		begin := time.Now()
-		if <-held || time.Since(begin) > 0 {
-			t.Errorf("after the publication: got a wait of %v, want none", time.Since(begin))
+		start := time.Now()
+		if <-held || time.Since(start) > 0 {
+			t.Errorf("after the publication: got a wait of %v, want none", time.Since(start))
 		}
 	})
 }

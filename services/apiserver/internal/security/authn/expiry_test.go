@@ -85,7 +85,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 			"the clock was set back": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
-			"refused, and valid later": {present: func(root *authority) []*x509.Certificate {
+			"rejected, and valid later": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Minute) })}
 			}, sleep: 6 * time.Minute, after: true},
 		} {

@@ -21,19 +21,19 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
-	begin := func(name string, seats int) {
+	start := func(name string, seats int) {
 		request, _, err := f.Acquire(ctx, user(name, "l"), list, widthOf(seats))
 		if err == nil {
 			f.Release(request)
 		}
 		over <- err
 	}
-	go begin("wide", 10)
+	go start("wide", 10)
 	f.awaitWaiting(1)
-	go begin("narrow", 1)
+	go start("narrow", 1)
 	f.awaitWaiting(2)
 	for i := range 10 {
-		go begin(fmt.Sprint("more-", i), 1)
+		go start(fmt.Sprint("more-", i), 1)
 	}
 	for range 4 {
 		if err := <-over; reason(err) != "queue-full" {

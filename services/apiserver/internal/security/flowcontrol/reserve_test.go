@@ -152,10 +152,10 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			came <- request
 		}()
 		look := time.NewTicker(time.Millisecond)
-		for begun := false; !begun; {
+		for started := false; !started; {
 			select {
 			case request := <-came:
-				begun = true
+				started = true
 				if request != nil {
 					defer f.Release(request)
 				}
@@ -183,7 +183,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		q    *flowcontrol.Request
 	}
 	came := make(chan served)
-	begin := func(name string) {
+	start := func(name string) {
 		go func() {
 			request, err := f.begin(name, "l")
 			if err != nil {
@@ -192,10 +192,10 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 			came <- served{name, request}
 		}()
 	}
-	begin("often")
+	start("often")
 	runs, often := <-came, 0
 	for range 4 {
-		begin("often")
+		start("often")
 	}
 	f.awaitWaiting(4)
 	endOne := func() {
@@ -207,7 +207,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		}
 	}
 	for i := range 40 {
-		begin(fmt.Sprint("once-", i))
+		start(fmt.Sprint("once-", i))
 		f.awaitWaiting(5)
 		endOne()
 	}

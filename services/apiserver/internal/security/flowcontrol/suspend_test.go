@@ -20,7 +20,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 2, level) // one seat
-			begin := func() *flowcontrol.Request {
+			start := func() *flowcontrol.Request {
 				t.Helper()
 				request, err := f.begin("a", "l")
 				if err != nil {
@@ -28,10 +28,10 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 				}
 				return request
 			}
-			first := begin()
+			first := start()
 			f.Suspend(first)
 			f.Suspend(first) // counts once
-			second := begin()
+			second := start()
 			brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			if err := f.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
@@ -47,7 +47,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Suspend(first)
-			second = begin()
+			second = start()
 			f.Release(first)
 			f.Release(first)
 			f.Suspend(first)

@@ -163,9 +163,9 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 		if err := <-resumed; err != nil {
 			t.Error(err)
 		}
-		begin := time.Now()
+		start := time.Now()
 		flow.Release(enter())
-		if waited := time.Since(begin); waited > 0 {
+		if waited := time.Since(start); waited > 0 {
 			t.Errorf("the next request waited %v for seats, want 0", waited)
 		}
 	})

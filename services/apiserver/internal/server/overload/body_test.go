@@ -208,9 +208,9 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	}
 }
 
-// A large request releases its bytes when the response begins.
+// A large request releases its bytes when the response starts.
 func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
-	for name, begin := range map[string]func(w http.ResponseWriter){
+	for name, start := range map[string]func(w http.ResponseWriter){
 		"a code":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 		"a text":   func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
 		"webhooks": nil,
@@ -226,8 +226,8 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 			taken <- large.InUse() > 0
 			if name == "webhooks" {
 				request.Started(r.Context())
-			} else if begin != nil {
-				begin(w)
+			} else if start != nil {
+				start(w)
 			}
 			if name != "nothing" {
 				if large.InUse() != 0 {
@@ -343,7 +343,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
 	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
-	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+	for name, start := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
 			f, ok := w.(http.Flusher)
 			if !ok {
@@ -371,7 +371,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			if used() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
 			}
-			if err := begin(w, r); err != nil {
+			if err := start(w, r); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if n := used(); n != 0 {

@@ -176,10 +176,10 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 		w.end()
 		flow.Release(other)
 		<-resumed
-		begin := time.Now()
+		start := time.Now()
 		flow.Release(enter())
-		if time.Since(begin) > 0 {
-			t.Errorf("the next request waited %v for a seat, want 0", time.Since(begin))
+		if time.Since(start) > 0 {
+			t.Errorf("the next request waited %v for a seat, want 0", time.Since(start))
 		}
 	})
 }

@@ -136,7 +136,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				w := workFrom(ctx)
 				for range 2 {
 					if !w.Estimate(ctx, largeBody) {
-						t.Fatal("a free permit was refused")
+						t.Fatal("a free permit was rejected")
 					}
 				}
 				if n := permits.InUse(); n != 1 {
@@ -264,11 +264,11 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		begin := time.Now()
+		start := time.Now()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
 			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
-		if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
+		if d := time.Since(start); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
 			t.Errorf("got %d after %v, want 429 within %v", w.Code, d, time.Minute/bodyWaitShare)
 		}
 	})

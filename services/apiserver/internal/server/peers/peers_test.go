@@ -176,16 +176,16 @@ func TestUnreachablePeersReturn503(t *testing.T) {
 		if failure != nil {
 			w.replica("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
 		}
-		begun := time.Now()
+		started := time.Now()
 		for range 3 {
 			if rec := w.send("theirs"); rec.Code != 503 {
 				t.Errorf("got %d, want 503", rec.Code)
 			}
 		}
-		if len(w.refused) != 3 || !apierrors.IsServiceUnavailable(w.refused[0]) || strings.Contains(w.refused[0].Error(), "store") {
-			t.Errorf("got errors %v, want 3 of service unavailable", w.refused)
+		if len(w.rejected) != 3 || !apierrors.IsServiceUnavailable(w.rejected[0]) || strings.Contains(w.rejected[0].Error(), "store") {
+			t.Errorf("got errors %v, want 3 of service unavailable", w.rejected)
 		}
-		if w.reads != 1 && time.Since(begun) < time.Second {
+		if w.reads != 1 && time.Since(started) < time.Second {
 			t.Errorf("got %d reads of addresses, want 1", w.reads)
 		}
 		w.awaitCounts(map[string]float64{})
@@ -275,8 +275,8 @@ func TestReachablePeersArePreferred(t *testing.T) {
 		}
 		return true
 	})
-	if rec := w.send("dead"); rec.Code < 500 || len(w.refused) > 0 { // the proxy responds itself
-		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.refused)
+	if rec := w.send("dead"); rec.Code < 500 || len(w.rejected) > 0 { // the proxy responds itself
+		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.rejected)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	_ = s.Listener.Close() // use the former port

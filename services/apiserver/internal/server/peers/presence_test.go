@@ -213,11 +213,11 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 			if _, err := p.Addresses(t.Context()); !errors.Is(err, c.failure) {
 				t.Errorf("addresses: %v", err)
 			}
-			begun := time.Now()
+			started := time.Now()
 			l.setFailure(nil)
 			if c.id == "me" {
 				eventually(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
-				if took := time.Since(begun); took > 8*time.Second {
+				if took := time.Since(started); took > 8*time.Second {
 					t.Errorf("retry took %s, want at most 8s", took)
 				}
 			}

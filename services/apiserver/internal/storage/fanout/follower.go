@@ -62,7 +62,7 @@ type follower struct {
 // followerState holds the state of the follower for other goroutines.
 type followerState struct {
 	following atomic.Bool
-	// joined means that the stream has been followed since Follow began.
+	// joined means that the stream has been followed since Follow started.
 	joined      atomic.Bool
 	applied     atomic.Int64
 	position    atomic.Pointer[storage.Position]

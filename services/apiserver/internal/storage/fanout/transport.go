@@ -204,7 +204,7 @@ const retryBeats = 5
 // subscriptions retries it until it succeeds.
 type subscriptions struct {
 	wait   time.Duration // between a rejection and the next attempt
-	mu     sync.Mutex    // a leaf lock, except for the locks of the connection
+	mu     sync.Mutex    // leaf lock, except for the locks of the connection
 	all    map[string]*subscription
 	closed bool
 }

@@ -17,11 +17,11 @@ import (
 // cached.
 func TestForgetDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
-	begun, answer := make(chan struct{}), make(chan struct{})
+	started, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
-			close(begun)
+			close(started)
 			<-answer
 		})
 		return byName(ctx, token)
@@ -31,7 +31,7 @@ func TestForgetDuringReview(t *testing.T) {
 		defer close(done)
 		f.review("alice")
 	}()
-	<-begun
+	<-started
 	f.cache.Forget()
 	close(answer)
 	<-done

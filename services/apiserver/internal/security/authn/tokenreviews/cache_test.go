@@ -99,9 +99,9 @@ func TestUnknownTokens(t *testing.T) {
 
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	f := newFixture(t, true, nil)
-	begun, answer := make(chan struct{}), make(chan struct{})
+	started, answer := make(chan struct{}), make(chan struct{})
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		close(begun)
+		close(started)
 		<-answer
 		return byName(ctx, token)
 	}
@@ -111,7 +111,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 		_, err := f.cache.Review(impatient, "alice", nil)
 		left <- err
 	}()
-	<-begun
+	<-started
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
@@ -293,11 +293,11 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 func TestEventDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.putBoundObjects()
-	begun, answer := make(chan struct{}, 10), make(chan struct{})
+	started, answer := make(chan struct{}, 10), make(chan struct{})
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		_, err := f.objects.find(satoken.KindServiceAccount, "ns", "a")
 		if token == bound() {
-			begun <- struct{}{}
+			started <- struct{}{}
 			<-answer
 		}
 		if err != nil {
@@ -311,7 +311,7 @@ func TestEventDuringReview(t *testing.T) {
 	}
 	first, second := make(chan bool, 1), make(chan bool, 1)
 	go reviewAsync(first)
-	<-begun
+	<-started
 	f.delete(satoken.KindServiceAccount, "ns", "a")
 	f.until("a second review", func() bool {
 		// A request at this point either joins the first review or starts the second.

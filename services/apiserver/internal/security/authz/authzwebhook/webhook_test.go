@@ -341,7 +341,7 @@ func TestFailures(t *testing.T) {
 		"once unavailable":  {answer: failWith(503, 1), want: "allowed", calls: 2},
 		"busy":              {answer: failWith(429, 2), want: "allowed", calls: 3},
 		"always broken":     {answer: failWith(500, 99), want: "FAIL error", calls: 4},
-		"refuses to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"rejects to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
 		"no json":           {answer: respondWith("hello"), want: "FAIL error", calls: 1},
 		"cut short": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")

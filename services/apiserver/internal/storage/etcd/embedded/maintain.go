@@ -148,13 +148,13 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 
 // defragment returns the free space of the database to the file system.
 func (m *maintenance) defragment(reason string) error {
-	begin := time.Now()
+	start := time.Now()
 	before, _ := m.server.sizes()
 	if err := m.server.etcd.Server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.sizes()
-	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(begin))
+	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(start))
 	return nil
 }
 
