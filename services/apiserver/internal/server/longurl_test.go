@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// A long URL is rejected if no permit becomes free in time. It is not parsed then.
+// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected if no permit becomes free in time. It is not parsed then.
 func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := limit.New[string](limit.Options{Size: 1})

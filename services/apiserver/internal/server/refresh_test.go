@@ -144,7 +144,7 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 	}
 }
 
-// A refresh counts against the in-flight limit. The found resource counts by its own verb.
+// TestUnknownResourceCountsAgainstLimits checks that a refresh counts against the in-flight limit. The found resource counts by its own verb.
 func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	for _, test := range []struct {
 		name, path string
@@ -175,7 +175,7 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	}
 }
 
-// A returned request is resolved and authorized again, at most maxReturns times.
+// TestReturnedRequestIsAuthorizedAgain checks that a returned request is resolved and authorized again, at most maxReturns times.
 func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 	for _, test := range []struct {
 		path                  string

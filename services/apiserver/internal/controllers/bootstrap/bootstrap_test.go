@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBootstrapWaitsForCaches: no step starts before the caches are loaded, so its timeout does not
+// TestBootstrapWaitsForCaches checks that no step starts before the caches are loaded, so its timeout does not
 // expire while it waits.
 func TestBootstrapWaitsForCaches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,7 +49,7 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 	}
 }
 
-// TestBootstrapStopsWhenLoadingFails: no step starts if loading fails.
+// TestBootstrapStopsWhenLoadingFails checks that no step starts if loading fails.
 func TestBootstrapStopsWhenLoadingFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := New(Config{Loaded: func(context.Context) error {

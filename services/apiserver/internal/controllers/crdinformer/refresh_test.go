@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// TestRefreshesShareReads: concurrent refreshes share reads of the store.
+// TestRefreshesShareReads checks that concurrent refreshes share reads of the store.
 func TestRefreshesShareReads(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
 	f.until()
@@ -35,7 +35,7 @@ func TestRefreshesShareReads(t *testing.T) {
 	}
 }
 
-// TestRefreshDoesNotJoinEarlierRead: a read that is in progress may be older than a write that
+// TestRefreshDoesNotJoinEarlierRead checks that a read that is in progress may be older than a write that
 // precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))

@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWaitEndsWithTheNewestDefinition: a request that waits for a definition which changes
+// TestWaitEndsWithTheNewestDefinition checks that a request that waits for a definition which changes
 // meanwhile waits until the newest one is published, and no longer.
 func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -171,7 +171,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreRemoved: a request leaves authentication without headers that identify a user,
+// TestCredentialsAreRemoved checks that a request leaves authentication without headers that identify a user,
 // whatever method authenticated it.
 func TestCredentialsAreRemoved(t *testing.T) {
 	ca := newAuthority(t)

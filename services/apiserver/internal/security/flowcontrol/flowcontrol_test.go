@@ -239,7 +239,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	})
 }
 
-// TestNoFlowStarves: a flow with one request is served soon although another flow floods the level.
+// TestNoFlowStarves checks that a flow with one request is served soon although another flow floods the level.
 func TestNoFlowStarves(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
 	held, err := f.begin("flood", "l")
@@ -282,7 +282,7 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
-// TestSeatsAreConserved: under random operations, running requests never hold more seats than the
+// TestSeatsAreConserved checks that under random operations, running requests never hold more seats than the
 // limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

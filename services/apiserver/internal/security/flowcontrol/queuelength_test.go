@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestQueueLengthLimitWithFreeSeats: behind a wide request, at most one request per free seat waits
+// TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free seat waits
 // beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats

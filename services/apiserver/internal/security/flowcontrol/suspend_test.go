@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSuspendedRequestHoldsNoSeats: a suspended request leaves its seats to others and waits for
+// TestSuspendedRequestHoldsNoSeats checks that a suspended request leaves its seats to others and waits for
 // them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
@@ -64,7 +64,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	}
 }
 
-// TestSuspendedRequestIsNotRejected: a full queue does not reject a suspended request.
+// TestSuspendedRequestIsNotRejected checks that a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
 	first, err := f.begin("a", "l")
@@ -97,7 +97,7 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	f.idle()
 }
 
-// TestFinalSeatsAreHeldOnce: a suspended write holds its final seats, and does not hold them again
+// TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold them again
 // when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
@@ -123,7 +123,7 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f.idle()
 }
 
-// TestFinalSeatsLeaveSeatsToOthers: final seats occupy at most half of the level.
+// TestFinalSeatsLeaveSeatsToOthers checks that final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	f := newFixture(t, 40, limited("l", 5, 0, 0, 0))
 	fillLevel := func() (n int) {

@@ -60,7 +60,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	}
 }
 
-// A request releases its seats when it has begun, also if a filter
+// TestBegunRequestReleasesSeats checks that a request releases its seats when it has begun, also if a filter
 // outside registered a function for that event.
 func TestBegunRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -57,7 +57,7 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	})
 }
 
-// Two bodies of one principal each hold the memory that the other needs to grow. The older one
+// TestOldestBodyOfPrincipalCompletes checks that two bodies of one principal each hold the memory that the other needs to grow. The older one
 // completes, the later one is rejected.
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -169,7 +169,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestEventsInvalidate: a change of an object that a token depends on removes the cached response.
+// TestEventsInvalidate checks that a change of an object that a token depends on removes the cached response.
 func TestEventsInvalidate(t *testing.T) {
 	for name, c := range map[string]struct {
 		token  string
@@ -270,7 +270,7 @@ func (f *fixture) marker() {
 	}
 }
 
-// TestCreationInvalidatesRejections: a rejection is removed from the cache when a missing object is
+// TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a missing object is
 // created.
 func TestCreationInvalidatesRejections(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -288,7 +288,7 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	f.until("known", func() bool { return f.review(token).Authenticated })
 }
 
-// TestEventDuringReview: a response that precedes an event is not cached, and requests that arrive
+// TestEventDuringReview checks that a response that precedes an event is not cached, and requests that arrive
 // after the event do not get it.
 func TestEventDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -333,7 +333,7 @@ func TestEventDuringReview(t *testing.T) {
 	}
 }
 
-// TestUnknownObjectsAreCachedBriefly: a user whose service account is missing is accepted, but not
+// TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is accepted, but not
 // cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -357,7 +357,7 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f.until("kept", func() bool { return f.isCached("opaque") })
 }
 
-// TestPanicInReview: a token that makes a library panic is rejected, and does not affect other
+// TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect other
 // tokens.
 func TestPanicInReview(t *testing.T) {
 	f := newFixture(t, false, nil)
