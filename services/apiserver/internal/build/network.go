@@ -51,7 +51,7 @@ type listener struct {
 	address string
 }
 
-// newListener binds the port. It comes first, so that a port in use fails the start at once.
+// newListener binds the port. It comes first, so that a port in use fails the start immediately.
 func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
 	clients, err := clientCertificates(o)
 	if err != nil {

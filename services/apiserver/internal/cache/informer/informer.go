@@ -67,7 +67,7 @@ func (i *Informer) Run(ctx context.Context) error {
 		case !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady):
 			return fmt.Errorf("follow %s: %w", i.cfg.Store.Name(), err)
 		case i.cfg.Store.Incarnation() != incarnation:
-			continue // at once: the known state belongs to a discarded history
+			continue // immediately: the received state belongs to a discarded history
 		}
 		select {
 		case <-time.After(restartPause):

@@ -36,7 +36,7 @@ func (r *Record) prevCopy(retained *atomic.Pointer[Entry], revision int64) *Entr
 	}
 	retained.CompareAndSwap(nil, r.Prev.CopyAt(revision))
 	e := retained.Load()
-	if r.Prev.Retired() { // retired meanwhile, so this copy must be retired here
+	if r.Prev.Retired() { // retired after the copy was made, so retire the copy too
 		e.Retire()
 	}
 	return e

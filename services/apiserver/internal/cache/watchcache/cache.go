@@ -347,7 +347,7 @@ type Source interface {
 	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error)
 	// Follow delivers the changes after a position in order, until ctx ends, apply fails or the
 	// stream is lost. It returns *storage.CompactedError if the revision is no longer kept, and
-	// *storage.ReplacedError if the history is another one. Batches may overlap with earlier ones.
+	// *storage.ReplacedError if the store has another history. Batches may overlap with earlier ones.
 	Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error
 	// Progress requests a batch that carries the current revision even if nothing changes. It does
 	// not wait for the batch.

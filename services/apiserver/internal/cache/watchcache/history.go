@@ -69,7 +69,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if existing := s.cachedImageAt(revision, incarnation); existing != nil { // by another caller meanwhile
+		if existing := s.cachedImageAt(revision, incarnation); existing != nil { // created concurrently by another caller
 			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}

@@ -21,7 +21,7 @@ var (
 
 const (
 	// stalledAfter is the time in which a body has to fill the memory that it reserved last.
-	// After that, the body is rejected if another one waits for memory.
+	// After that, the body is rejected if another body waits for memory.
 	stalledAfter = 500 * time.Millisecond
 	// evictInterval is the interval at which a body that waits for memory looks for stalled bodies.
 	evictInterval = 250 * time.Millisecond

@@ -57,7 +57,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 		}
 		next, err := c.step(ctx, last)
 		if err != nil && ctx.Err() == nil {
-			log.Error("failed to compact etcd", "revision", last.revision, "err", err)
+			log.Error("failed to compact etcd", "revision", last.revision, "error", err)
 		}
 		last = next
 	}

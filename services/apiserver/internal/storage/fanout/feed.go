@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// feed reads the changes of the store after a revision. When its watch ends, it opens another one
+// feed reads the changes of the store after a revision. When its watch ends, it opens another watch
 // at the position that it reached.
 type feed struct {
 	store storage.Interface

@@ -295,7 +295,7 @@ func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
 	fo.request = rand.Uint64() | 1
 	fo.requested = time.Time{}
 	f.inbox.awaitChain(fo.request)
-	f.requestHeartbeat() // announces this replica, which may not join at once
+	f.requestHeartbeat() // announces this replica, which may not join immediately
 	fo.requestChain()
 }
 

@@ -193,7 +193,7 @@ func (c *Cache) leaveFlight(k key, f *inFlightReview) {
 	f.waiting--
 	if f.waiting == 0 && f.cancelAwaited != nil {
 		f.cancelAwaited()
-		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the flight ends unfinished; a later request needs another one
+		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the review ends unfinished; a later request needs another review
 			f.outdated = true
 			delete(c.inFlight, k)
 		}

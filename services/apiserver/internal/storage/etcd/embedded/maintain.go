@@ -61,7 +61,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	defer disk.Stop()
 	runTask := func(task func(context.Context) error) {
 		if err := task(ctx); err != nil && ctx.Err() == nil {
-			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
+			m.log.Error("failed to maintain the database of the embedded etcd", "error", err)
 		}
 	}
 	runTask(m.checkDisk)
