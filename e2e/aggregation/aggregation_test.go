@@ -57,7 +57,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	}()
 	n := 0
 	harness.Eventually(t, 20*time.Second, "an event for a new widget", func() error {
-		n++ // kubectl does not report when its watch has begun
+		n++ // kubectl does not report when its watch has started
 		s.mustRequest("POST", widgets, fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
 		select {
 		case line := <-seen:

@@ -54,7 +54,7 @@ func audited(like *load, bin string) error {
 		if err := writePolicy(policy, level, omit); err != nil {
 			return 0, err
 		}
-		for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
+		for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
 			now, err := l.reloads(c)
 			if err != nil {
 				return 0, err
@@ -62,7 +62,7 @@ func audited(like *load, bin string) error {
 			if now > before {
 				break
 			}
-			if time.Since(begin) > time.Minute {
+			if time.Since(start) > time.Minute {
 				return 0, fmt.Errorf("the policy did not take effect; see %s", b.dir)
 			}
 		}

@@ -71,14 +71,14 @@ func (b *bench) manage(like *load, program, manager string) error {
 	full := l.measure()
 
 	l.resetPeak()
-	begin := time.Now()
+	start := time.Now()
 	if _, err := l.expect(c, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
 		return err
 	}
 	if err := l.dependentsGone(c); err != nil {
 		return err
 	}
-	took, after := time.Since(begin), l.measure()
+	took, after := time.Since(start), l.measure()
 	fmt.Printf("| %s | %.0f, %.0f; %.2f | %.0f, %.0f | %.0f; %.1f; %.0f |\n", program,
 		idle.rss[program], idle.anon[program], perMinute, full.rss[program], full.anon[program],
 		took.Seconds(), after.cpu[program]-full.cpu[program], after.hwm[program])
@@ -120,7 +120,7 @@ const (
 
 // serviceAccountExists waits until the service account of the namespace default exists.
 func (l *load) serviceAccountExists(c *http.Client) error {
-	for begin := time.Now(); time.Since(begin) < readyWithin; time.Sleep(100 * time.Millisecond) { // polling interval
+	for start := time.Now(); time.Since(start) < readyWithin; time.Sleep(100 * time.Millisecond) { // polling interval
 		code, _, err := l.request(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil, "application/json")
 		if err == nil && code == http.StatusOK {
 			return nil
@@ -164,7 +164,7 @@ func (l *load) expect(c *http.Client, status int, method, path string, body []by
 
 // dependentsGone waits until no dependent exists.
 func (l *load) dependentsGone(c *http.Client) error {
-	for begin := time.Now(); time.Since(begin) < cascadeTime; time.Sleep(time.Second) { // polling interval
+	for start := time.Now(); time.Since(start) < cascadeTime; time.Sleep(time.Second) { // polling interval
 		out, err := l.expect(c, http.StatusOK, http.MethodGet, dependentsPath+"?labelSelector=dependent&limit=1&resourceVersion=0", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err

@@ -104,7 +104,7 @@ func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 
 // reached waits until the server lists n grown pods.
 func (l *load) reached(c *http.Client, n int) error {
-	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
+	for start := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
 		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (l *load) reached(c *http.Client, n int) error {
 		if list.Metadata.RemainingItemCount+1 >= n+templates {
 			return nil
 		}
-		if time.Since(begin) > growWait {
+		if time.Since(start) > growWait {
 			return fmt.Errorf("got %d pods, want %d", list.Metadata.RemainingItemCount+1, n+templates)
 		}
 	}

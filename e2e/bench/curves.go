@@ -91,7 +91,7 @@ func curves(like *load, bin, plots string, largest int, names []string) error {
 		if len(names) > 0 && !slices.Contains(names, g.name) {
 			continue
 		}
-		begin := time.Now()
+		start := time.Now()
 		figures, err := drawn(like, bin, largest, g.draw)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
@@ -104,7 +104,7 @@ func curves(like *load, bin, plots string, largest int, names []string) error {
 				}
 			}
 		}
-		fmt.Printf("%s took %.0f s\n", g.name, time.Since(begin).Seconds())
+		fmt.Printf("%s took %.0f s\n", g.name, time.Since(start).Seconds())
 	}
 	return nil
 }

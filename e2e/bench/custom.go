@@ -218,9 +218,9 @@ func (l *load) last(key string) float64 {
 
 // madeAll creates a chunk of objects and returns the CPU time of each in milliseconds.
 func (l *load) madeAll(c *http.Client, s *side, from, n int) float64 {
-	before, begin := l.measure(), time.Now()
+	before, start := l.measure(), time.Now()
 	lat, errs := parallel(n, l.conc, func(i int) error { return l.create(c, s.collection(from+i), string(s.body(from+i))) })
-	l.report("create "+s.name, before, n, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs})
+	l.report("create "+s.name, before, n, time.Since(start).Seconds(), lat, map[string]any{"errors": errs})
 	return l.last("cpu_ms_per_op")
 }
 

@@ -35,10 +35,10 @@ func definitions(like *load, bin string) error {
 	few.n, few.conc = fewDefinitions, 4
 	few.crds(c)
 	few.run(c, "idle")
-	before, begin := l.measure(), time.Now()
+	before, start := l.measure(), time.Now()
 	rest := manyDefinitions - fewDefinitions
 	lat, errs := parallel(rest, 4, func(i int) error { return l.defined(c, fewDefinitions+i) })
-	l.report("the rest, each used at once", before, rest, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
+	l.report("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
 	api.stop()
 	again, err := b.apiserver("definitions", args...)
 	if err != nil {

@@ -160,10 +160,10 @@ func (l *load) standing() error {
 	answers := map[string][]answer{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	begin := time.Now()
+	start := time.Now()
 	for _, o := range probeClients {
 		wg.Go(func() {
-			got := l.probe(ctx, o, begin)
+			got := l.probe(ctx, o, start)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[o.name] = got
@@ -173,7 +173,7 @@ func (l *load) standing() error {
 	return json.NewEncoder(os.Stdout).Encode(answers)
 }
 
-func (l *load) probe(ctx context.Context, o probeClient, begin time.Time) (out []answer) {
+func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out []answer) {
 	c := l.newClient()
 	defer c.CloseIdleConnections()
 	tick := time.NewTicker(probeInterval)
@@ -191,7 +191,7 @@ func (l *load) probe(ctx context.Context, o probeClient, begin time.Time) (out [
 		sent := time.Now()
 		code := l.requestAs(ctx, c, o.user, o.group, o.method, o.path, body)
 		if ctx.Err() == nil {
-			out = append(out, answer{sent.Sub(begin), time.Since(sent), code})
+			out = append(out, answer{sent.Sub(start), time.Since(sent), code})
 		}
 	}
 }
@@ -275,17 +275,17 @@ func latenciesOf(all []answer) string {
 	if len(all) == 0 {
 		return "none"
 	}
-	refused := 0
+	rejected := 0
 	waits := make([]time.Duration, 0, len(all))
 	for _, a := range all {
 		waits = append(waits, a.QueueTime)
 		if a.Code != http.StatusOK {
-			refused++
+			rejected++
 		}
 	}
 	slices.Sort(waits)
 	ms := func(part float64) float64 {
 		return float64(waits[int(part*float64(len(waits)-1))].Microseconds()) / 1000
 	}
-	return fmt.Sprintf("%.1f / %.1f, %d of %d", ms(0.5), ms(0.99), refused, len(all))
+	return fmt.Sprintf("%.1f / %.1f, %d of %d", ms(0.5), ms(0.99), rejected, len(all))
 }

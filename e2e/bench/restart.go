@@ -107,9 +107,9 @@ func (b *bench) restart(like *load, data string) error {
 	later := l.measure()
 	c := l.newClient()
 	for _, accept := range forms {
-		begin := time.Now()
+		start := time.Now()
 		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
-			return fmt.Errorf("list as %s, after %s: %w", accept, time.Since(begin), err)
+			return fmt.Errorf("list as %s, after %s: %w", accept, time.Since(start), err)
 		}
 	}
 	listed := l.measure()

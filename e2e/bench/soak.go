@@ -61,7 +61,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 	fmt.Print("| min | resident MiB | anonymous | heap in use | goroutines |\n|---|---|---|---|---|\n")
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	begin := time.Now()
+	start := time.Now()
 	for reported := time.Duration(-reportEvery); ; {
 		select {
 		case <-ctx.Done():
@@ -73,7 +73,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 			fmt.Println("sample failed:", err)
 			continue
 		}
-		s.at = time.Since(begin)
+		s.at = time.Since(start)
 		if out = append(out, s); s.at-reported >= reportEvery {
 			reported = s.at
 			fmt.Printf("| %.0f | %.0f | %.0f | %.0f | %.0f |\n", s.at.Minutes(), s.resident, s.anonymous, s.heap, s.goroutines)

@@ -40,12 +40,12 @@ func freePort() (int, error) {
 
 // listens waits until a port accepts connections.
 func listens(port int) error {
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling interval
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling interval
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			return c.Close()
 		}
-		if time.Since(begin) > time.Minute {
+		if time.Since(start) > time.Minute {
 			return err
 		}
 	}

@@ -91,17 +91,17 @@ func (l *load) awaitRecovery(what string) (revision int64) {
 // inject causes a fault, holds it, repairs it and waits until all clients have recovered.
 func (l *load) inject(f fault, d time.Duration) {
 	l.t.Helper()
-	begun := l.traffic.Elapsed()
+	started := l.traffic.Elapsed()
 	f.damage(l.composition)
 	hold := time.NewTimer(d)
 	defer hold.Stop()
 	<-hold.C
 	f.repair(l.composition)
 	repaired := l.traffic.Elapsed()
-	l.faults = append(l.faults, history.Fault{Name: f.name, Start: begun, End: repaired})
+	l.faults = append(l.faults, history.Fault{Name: f.name, Start: started, End: repaired})
 	l.awaitRecovery("recovery from: " + f.name)
 	l.t.Logf("%s for %s; all clients were up to date %s after the repair", f.name,
-		(repaired - begun).Round(time.Millisecond), (l.traffic.Elapsed() - repaired).Round(time.Millisecond))
+		(repaired - started).Round(time.Millisecond), (l.traffic.Elapsed() - repaired).Round(time.Millisecond))
 }
 
 // finish ends the load and checks the history.

@@ -76,7 +76,7 @@ func keys(t *testing.T, dir string) map[string][][]byte {
 
 // finder searches for many texts in one pass, because images are large.
 type finder struct {
-	first [1 << 16]bool      // whether a text begins with these two bytes
+	first [1 << 16]bool      // whether a text starts with these two bytes
 	texts map[string][]named // by their first bytes
 }
 

@@ -10,7 +10,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// fromEnv names the commit at which an upgrade begins.
+// fromEnv names the commit at which an upgrade starts.
 const fromEnv = "BINNACLE_CONTAINERS_FROM"
 
 // TestUpgradeAndRollback replaces older images by current ones and back, one container at a time,
@@ -39,10 +39,10 @@ func TestUpgradeAndRollback(t *testing.T) {
 	c := startAt(t, "upgrade", former)
 	l := c.startLoad(t, seed(t))
 	for _, to := range []string{tag(), former} {
-		begun := time.Now()
+		started := time.Now()
 		c.roll(to)
 		l.awaitRecovery("recovery with " + to)
-		t.Logf("all containers run %s after %s", to, time.Since(begun).Round(time.Second))
+		t.Logf("all containers run %s after %s", to, time.Since(started).Round(time.Second))
 	}
 	l.finish()
 }

@@ -12,7 +12,7 @@ import (
 // Traffic is what a Proxy does with connections.
 type Traffic int
 
-// Pass forwards everything. Cut closes connections and refuses new ones. Stall keeps connections
+// Pass forwards everything. Cut closes connections and rejects new ones. Stall keeps connections
 // open and holds data back in both directions. StallResponses holds back only the data from the
 // server, so that requests take effect and clients see no response. Lose delays some data as if TCP
 // had to retransmit it, so that later data on other connections overtakes it.

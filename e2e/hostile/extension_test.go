@@ -68,8 +68,8 @@ func (e *hostileExtension) discovery(w http.ResponseWriter) {
 }
 
 // endless sends a response until the client leaves, at most 64 MiB.
-func (e *hostileExtension) endless(w http.ResponseWriter, begin string) {
-	_, err := io.WriteString(w, begin)
+func (e *hostileExtension) endless(w http.ResponseWriter, start string) {
+	_, err := io.WriteString(w, start)
 	part := strings.Repeat(`{"metadata":{"name":"a","resourceVersion":"1"}},`, 1000)
 	for n := 0; err == nil && n < 64<<20; n += len(part) {
 		_, err = io.WriteString(w, part)

@@ -110,7 +110,7 @@ func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	begin := time.Now()
+	start := time.Now()
 	used, _ := x.metric("process_cpu_seconds_total", "")
 	defer x.profile(t, a.name, d)()
 	seed := x.rand.Uint64()
@@ -150,6 +150,6 @@ func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack
 	}
 	resident, _ := x.metric("process_resident_memory_bytes", "")
 	all, _ := x.metric("process_cpu_seconds_total", "")
-	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (all-used)/time.Since(begin).Seconds())
+	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (all-used)/time.Since(start).Seconds())
 	return w
 }

@@ -106,7 +106,7 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + list("1", 32_000) + `]}`
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
-	// These requests hold bytes when they begin to wait.
+	// These requests hold bytes when they start to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
 		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
 		"address": {method: http.MethodGet, path: path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", body: ""},

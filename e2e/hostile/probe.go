@@ -54,10 +54,10 @@ func (b *probeClient) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		begin := time.Now()
+		start := time.Now()
 		err := b.request(n)
 		b.mu.Lock()
-		b.took = append(b.took, time.Since(begin))
+		b.took = append(b.took, time.Since(start))
 		if err != nil {
 			b.wrong = append(b.wrong, err)
 		}

@@ -143,7 +143,7 @@ func TestLong(t *testing.T) {
 	c := StartCluster(t, s, seed(t))
 	heaps := c.heapSizes()
 	anyTime := func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(2*time.Second)) }
-	for begun := time.Now(); time.Since(begun) < limit; {
+	for started := time.Now(); time.Since(started) < limit; {
 		var steps [][]fault
 		var name []string
 		for range 1 + c.rand.IntN(4) {

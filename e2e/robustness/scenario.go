@@ -116,12 +116,12 @@ func (s *scenario) inject(d time.Duration, faults []fault) {
 	f := faults[0]
 	publisher, _ := s.publisher()
 	gaps, _ := s.gaps()
-	begun := s.traffic.Elapsed()
+	started := s.traffic.Elapsed()
 	repair := f.inject(s.Cluster)
 	s.awaitEffect(f, publisher, gaps)
 	s.inject(d, faults[1:])
 	repair()
-	s.faults = append(s.faults, history.Fault{Name: f.name, Start: begun, End: s.traffic.Elapsed()})
+	s.faults = append(s.faults, history.Fault{Name: f.name, Start: started, End: s.traffic.Elapsed()})
 }
 
 // awaitEffect waits for the effect that the fault requires.

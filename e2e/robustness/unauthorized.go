@@ -85,7 +85,7 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 // request reports whether the client was rejected. The error is a successful response without
 // access.
 func (i unauthorizedClient) request(ctx context.Context) (rejected bool, err error) {
-	begun, transitions := time.Now(), i.transitions()
+	started, transitions := time.Now(), i.transitions()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
 	if err != nil {
 		return false, err
@@ -98,7 +98,7 @@ func (i unauthorizedClient) request(ctx context.Context) (rejected bool, err err
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return true, nil
-	case resp.StatusCode < http.StatusBadRequest && begun.After(i.from) && !i.excused(transitions):
+	case resp.StatusCode < http.StatusBadRequest && started.After(i.from) && !i.excused(transitions):
 		return false, fmt.Errorf("%s got %s", i.name, resp.Status)
 	}
 	return false, nil

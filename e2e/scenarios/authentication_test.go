@@ -181,20 +181,20 @@ func TestTokenService(t *testing.T) {
 		for range n {
 			token := freshToken(t, admin, "robot", nil)
 			all.Go(func() {
-				began := time.Now()
+				start := time.Now()
 				if err := b.checkStatus(t, token, http.StatusUnauthorized); err != nil {
-					t.Errorf("unknown token, after %v: got %v", time.Since(began), err)
+					t.Errorf("unknown token, after %v: got %v", time.Since(start), err)
 				}
-				t.Logf("rejected after %v", time.Since(began).Round(time.Millisecond))
+				t.Logf("rejected after %v", time.Since(start).Round(time.Millisecond))
 			})
 		}
 		all.Wait()
 	}
 	recovers := func(what string) {
 		t.Helper()
-		began, token := time.Now(), freshToken(t, admin, "robot", nil)
+		start, token := time.Now(), freshToken(t, admin, "robot", nil)
 		harness.Eventually(t, settleTimeout, what, func() error { return b.checkStatus(t, token, http.StatusCreated) })
-		t.Logf("%s: new tokens accepted after %v", what, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: new tokens accepted after %v", what, time.Since(start).Round(time.Millisecond))
 		l.requireProgress(t)
 	}
 	service.Kill()

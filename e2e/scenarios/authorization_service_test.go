@@ -190,9 +190,9 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	// awaitRejection waits until a new request is rejected because no webhook answers.
 	awaitRejection := func(during string) {
 		t.Helper()
-		begin, answered := unanswered.Load(), cached.Load()
+		start, answered := unanswered.Load(), cached.Load()
 		harness.Eventually(t, patience, "a rejection while "+during, func() error {
-			if unanswered.Load() == begin || cached.Load() == answered {
+			if unanswered.Load() == start || cached.Load() == answered {
 				return errors.New("no rejection yet")
 			}
 			return nil

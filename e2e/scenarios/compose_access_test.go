@@ -183,7 +183,7 @@ func (n *natsClient) send(lines ...string) error {
 	return err
 }
 
-// await returns the next line that begins with one of the words.
+// await returns the next line that starts with one of the words.
 func (n *natsClient) await(words ...string) (string, error) {
 	for {
 		line, err := n.in.ReadString('\n')

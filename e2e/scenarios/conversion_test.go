@@ -378,10 +378,10 @@ func (c *conversionTest) testHangingWebhook() {
 	if code := getWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
 		c.Errorf("timed-out request: got %d, want %d", code, http.StatusGatewayTimeout)
 	}
-	begin := time.Now()
+	start := time.Now()
 	code, err := readWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2")
-	if code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
-		c.Errorf("watch of 2 s: got status %d after %v, %v, want %d within %v", code, time.Since(begin), err, http.StatusOK, 10*time.Second)
+	if code != http.StatusOK || err != nil || time.Since(start) > 10*time.Second {
+		c.Errorf("watch of 2 s: got status %d after %v, %v, want %d within %v", code, time.Since(start), err, http.StatusOK, 10*time.Second)
 	}
 	close(hold)
 	c.hook.set(nil, nil)

@@ -153,12 +153,12 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	for _, c := range configure {
 		c(environment.ControlPlane.GetAPIServer())
 	}
-	begin := time.Now()
+	start := time.Now()
 	config, err := environment.Start()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output.String())
 	}
-	t.Logf("envtest started after %s", time.Since(begin).Round(time.Millisecond))
+	t.Logf("envtest started after %s", time.Since(start).Round(time.Millisecond))
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Errorf("stop: %v", err)

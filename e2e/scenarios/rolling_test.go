@@ -169,7 +169,7 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 // do retries one write until it succeeds. The outcome of an interrupted request is unknown, so
 // AlreadyExists and NotFound count as success after a retry.
 func (w *loadWriter) do(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
-	began := time.Now()
+	start := time.Now()
 	again, backoff := w.again, retry.DefaultBackoff
 	if again == nil {
 		again = temporary
@@ -187,7 +187,7 @@ func (w *loadWriter) do(kind watch.EventType, name string, request func(context.
 			return nil
 		}
 		w.retried++
-		w.t.Logf("%s %s failed after %s: %v", kind, name, time.Since(began), err)
+		w.t.Logf("%s %s failed after %s: %v", kind, name, time.Since(start), err)
 		return err
 	})
 	if err != nil {

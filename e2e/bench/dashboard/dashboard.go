@@ -153,7 +153,7 @@ func read(file string) (*board, error) {
 // query queries Prometheus for all panels and returns the queries without data. The errors of
 // rejected queries are joined.
 func (b *board) query(ctx context.Context, server string, asked period) (missing []string, err error) {
-	var refused []error
+	var rejected []error
 	for _, p := range b.Panels {
 		for _, t := range p.Targets {
 			lines, err := t.query(ctx, server, asked)
@@ -162,14 +162,14 @@ func (b *board) query(ctx context.Context, server string, asked period) (missing
 			}
 			where := fmt.Sprintf("panel %q, query %s", p.Title, t.RefID)
 			if err != nil {
-				refused = append(refused, fmt.Errorf("%s: %w", where, err))
+				rejected = append(rejected, fmt.Errorf("%s: %w", where, err))
 			} else if len(lines) == 0 {
 				missing = append(missing, where)
 			}
 			p.lines = append(p.lines, lines...)
 		}
 	}
-	return missing, errors.Join(refused...)
+	return missing, errors.Join(rejected...)
 }
 
 // query returns the result of one query.
@@ -202,7 +202,7 @@ func (t target) query(ctx context.Context, server string, asked period) ([]line,
 		return nil, fmt.Errorf("the answer to %s, %s, is not Prometheus': %w", expr, resp.Status, err)
 	}
 	if answer.Status != "success" {
-		return nil, fmt.Errorf("Prometheus refuses %s: %s: %s", expr, answer.ErrorType, answer.Error)
+		return nil, fmt.Errorf("Prometheus rejects %s: %s: %s", expr, answer.ErrorType, answer.Error)
 	}
 	var out []line
 	for _, r := range answer.Data.Result {

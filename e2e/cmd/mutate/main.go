@@ -157,8 +157,8 @@ func mutations(path string, source []byte) ([]mutation, error) {
 	}
 	var out []mutation
 	add := func(e ast.Expr, becomes string) {
-		begin, end := set.Position(e.Pos()).Offset, set.Position(e.End()).Offset
-		out = append(out, mutation{path, set.Position(e.Pos()).Line, begin, end, becomes, string(source[begin:end])})
+		start, end := set.Position(e.Pos()).Offset, set.Position(e.End()).Offset
+		out = append(out, mutation{path, set.Position(e.Pos()).Line, start, end, becomes, string(source[start:end])})
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -161,12 +161,12 @@ func (t *test) unchanged(reached string) error {
 	if err := os.WriteFile(reached, nil, 0o600); err != nil {
 		return err
 	}
-	begin := time.Now()
+	start := time.Now()
 	out, err := t.command(10*time.Minute, reachedIn+"="+reached).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s without a mutant: %w: %s", t.name, err, out)
 	}
-	t.took, t.reaches = time.Since(begin), map[int]bool{}
+	t.took, t.reaches = time.Since(start), map[int]bool{}
 	raw, err := os.ReadFile(reached)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func reviewPath(kind, namespace, port string) string {
 }
 
 // start registers the webhook for the namespace of a scenario on both servers, and waits until they
-// call it. Of the objects without a namespace, only those are reviewed whose names begin with that of
+// call it. Of the objects without a namespace, only those are reviewed whose names start with that of
 // the scenario's.
 func (r *Reviews) start(reference, product *Session) {
 	for _, s := range r.steps() {

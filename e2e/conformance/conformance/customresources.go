@@ -61,7 +61,7 @@ func checkCustomResources(ctx context.Context, config *rest.Config) ([]row, erro
 		{"a quota releases deleted ones", c.release},
 		{"a namespace with them is deleted", c.deleteNamespace},
 	} {
-		began := time.Now()
+		start := time.Now()
 		r := row{name: "[custom-resources] " + check.name, state: passed}
 		if err := check.run(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -69,7 +69,7 @@ func checkCustomResources(ctx context.Context, config *rest.Config) ([]row, erro
 			}
 			r.state, r.remark, r.differs = failed, err.Error(), true
 		}
-		r.took = time.Since(began)
+		r.took = time.Since(start)
 		fmt.Printf("%s: %s %s\n", r.state, check.name, r.remark)
 		rows = append(rows, r)
 	}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// anyEnd at the end of a name stands for all specs that begin with it.
+// anyEnd at the end of a name stands for all specs that start with it.
 const anyEnd = "*"
 
 // expected lists the specs that do not pass.

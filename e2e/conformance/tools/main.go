@@ -72,11 +72,11 @@ func build(ctx context.Context, dir, only string) error {
 			continue
 		}
 		fmt.Printf("[%d/%d] build %s\n", i+1, len(selected), p.name)
-		began := time.Now()
+		start := time.Now()
 		if err := compile(ctx, p, path, version); err != nil {
 			return fmt.Errorf("build %s: %w", p.name, err)
 		}
-		fmt.Printf("      %s, in %v\n", path, time.Since(began).Round(time.Second))
+		fmt.Printf("      %s, in %v\n", path, time.Since(start).Round(time.Second))
 	}
 	return nil
 }

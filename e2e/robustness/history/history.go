@@ -48,7 +48,7 @@ type ReadKind string
 
 // The kinds of reads.
 const (
-	// Newest reads return everything that was acknowledged before they began.
+	// Newest reads return everything that was acknowledged before they started.
 	Newest ReadKind = "newest"
 	// Paged reads are Newest reads in several pages from several replicas.
 	Paged ReadKind = "paged"
@@ -80,7 +80,7 @@ type Watch struct {
 	Streams   []Stream
 }
 
-// Stream is one watch request. A stream with a State begins a session. The others resume at From,
+// Stream is one watch request. A stream with a State starts a session. The others resume at From,
 // where the previous stream ended.
 type Stream struct {
 	Replica      int

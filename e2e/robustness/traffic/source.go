@@ -126,11 +126,11 @@ func (s *source) add(e history.Event) (undo func()) {
 }
 
 // end records why a stream ended.
-func (s *source) end(begun time.Duration, reason string) {
+func (s *source) end(started time.Duration, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.watch.Streams {
-		if st := &s.watch.Streams[i]; st.Start == begun {
+		if st := &s.watch.Streams[i]; st.Start == started {
 			st.End, st.Ended = reason, s.now()
 		}
 	}

@@ -40,7 +40,7 @@ func NewRecorder(c *clientv3.Client) *Recorder {
 
 // Run records until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
-	// All keys begin with a slash.
+	// All keys start with a slash.
 	for resp := range r.client.Watch(ctx, "/", clientv3.WithRange("0"), clientv3.WithRev(1)) {
 		err := resp.Err()
 		if err == nil {

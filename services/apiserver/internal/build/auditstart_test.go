@@ -159,7 +159,7 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 		return strings.Contains(string(w.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
 	}
 	write("rules: [{level: Odd}]\n")
-	w.eventually("refused", func() bool { return count("failure") })
+	w.eventually("rejected", func() bool { return count("failure") })
 	get := recordings(t, "3-policy-rules.json")[16] // /version
 	w.replay(&get, "")
 	write("rules: [{level: None}]\n")

@@ -138,8 +138,8 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			}
 			a.want(http.StatusOK, http.MethodDelete, c.path, "")
 			began := time.Now()
-			a.eventually("refused", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
-			t.Logf("refused %v after the delete was acknowledged", time.Since(began))
+			a.eventually("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+			t.Logf("rejected %v after the delete was acknowledged", time.Since(began))
 			collection, _, _ := strings.Cut(c.path, "?")
 			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], c.remake)
 			if r := b.whoami(token); r.code != http.StatusUnauthorized {
@@ -272,13 +272,13 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	})
 	a.want(http.StatusOK, http.MethodPut, secrets+"/bootstrap-token-abcdef", secret("fedcba9876543210"))
 	began := time.Now()
-	a.eventually("refused", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
-	t.Logf("refused %v after the change was acknowledged", time.Since(began))
+	a.eventually("rejected", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+	t.Logf("rejected %v after the change was acknowledged", time.Since(began))
 	a.eventually("the new one is known", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
 	a.want(http.StatusOK, http.MethodDelete, secrets+"/bootstrap-token-abcdef", "")
 	began = time.Now()
-	a.eventually("refused", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
-	t.Logf("refused %v after the delete was acknowledged", time.Since(began))
+	a.eventually("rejected", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
+	t.Logf("rejected %v after the delete was acknowledged", time.Since(began))
 
 	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {

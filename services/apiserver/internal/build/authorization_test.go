@@ -74,11 +74,11 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 		a.want(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
 		a.eventually("allowed", func() bool { return a.send("GET", pods, "", as("alice")...).code == 200 })
 		a.want(200, "DELETE", bindings+"/b", "")
-		a.eventually("refused", func() bool { return a.send("GET", pods, "", as("alice")...).code == 403 })
+		a.eventually("rejected", func() bool { return a.send("GET", pods, "", as("alice")...).code == 403 })
 	}
-	refused := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
+	rejected := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
 		`"kind":"User"`, `"kind":"Robot"`, 1))
-	if text := fmt.Sprint(refused.at("message")); !strings.Contains(text,
+	if text := fmt.Sprint(rejected.at("message")); !strings.Contains(text,
 		`subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
 		t.Errorf("got message %s, want the kind Robot rejected with the supported ones", text)
 	}

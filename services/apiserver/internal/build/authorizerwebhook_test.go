@@ -119,7 +119,7 @@ func TestAuthorizationWebhook(t *testing.T) {
 		t.Errorf("cached decision: got status %d, want 200", code)
 	}
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
-	a.eventually("refused", func() bool { return reads() == 403 })
+	a.eventually("rejected", func() bool { return reads() == 403 })
 	r := a.want(403, "GET", pods, "", as("alice")...)
 	const denied = `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more`
 	if text := r.at("message"); text != denied {

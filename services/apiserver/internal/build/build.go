@@ -241,7 +241,7 @@ type base struct {
 	calls *webhookclient.Metrics
 	// host is the name of this machine, and identity that of this replica.
 	host, identity string
-	// root is the prefix of all keys. It begins with a slash and does not end with one.
+	// root is the prefix of all keys. It starts with a slash and does not end with one.
 	root string
 	endpoint
 }

@@ -399,7 +399,7 @@ func TestProxySubresources(t *testing.T) {
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
 		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
-	a.eventually("refused", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
+	a.eventually("rejected", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
 		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
 			t.Errorf("%s: got body %s, want the webhook no.example.com named", path, r.body)

@@ -211,7 +211,7 @@ func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
 	} {
 		a.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
-		a.eventually("refused", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
+		a.eventually("rejected", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
 		a.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
 		a.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
 	}

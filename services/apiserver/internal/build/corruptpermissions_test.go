@@ -73,29 +73,29 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 		`{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
 	a.want(201, "POST", admissionPath+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
-	refused := func(what string, code int, text string) {
+	rejected := func(what string, code int, text string) {
 		t.Helper()
 		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
 			t.Errorf("%s: got status %d: %s, want status %d and %q", what, r.code, r.body, code, text)
 		}
 	}
-	refused("a policy", 422, "denied request")
+	rejected("a policy", 422, "denied request")
 	gone := a.spoil("validatingadmissionpolicies/no")
 	unreadable(admissionPath + "validatingadmissionpolicies/no")
-	refused("a policy that cannot be read any more", 422, "denied request")
+	rejected("a policy that cannot be read any more", 422, "denied request")
 	goneToo := a.spoil("validatingadmissionpolicybindings/no")
 	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
-	refused("a binding that cannot be read any more", 422, "denied request")
+	rejected("a binding that cannot be read any more", 422, "denied request")
 	gone()
 	goneToo()
 	a.eventually("no policy any more", func() bool { return attempt().code == 201 })
 
 	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations", `{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
-	refused("a webhook", 500, "failed calling webhook")
+	rejected("a webhook", 500, "failed calling webhook")
 	gone = a.spoil("validatingwebhookconfigurations/no")
 	unreadable(admissionPath + "validatingwebhookconfigurations/no")
-	refused("a webhook that cannot be read any more", 500, "failed calling webhook")
+	rejected("a webhook that cannot be read any more", 500, "failed calling webhook")
 	gone()
 	a.eventually("no webhook any more", func() bool { return attempt().code == 201 })
 
@@ -104,7 +104,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	} {
 		gone := a.spoil(resource + "/never")
 		unreadable(admissionPath + resource + "/never")
-		refused(resource+" that could never be read", 403, "not yet ready to handle request")
+		rejected(resource+" that could never be read", 403, "not yet ready to handle request")
 		gone()
 		a.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
 	}

@@ -188,7 +188,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 }
 
 // TestDefinitionCleanupIsResumed checks that a replica completes the cleanup that another one
-// began.
+// started.
 func TestDefinitionCleanupIsResumed(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

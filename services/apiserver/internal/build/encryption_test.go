@@ -388,8 +388,8 @@ func TestStartWithoutKMS(t *testing.T) {
 	} {
 		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
 	}
-	refused := a.want(500, "POST", secrets, secret("s", "value"))
-	if text := fmt.Sprint(refused.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
+	rejected := a.want(500, "POST", secrets, secret("s", "value"))
+	if text := fmt.Sprint(rejected.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: got unexpected nil transformer")
 	}
 	a.want(201, "POST", configMaps, configMap("c"))

@@ -37,7 +37,7 @@ func TestExternalSigner(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		sign, keys func(*externaljwttest.State)
-		refused    string
+		rejected   string
 		known      bool
 	}{
 		{name: "known key", known: true},
@@ -56,14 +56,14 @@ func TestExternalSigner(t *testing.T) {
 			name: "undiscoverable key", sign: func(s *externaljwttest.State) {
 				s.Header["kid"], s.Keys = "kid-4", append(s.Keys, externaljwttest.Public(t, "kid-4", other, true))
 			},
-			refused: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs",
+			rejected: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs",
 		},
 		{name: "algorithm", sign: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
-			refused: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`},
+			rejected: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`},
 		{
-			name:    "type",
-			sign:    func(s *externaljwttest.State) { s.Header["typ"] = "ABC" },
-			refused: "Internal error occurred: failed to generate token: while validating header: bad type",
+			name:     "type",
+			sign:     func(s *externaljwttest.State) { s.Header["typ"] = "ABC" },
+			rejected: "Internal error occurred: failed to generate token: while validating header: bad type",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -78,9 +78,9 @@ func TestExternalSigner(t *testing.T) {
 			})
 			got := a.send("POST", accounts+"/sa-1/token",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
-			if c.refused != "" {
-				if got.code != http.StatusInternalServerError || got.at("message") != c.refused {
-					t.Errorf("%d %s, want %s", got.code, got.body, c.refused)
+			if c.rejected != "" {
+				if got.code != http.StatusInternalServerError || got.at("message") != c.rejected {
+					t.Errorf("%d %s, want %s", got.code, got.body, c.rejected)
 				}
 				return
 			}

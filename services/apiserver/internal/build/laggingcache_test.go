@@ -116,12 +116,12 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 	}
 }
 
-// TestWebhookIsCalledOnceWhileCacheLags checks that an update that begins while the cache lags does
+// TestWebhookIsCalledOnceWhileCacheLags checks that an update that starts while the cache lags does
 // not call a webhook twice.
 func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	t.Parallel()
 	a, _ := startLagging(t)
-	var asked, refuses atomic.Int64
+	var asked, rejects atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -131,7 +131,7 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		asked.Add(1)
 		fmt.Fprintf(w,
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":%t}}`,
-			review.Request.UID, refuses.Load() == 0)
+			review.Request.UID, rejects.Load() == 0)
 	}))
 	t.Cleanup(hook.Close)
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
@@ -141,20 +141,20 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["UPDATE","DELETE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL, ca))
 	for i, c := range []struct {
 		method, body string
-		refused      bool
+		rejected     bool
 		code         int
 	}{
 		{method: "PATCH", body: `{"data":{"a":"1"}}`, code: 200},
 		{method: "PATCH", body: `{"data":{"a":"2"}}`, code: 200},
-		{method: "PATCH", body: `{"data":{"a":"3"}}`, refused: true, code: 400},
+		{method: "PATCH", body: `{"data":{"a":"3"}}`, rejected: true, code: 400},
 		{method: "PUT", body: configMap("c", "a", "4"), code: 200},
-		{method: "PUT", body: configMap("c", "a", "5"), refused: true, code: 400},
-		{method: "DELETE", refused: true, code: 400},
+		{method: "PUT", body: configMap("c", "a", "5"), rejected: true, code: 400},
+		{method: "DELETE", rejected: true, code: 400},
 		{method: "DELETE", code: 200},
 	} {
-		refuses.Store(0)
-		if c.refused {
-			refuses.Store(1)
+		rejects.Store(0)
+		if c.rejected {
+			rejects.Store(1)
 		}
 		before := asked.Load()
 		header := []string{"Content-Type", "application/json"}

@@ -87,7 +87,7 @@ func TestLegacyTokens(t *testing.T) {
 		"Content-Type", mergePatch)
 	a.eventually("withdrawn", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
 	b.whoami(token)
-	a.eventually("a refused use is labelled", func() bool { return label() == time.Now().UTC().Format(time.DateOnly) })
+	a.eventually("a rejected use is labelled", func() bool { return label() == time.Now().UTC().Format(time.DateOnly) })
 	logged, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ type listener struct {
 	address string
 }
 
-// newListener binds the port. It comes first, so that a port in use fails the start at once.
+// newListener binds the port. It comes first, so that a port in use fails the start immediately.
 func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
 	clients, err := clientCertificates(o)
 	if err != nil {
@@ -305,7 +305,7 @@ func (d *delegates) newPeers(
 	o *config.Options,
 	caches *caches,
 	stores *stores,
-	refuse func(http.ResponseWriter, *http.Request, error),
+	reject func(http.ResponseWriter, *http.Request, error),
 ) (err error) {
 	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		return nil
@@ -350,7 +350,7 @@ func (d *delegates) newPeers(
 		Certificate: d.certificate,
 		MaxRequests: o.Requests.MaxPerServer(),
 		MaxPages:    o.Bounds.MaxRewrittenPages,
-		Refuse:      refuse,
+		Reject:      reject,
 		Metrics:     peers.NewMetrics(b.metrics),
 		Traces:      b.traces,
 		Logger:      b.log,

@@ -109,7 +109,7 @@ func TestListsOfOldVersions(t *testing.T) {
 			t.Errorf("%s: %d bytes, %d from the cache:\n%.300q\n%.300q", f.name, len(got), len(want), got, want)
 		}
 	}
-	// The rest of a list that began at the old version.
+	// The rest of a list that started at the old version.
 	first := a.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
 	rest := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
 	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||

@@ -256,7 +256,7 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		{port: at.Port(), want: "certificate"},
 	} {
 		end := a.pretend(identity, c.port)
-		a.eventually("refused because of "+c.want, func() bool {
+		a.eventually("rejected because of "+c.want, func() bool {
 			r := a.get(cronJobs + "/one")
 			return r.code == http.StatusServiceUnavailable && strings.Contains(string(r.body), c.want)
 		})

@@ -52,7 +52,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	created, refused := 0, 0
+	created, rejected := 0, 0
 	for i := range asked {
 		r := replicas[i%3]
 		wg.Go(func() {
@@ -64,7 +64,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 				created++
 			case got.code == 403 &&
 				strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
-				refused++
+				rejected++
 			default:
 				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
 			}
@@ -96,8 +96,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	if created != stored-1 {
 		t.Errorf("got %d acknowledged creates, want the %d stored objects", created, stored-1)
 	}
-	if created+refused != asked {
-		t.Errorf("got %d creates and %d rejections, want %d in all", created, refused, asked)
+	if created+rejected != asked {
+		t.Errorf("got %d creates and %d rejections, want %d in all", created, rejected, asked)
 	}
 	// Released charges become available again, possibly with a delay.
 	a.eventually("counted right", func() bool {
@@ -118,9 +118,9 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 	a.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
 	widgets := "/apis/example.com/v1/namespaces/default/widgets"
 	a.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
-	refused := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
+	rejected := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
 	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
-	if got := fmt.Sprint(refused.at("message")); got != want {
+	if got := fmt.Sprint(rejected.at("message")); got != want {
 		t.Errorf("got rejection %s, want %s", got, want)
 	}
 	// A write that fails after the charge releases it.
@@ -148,21 +148,21 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 	a.limit("b", hard.String(), `{"configmaps":"0"}`)
 	large := strings.Repeat("x", 100_000)
 	var wg sync.WaitGroup
-	var created, refused atomic.Int64
+	var created, rejected atomic.Int64
 	for i := range 10 {
 		wg.Go(func() {
 			switch got := a.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
 			case 201:
 				created.Add(1)
 			case 403:
-				refused.Add(1)
+				rejected.Add(1)
 			default:
 				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
 			}
 		})
 	}
 	wg.Wait()
-	if got := fmt.Sprint(created.Load(), " created, ", refused.Load(), " rejected"); got != "7 created, 3 rejected" {
+	if got := fmt.Sprint(created.Load(), " created, ", rejected.Load(), " rejected"); got != "7 created, 3 rejected" {
 		t.Errorf("got %s, want 7 created, 3 rejected", got)
 	}
 	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })

@@ -198,10 +198,10 @@ func misfit(got answer) string {
 	case got.code >= 200 && got.code < 300:
 		return ""
 	case got.code < 400 || got.code >= 500:
-		return "neither taken nor refused"
+		return "neither taken nor rejected"
 	}
 	if message, _ := got.at("message").(string); message == "" {
-		return "refused for nothing"
+		return "rejected for nothing"
 	}
 	if got.code != http.StatusUnprocessableEntity {
 		return ""
@@ -211,11 +211,11 @@ func misfit(got answer) string {
 		cause := c.(map[string]any)
 		if field, _ := cause["field"].(string); field == "" &&
 			!strings.HasSuffix(fmt.Sprint(cause["message"]), "more errors are left out") {
-			return fmt.Sprintf("refused at no field: %v", c)
+			return fmt.Sprintf("rejected at no field: %v", c)
 		}
 	}
 	if len(causes) == 0 {
-		return "refused without a cause"
+		return "rejected without a cause"
 	}
 	return ""
 }

@@ -211,7 +211,7 @@ func rbacResource(name string) schema.GroupResource {
 }
 
 // waitForRevision waits until the authorizer has seen a revision, so that clients that grant or
-// revoke permissions see the effect at once.
+// revoke permissions see the effect immediately.
 func (a *authorization) waitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
 	defer cancel()

@@ -213,7 +213,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
 	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`
-	a.eventually("refused to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
+	a.eventually("rejected to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
 	b := replica()
 	b.eventually("telling", func() bool {
 		return b.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200

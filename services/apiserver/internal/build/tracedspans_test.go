@@ -269,11 +269,11 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
 	})
-	const masters, monitoring, other, impersonated, anonymous, refused = "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102",
+	const masters, monitoring, other, impersonated, anonymous, rejected = "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102",
 		"0af7651916cd43dd8448eb211c803103", "0af7651916cd43dd8448eb211c803104", "0af7651916cd43dd8448eb211c803105", "0af7651916cd43dd8448eb211c803106"
 	b := a.bearer()
 	b.get("/healthz", "Traceparent", traceparent(anonymous))
-	b.get("/version", "Traceparent", traceparent(refused), "Authorization", "Bearer unknown")
+	b.get("/version", "Traceparent", traceparent(rejected), "Authorization", "Bearer unknown")
 	b.get("/version", "Traceparent", traceparent(other), "Authorization", "Bearer other")
 	a.get("/version", "Traceparent", strings.TrimSuffix(traceparent(other), "1")+"0")
 	a.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")
@@ -283,7 +283,7 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 		wantSpans(t, collector, trace, []wantedSpan{{name: "GET", attributes: map[string]string{"http.method": "GET"}}})
 	}
 	for _, s := range collector.Spans() {
-		if slices.Contains([]string{other, anonymous, refused}, s.Trace) || s.Name == "authentication" {
+		if slices.Contains([]string{other, anonymous, rejected}, s.Trace) || s.Name == "authentication" {
 			t.Errorf("got span %q of trace %s, want none of unsampled requests, and none of authentication", s.Name, s.Trace)
 		}
 	}

@@ -24,9 +24,9 @@ func TestApplyNeedsCreatePermission(t *testing.T) {
 	alice := append(as("alice"), "Content-Type", applyPatch)
 	const path = configMaps + "/a?fieldManager=m"
 	a.eventually("allowed to patch", func() bool { return a.send("PATCH", path, configMap("b"), alice...).code == 400 })
-	refused := a.want(403, "PATCH", path, configMap("a"), alice...)
+	rejected := a.want(403, "PATCH", path, configMap("a"), alice...)
 	const forbidden = `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"`
-	if text := fmt.Sprint(refused.at("message")); text != forbidden {
+	if text := fmt.Sprint(rejected.at("message")); text != forbidden {
 		t.Errorf("got message %s, want %s", text, forbidden)
 	}
 	a.want(201, "POST", configMaps, configMap("a"))
@@ -209,8 +209,8 @@ func TestFieldValidation(t *testing.T) {
 			if mode == "Warn" || mode == "" {
 				want = `299 - "` + strings.ReplaceAll(c.warning, `"`, `\"`) + `"`
 			}
-			refused := r.code == 400 || r.code == 422
-			if refused != (mode == "Strict") || warning != want {
+			rejected := r.code == 400 || r.code == 422
+			if rejected != (mode == "Strict") || warning != want {
 				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
 			}
 			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {

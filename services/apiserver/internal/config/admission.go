@@ -15,11 +15,11 @@ import (
 // AdmissionOptions enable, disable and configure admission plugins.
 type AdmissionOptions struct {
 	Enable, Disable []string
-	// AdmissionControl, if not empty, lists the enabled plugins and replaces the two lists above.
+	// AdmissionControl, if not empty, lists the enabled plugins (--admission-control) and replaces Enable and Disable.
 	AdmissionControl []string
 	// ConfigFile holds the configuration of plugins.
 	ConfigFile string
-	// TypeChecks reports type errors of expressions in the statuses of policies.
+	// TypeChecks enables reports of type errors in the statuses of policies.
 	TypeChecks bool
 	// NotReadySeconds and UnreachableSeconds are how long pods without their own toleration stay on
 	// a node that is not ready or unreachable.
@@ -29,22 +29,22 @@ type AdmissionOptions struct {
 }
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
-	d := s.Set("admission")
-	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
+	f := s.Set("admission")
+	f.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
 		"Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.DisabledByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
-	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
+	f.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
-	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
+	f.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
-	d.StringSliceVar(&o.AdmissionControl, "admission-control", nil,
+	f.StringSliceVar(&o.AdmissionControl, "admission-control", nil,
 		"Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
-	d.StringVar(&o.ConfigFile, "admission-control-config-file", "",
+	f.StringVar(&o.ConfigFile, "admission-control-config-file", "",
 		"File with the configuration of admission plugins (AdmissionConfiguration).")
-	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
+	f.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
 		"Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
-	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to disable, although they are enabled by default.")
+	f.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to disable, although they are enabled by default.")
 }
 
 func (o *AdmissionOptions) validate() (errs []error) {

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/user/limits.md")
 
-// The tables of docs/user/limits.md are generated from LimitTable: each stands between a begin
+// TestLimitReference checks that the tables of docs/user/limits.md are generated from LimitTable: each stands between a begin
 // and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
 	o := config.NewOptions()
@@ -52,13 +52,13 @@ func TestLimitReference(t *testing.T) {
 		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
 	}
 	for _, name := range names {
-		begin, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"
-		head, rest, ok := strings.Cut(want, begin)
+		start, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"
+		head, rest, ok := strings.Cut(want, start)
 		_, tail, ended := strings.Cut(rest, end)
 		if !ok || !ended {
 			t.Fatalf("%s has no place for the table %q", file, name)
 		}
-		want = head + begin + tables[name] + end + tail
+		want = head + start + tables[name] + end + tail
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

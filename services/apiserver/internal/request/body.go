@@ -61,18 +61,18 @@ func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 // new size before the body occupies more than InitialBuffer bytes. An error of grow is
 // returned; the later reader gets any other error.
 func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
-	var refused error
+	var rejected error
 	b := &receivedBody{Closer: r.Body, more: r.Body}
 	b.bytes, b.err = readGrowing(r, func(size int) error {
-		refused = grow(size)
-		return refused
+		rejected = grow(size)
+		return rejected
 	})
 	b.left = b.bytes
 	if int64(len(b.bytes)) == r.ContentLength {
 		b.more = http.NoBody // the body is complete
 	}
 	r.Body = b
-	return b.bytes, refused
+	return b.bytes, rejected
 }
 
 // receivedBody is a body whose first MaxBody+1 bytes, or all of a shorter one, have been read.

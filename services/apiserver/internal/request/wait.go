@@ -11,12 +11,12 @@ const seatHoldTime = 20 * time.Millisecond
 
 // Wait calls wait, which may block for long. While wait runs, the work of the request is suspended.
 // After seatHoldTime it also releases its seats. If too many requests have released their seats,
-// Wait cancels the context of wait and returns refused. After an error the request has no seats, so
+// Wait cancels the context of wait and returns rejected. After an error the request has no seats, so
 // it must end.
-func Wait(ctx context.Context, refused error, wait func(context.Context) error) error {
+func Wait(ctx context.Context, rejected error, wait func(context.Context) error) error {
 	defer Suspend(ctx)()
-	waitCtx, refuse := context.WithCancelCause(ctx)
-	defer refuse(nil)
+	waitCtx, reject := context.WithCancelCause(ctx)
+	defer reject(nil)
 	work := WorkFrom(ctx)
 	resumeSeats := func() error { return nil }
 	released := make(chan struct{})
@@ -25,7 +25,7 @@ func Wait(ctx context.Context, refused error, wait func(context.Context) error) 
 		if resume, ok := work.ReleaseSeats(false); ok {
 			resumeSeats = resume
 		} else {
-			refuse(refused)
+			reject(rejected)
 		}
 	})
 	err := wait(waitCtx)

@@ -19,7 +19,7 @@ type Work interface {
 	// another server. The request releases what it occupies. Further calls have no effect.
 	Started()
 	// ReleaseSeats releases the seats until resume is called. It returns false if too many requests
-	// have released theirs; the limit is lower for a request that has not begun its response. A
+	// have released theirs; the limit is lower for a request that has not started its response. A
 	// request may end without calling resume.
 	ReleaseSeats(started bool) (resume func() error, ok bool)
 }

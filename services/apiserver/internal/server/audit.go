@@ -81,7 +81,7 @@ func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.
 	answer(w, r)
 }
 
-// auditedWriter notifies an audit record when the response begins.
+// auditedWriter notifies an audit record when the response starts.
 type auditedWriter struct {
 	http.ResponseWriter
 	rec   *audit.Record

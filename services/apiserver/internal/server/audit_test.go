@@ -246,7 +246,7 @@ func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.De
 	return authz.NoOpinion, "", errors.New("no authority")
 }
 
-// A request is not handled if the sink fails.
+// TestRequestIsRejectedWhenAuditFails checks that a request is not handled if the sink fails.
 func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 	a.fail = errors.New("the disk is full")
@@ -306,7 +306,7 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 	}
 }
 
-// A request rejected by the in-flight limit is recorded with its user.
+// TestRejectedRequestIsAudited checks that a request rejected by the in-flight limit is recorded with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {
 	var a *auditFixture
 	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Overload.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
@@ -321,7 +321,7 @@ func TestRejectedRequestIsAudited(t *testing.T) {
 	}
 }
 
-// The memory of recorded objects is released after each request. One
+// TestAuditMemoryIsReleased checks that the memory of recorded objects is released after each request. One
 // user gets at most the free memory.
 func TestAuditMemoryIsReleased(t *testing.T) {
 	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`)
@@ -354,7 +354,7 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 	}
 }
 
-// The size limit applies to the event, in which markup characters are escaped.
+// TestEscapedSizeCounts checks that the size limit applies to the event, in which markup characters are escaped.
 func TestEscapedSizeCounts(t *testing.T) {
 	for text, want := range map[string]bool{
 		strings.Repeat("x", 400<<10):       true,

@@ -197,7 +197,7 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 // withAuthentication sets the user and the principal of the request, or rejects it with 401.
 func (c *Config) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begin := time.Now()
+		start := time.Now()
 		var span tracing.Span
 		if c.Traces != nil {
 			var ctx context.Context
@@ -208,7 +208,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 		responsewriters.SendWarnings(w, r) // handlers that write plain text do not send them
 		span.End()
 		s := request.FromContext(r.Context())
-		s.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, begin)
+		s.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, start)
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
@@ -238,11 +238,11 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
 		rec := audit.FromContext(ctx)
-		begin := time.Now()
+		start := time.Now()
 		spanned, span := c.telemetry().BeginSpan(ctx, "authorization")
 		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
-		took := time.Since(begin)
+		took := time.Since(start)
 		rec.AddDuration(audit.Authorization, took)
 		if decision == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")

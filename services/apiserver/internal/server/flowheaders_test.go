@@ -34,7 +34,7 @@ func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
 	return n
 }
 
-// A long-running request holds its seat until it has begun and does not count as in flight.
+// TestLongRunningRequestsPassFlowControl checks that a long-running request holds its seat until it has started and does not count as in flight.
 // Watches and rejected requests have the flow control headers.
 func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	everything := []string{"*"}

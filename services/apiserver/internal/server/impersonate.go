@@ -56,7 +56,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			return
 		}
 		ctx := r.Context()
-		begin := time.Now()
+		start := time.Now()
 		err = c.authorizeImpersonation(r, target)
 		if errors.Is(err, errNoPermit) {
 			overload.TooManyRequests(w, 1)
@@ -78,7 +78,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			request.FromContext(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
 		}
 		audit.FromContext(ctx).Impersonate(target.user)
-		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, begin)
+		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, start)
 		ctx, s := request.Derive(ctx)
 		s.User = target.user
 		next.ServeHTTP(w, r.WithContext(ctx))

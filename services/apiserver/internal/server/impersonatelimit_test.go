@@ -100,7 +100,7 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	return w.Code
 }
 
-// A request that impersonates many groups holds a permit during the checks, except the first
+// TestLargeImpersonationNeedsPermit checks that a request that impersonates many groups holds a permit during the checks, except the first
 // check of the name and while a webhook answers. Without a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
@@ -156,10 +156,10 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				if tc.taken {
 					i.permits.TryAcquire(limit.Claim[string]{})
 				}
-				begin := time.Now()
+				start := time.Now()
 				code := i.send(t.Context(), tc.groups...)
-				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(begin) > tc.within {
-					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(begin),
+				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(start) > tc.within {
+					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(start),
 						i.passed.Load(), tc.code, tc.within)
 				}
 				if !slices.Equal(i.checkedWithPermit, tc.asked) {
@@ -173,7 +173,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	}
 }
 
-// The permit is released after a panic and after a cancellation.
+// TestImpersonationReleasesPermit checks that the permit is released after a panic and after a cancellation.
 func TestImpersonationReleasesPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
 	i := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {

@@ -28,7 +28,7 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// The requests of one user never end and fill the user's share. Other
+// TestStalledRequestsDoNotBlockOtherUsers checks that the requests of one user never end and fill the user's share. Other
 // users and health checks are still served.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
@@ -66,15 +66,15 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 		return w.Code
 	}
 	var wg sync.WaitGroup
-	refused := make(chan int, 100)
+	rejected := make(chan int, 100)
 	for range 50 {
 		for _, method := range []string{"GET", "POST"} {
-			wg.Go(func() { refused <- do("mallory", method, "/api/v1/namespaces/a/pods") })
+			wg.Go(func() { rejected <- do("mallory", method, "/api/v1/namespaces/a/pods") })
 		}
 	}
 	// The admitted requests wait in the handler.
 	for range 50 - 9 + 50 - 5 {
-		if code := <-refused; code != http.StatusTooManyRequests {
+		if code := <-rejected; code != http.StatusTooManyRequests {
 			t.Errorf("beyond the share: got %d, want 429", code)
 		}
 	}
@@ -100,7 +100,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	close(release)
 	wg.Wait()
 	for range 9 + 5 { // the shares of reads and of writes
-		if code := <-refused; code != 200 {
+		if code := <-rejected; code != 200 {
 			t.Errorf("within the share: got %d, want 200", code)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// A long URL is rejected if no permit becomes free in time. It is not parsed then.
+// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected if no permit becomes free in time. It is not parsed then.
 func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := limit.New[string](limit.Options{Size: 1})
@@ -46,10 +46,10 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+		rejected := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
 			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
 		})
-		if !refused {
+		if !rejected {
 			t.Error("a request rejected for a long URL is not counted")
 		}
 		permits.Release(permit)

@@ -128,7 +128,7 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 	}
 }
 
-// Reads and writes have separate in-flight gauges and limits.
+// TestInFlightMetricsAndLimits checks that reads and writes have separate in-flight gauges and limits.
 func TestInFlightMetricsAndLimits(t *testing.T) {
 	const pods = "/api/v1/namespaces/a/pods"
 	for _, c := range []struct {
@@ -205,7 +205,7 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 	}
 }
 
-// A flush passes all filters, and the access log is written at debug level only.
+// TestFlushPassesFilters checks that a flush passes all filters, and the access log is written at debug level only.
 func TestFlushPassesFilters(t *testing.T) {
 	var log bytes.Buffer
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {

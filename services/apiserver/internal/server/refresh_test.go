@@ -138,13 +138,13 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
 				d.refreshes.Load(), test.code, test.looks)
 		}
-		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
+		if rejected := code == 401 || code == 403; rejected && d.executed != nil || !rejected && d.authorized != d.executed {
 			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, d.executed, d.authorized)
 		}
 	}
 }
 
-// A refresh counts against the in-flight limit. The found resource counts by its own verb.
+// TestUnknownResourceCountsAgainstLimits checks that a refresh counts against the in-flight limit. The found resource counts by its own verb.
 func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	for _, test := range []struct {
 		name, path string
@@ -175,7 +175,7 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	}
 }
 
-// A returned request is resolved and authorized again, at most maxReturns times.
+// TestReturnedRequestIsAuthorizedAgain checks that a returned request is resolved and authorized again, at most maxReturns times.
 func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 	for _, test := range []struct {
 		path                  string

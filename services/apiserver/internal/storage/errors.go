@@ -60,7 +60,7 @@ func (e *FutureError) Error() string {
 // ReplacedError reports that the store has another history than the one that the reader followed:
 // the store was restored from a backup, or another store took its place.
 type ReplacedError struct {
-	// KnownRevision is the revision up to which the former history is known.
+	// KnownRevision is the revision up to which the previous history is known.
 	KnownRevision int64
 	// NewestRevision is the newest revision of the store, or 0 if unknown.
 	NewestRevision int64

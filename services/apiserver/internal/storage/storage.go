@@ -86,7 +86,7 @@ type Batch struct {
 
 // HistoryReader is a store that may read history faster than through a watch.
 type HistoryReader interface {
-	// Changes reads the changes of keys that begin with prefix, after one revision up to another,
+	// Changes reads the changes of keys that start with prefix, after one revision up to another,
 	// which the store has reached. It returns whole revisions until their values take the given
 	// number of bytes. The revision of the batch is the last one read. ok is false if the store
 	// cannot do this. *CompactedError is as for a watch.
@@ -104,7 +104,7 @@ type WriteOptions struct {
 }
 
 // Precondition requires a CreateRevision of a key or, with Prefix, of each key that
-// begins with it. 0 requires that there is no such key.
+// starts with it. 0 requires that there is no such key.
 type Precondition struct {
 	Key            string
 	Prefix         bool
@@ -131,7 +131,7 @@ type Interface interface {
 	// beside the key. The second result is the store's revision of the read, also with these
 	// errors.
 	Get(ctx context.Context, key string, revision int64) (KeyValue, int64, error)
-	// List reads the keys that begin with prefix.
+	// List reads the keys that start with prefix.
 	List(ctx context.Context, prefix string, opts ListOptions) (ListResult, error)
 	// Create writes a key that must not exist, and returns its revision. Otherwise the error is
 	// *ExistsError.
@@ -142,7 +142,7 @@ type Interface interface {
 	// Delete removes the key if its ModRevision is expected, and returns the revision of the
 	// deletion. Otherwise the errors are those of Update. Preconditions is as in WriteOptions.
 	Delete(ctx context.Context, key string, expected int64, preconditions ...Precondition) (int64, error)
-	// Watch delivers the changes of keys that begin with prefix, after the given revision. It waits
+	// Watch delivers the changes of keys that start with prefix, after the given revision. It waits
 	// for a future revision. It survives outages of the store. Delivered values may be shared and
 	// must not be changed.
 	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)

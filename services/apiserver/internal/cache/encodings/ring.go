@@ -19,7 +19,7 @@ type Ring struct {
 	// retired is the first encoding of lists that keep no encodings any more.
 	retired *encoding
 
-	mu      sync.Mutex // after the mutex of an encoding; no lock is taken under it
+	mu      sync.Mutex // after the mutex of an encoding; leaf lock
 	size    int64      // memory of the encodings in bytes
 	count   int
 	evicted uint64

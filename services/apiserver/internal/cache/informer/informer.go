@@ -36,7 +36,7 @@ type Config struct {
 type Informer struct {
 	cfg Config
 
-	mu          sync.Mutex // a leaf lock
+	mu          sync.Mutex // leaf lock
 	watcher     *watchcache.Watcher
 	timer       *time.Timer   // of TriggerAfter
 	applied     int64         // every change up to this revision has been applied
@@ -67,7 +67,7 @@ func (i *Informer) Run(ctx context.Context) error {
 		case !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady):
 			return fmt.Errorf("follow %s: %w", i.cfg.Store.Name(), err)
 		case i.cfg.Store.Incarnation() != incarnation:
-			continue // at once: the known state belongs to a discarded history
+			continue // immediately: the received state belongs to a discarded history
 		}
 		select {
 		case <-time.After(restartPause):
@@ -148,7 +148,7 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	i.moved = make(chan struct{})
 }
 
-// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation begins
+// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation starts
 // when the store was restored from a backup.
 func (i *Informer) Synced() bool {
 	i.mu.Lock()

@@ -90,7 +90,7 @@ func TestCachesShrinkByShare(t *testing.T) {
 	}
 }
 
-// The budget holds after concurrent additions.
+// TestBudgetHoldsUnderConcurrency checks that the budget holds after concurrent additions.
 func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	b := memory.New(900, nil)
 	stores := []*store{newStore(b, "a", 1), newStore(b, "b", 1), newStore(b, "c", 2)}

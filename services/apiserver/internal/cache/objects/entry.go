@@ -137,7 +137,7 @@ func (e *Entry) UnsharedSize(next *Entry) int64 {
 }
 
 // NewEntry returns the entry of a stored value with its summary. read reads the attributes from
-// the summary. If it fails, the attributes come from the key, which begins with prefix.
+// the summary. If it fails, the attributes come from the key, which starts with prefix.
 func NewEntry(
 	kv storage.KeyValue,
 	prefix string,
@@ -328,7 +328,7 @@ func (c *compact) Namespace() string {
 	return c.text[end-uint32(c.namespace) : end]
 }
 
-// splitIrregular returns the namespace and the name at the end of the text, and where they begin.
+// splitIrregular returns the namespace and the name at the end of the text, and where they start.
 func (c *compact) splitIrregular() (namespace, name string, start int) {
 	end := len(c.text) - irregularEnd
 	lengths := c.text[end:]

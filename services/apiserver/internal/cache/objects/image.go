@@ -153,7 +153,7 @@ func (im *Image) Bytes() int64 {
 	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes)+len(im.labels))
 }
 
-// prefixEnd returns the first key after all keys that begin with prefix. Keys are text, in which
+// prefixEnd returns the first key after all keys that start with prefix. Keys are text, in which
 // the byte 0xff does not occur.
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 

@@ -108,7 +108,7 @@ const (
 // in advance, so indexes are built and removed by use. A list by a label scans all objects, and
 // the cache counts the objects that did not match. Once the count reaches ten times the number of
 // objects, the cache builds an index of the label from an immutable state and then adds the
-// changes made meanwhile. A resource has at most four label indexes, those that save most. An
+// changes made during the build. A resource has at most four label indexes, those that save most. An
 // index without use for five minutes is removed. Readers and writers use it like an index of a
 // field.
 type LabelIndex struct {
@@ -122,12 +122,12 @@ func (l *LabelIndex) label() unique.Handle[string] { return l.name }
 // labelUse holds the usage of an index, shared by all its copies.
 type labelUse struct {
 	used  atomic.Int64 // time of the last use, in nanoseconds of the cache's clock
-	saved atomic.Int64 // inspections that the index avoided; older ones count less
+	saved atomic.Int64 // inspections that the index avoided; older inspections count less
 }
 
 // LabelMisses counts objects that lists by a label inspected without a match.
 type LabelMisses struct {
-	mu     sync.Mutex // a leaf lock
+	mu     sync.Mutex // leaf lock
 	misses map[unique.Handle[string]]int
 }
 
@@ -206,7 +206,7 @@ func (l *LabelIndex) count(value, prefix string) int {
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// ascendPrefix is ascend for keys that begin with prefix.
+// ascendPrefix is ascend for keys that start with prefix.
 func (l *LabelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }

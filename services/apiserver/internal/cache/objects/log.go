@@ -36,7 +36,7 @@ func (r *Record) prevCopy(retained *atomic.Pointer[Entry], revision int64) *Entr
 	}
 	retained.CompareAndSwap(nil, r.Prev.CopyAt(revision))
 	e := retained.Load()
-	if r.Prev.Retired() { // retired meanwhile, so this copy must be retired here
+	if r.Prev.Retired() { // retired after the copy was made, so retire the copy too
 		e.Retire()
 	}
 	return e
@@ -149,7 +149,7 @@ func (l *Log) resize(capacity int) {
 	l.ring = ring
 }
 
-// Restart drops all records, so that history begins at a revision. Cursors from before are
+// Restart drops all records, so that history starts at a revision. Cursors from before are
 // recognized by their number.
 func (l *Log) Restart(floor, now int64) {
 	l.Next++

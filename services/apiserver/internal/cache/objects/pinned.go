@@ -18,7 +18,7 @@ const (
 // PinnedValues estimates the memory of values that left the cache and are still referenced: by a
 // response that is being written, or by a watcher that does not read. It keeps none of them alive.
 type PinnedValues struct {
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	skipped int64      // bytes that left since the last tracked value
 	samples []departedValue
 	pruneAt int // the number of samples at which collected values are removed

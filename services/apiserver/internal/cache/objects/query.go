@@ -2,7 +2,7 @@ package objects
 
 import "strings"
 
-// Ascend calls fn for the entries whose keys begin with prefix and are not before from, in the
+// Ascend calls fn for the entries whose keys start with prefix and are not before from, in the
 // order of their keys, until fn returns false.
 func (im *Image) Ascend(prefix, from string, fn func(*Entry) bool) {
 	if strings.HasPrefix(im.Prefix, prefix) { // avoids a check of each key

@@ -214,7 +214,7 @@ func unpacked(buf, value []byte) []byte {
 	return out
 }
 
-// summaryStart returns where the summary begins in the output of pack.
+// summaryStart returns where the summary starts in the output of pack.
 func summaryStart(value []byte) int {
 	end := len(value) - trailerSize
 	return end - int(binary.LittleEndian.Uint32(value[end:]))

@@ -12,7 +12,7 @@ type Newest struct {
 	// read reads the revision. It bounds its own duration.
 	read func(context.Context) (int64, error)
 
-	mu      sync.Mutex // no lock is taken under it
+	mu      sync.Mutex // leaf lock
 	running bool
 	next    *newestRead // the read that callers may join; it has not started
 }
@@ -31,7 +31,7 @@ type newestRead struct {
 func NewNewest(read func(context.Context) (int64, error)) *Newest { return &Newest{read: read} }
 
 // Get reads the newest revision. All callers that arrive during a read share the next one: a read
-// that began before a call may miss writes made in between.
+// that started before a call may miss writes made in between.
 func (n *Newest) Get(ctx context.Context) (int64, error) {
 	if err := ctx.Err(); err != nil { // otherwise a result may arrive at the same time
 		return 0, err

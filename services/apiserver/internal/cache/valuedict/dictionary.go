@@ -64,9 +64,9 @@ type index struct {
 }
 
 const (
-	// word is the number of bytes compared at once and the minimum length of a match.
+	// word is the number of bytes compared in one step and the minimum length of a match.
 	word = 8
-	// block is the number of bytes compared at once in a long match.
+	// block is the number of bytes compared in one step in a long match.
 	block = 64
 	// bytesPerSlot is the number of text bytes for each slot.
 	bytesPerSlot = 4

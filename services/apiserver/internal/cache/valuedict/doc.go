@@ -20,7 +20,7 @@
 //
 // A dictionary only grows, so that existing compressed values stay valid. When a dictionary is
 // full, the Pool replaces it for new values. If the total size of all values justifies it, the new
-// dictionary is larger and begins with a copy of the old text. If the old one already has the
+// dictionary is larger and starts with a copy of the old text. If the old one already has the
 // largest justified size, the new one is empty. The total size of all values also limits how many
 // dictionaries are in use. At that limit, the Pool keeps the full dictionary and adds no
 // sequences. A dictionary is freed when no value refers to it.

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
-// The size of dictionaries depends on the total size of values. They are dropped when the values
+// TestDictionarySizeFollowsValues checks that the size of dictionaries depends on the total size of values. They are dropped when the values
 // are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 4))
@@ -43,7 +43,7 @@ func TestDictionarySizeFollowsValues(t *testing.T) {
 	}
 }
 
-// A full dictionary is replaced by one of equal size when there are too few values for a larger
+// TestDictionaryIsReplacedForFewValues checks that a full dictionary is replaced by one of equal size when there are too few values for a larger
 // one.
 func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 6))

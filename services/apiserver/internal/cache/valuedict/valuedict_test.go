@@ -62,7 +62,7 @@ func (p packed) check(t interface{ Fatalf(string, ...any) }) {
 	}
 }
 
-// Values of one template shrink to a fraction, after the first few.
+// TestValuesOfOneTemplateArePacked checks that values of one template shrink to a fraction, after the first few.
 func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 1))
 	for _, n := range []int{1, 3, 20} {
@@ -94,7 +94,7 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	}
 }
 
-// Values without shared text are not compressed and add no sequences.
+// TestRandomValuesAreNotPacked checks that values without shared text are not compressed and add no sequences.
 func TestRandomValuesAreNotPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 2))
 	var s valuedict.Pool
@@ -189,7 +189,7 @@ func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	}
 }
 
-// Every value is uncompressed to its original.
+// TestPackedValuesRoundTrip checks that every value is uncompressed to its original.
 func TestPackedValuesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s valuedict.Pool
@@ -208,7 +208,7 @@ func TestPackedValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// A pool supports concurrent compressing and unpacking.
+// TestConcurrentPacking checks that a pool supports concurrent compressing and unpacking.
 func TestConcurrentPacking(t *testing.T) {
 	var s valuedict.Pool
 	var all sync.WaitGroup

@@ -32,7 +32,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	next := func(revision int64) storage.Event {
 		key := fmt.Sprintf("/registry/%s/ns-%d/x", []string{"widgets", "gadgets", "others"}[r.IntN(3)], r.IntN(700))
 		switch revision % 400 {
-		case 200: // widgets are removed and then withDefinitions with another variant
+		case 200: // widgets are removed and then defined with another variant
 			return storage.Event{Type: storage.Deleted, Key: definitions + "widgets", Revision: revision}
 		case 201:
 			return storage.Event{
@@ -128,7 +128,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 }
 
-// withVariantField configures withDefinitions resources whose attributes depend
+// withVariantField configures defined resources whose attributes depend
 // on the variant of the definition.
 func withVariantField(c *watchcache.Config) {
 	withDefinitions(c)

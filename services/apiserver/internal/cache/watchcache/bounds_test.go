@@ -69,7 +69,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	}
 }
 
-// Watchers that need the same older value share one read of it.
+// TestWatchersShareReadsOfOlderValues checks that watchers that need the same older value share one read of it.
 func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
@@ -113,7 +113,7 @@ func (s *countedOlder) Get(ctx context.Context, key string, revision int64) (sto
 	return s.memStore.Get(ctx, key, revision)
 }
 
-// If the store has compacted the older value, only the watchers that need it expire.
+// TestWatcherExpiresWhenOlderValueIsCompacted checks that if the store has compacted the older value, only the watchers that need it expire.
 func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store := newMemStore()
 	r := newRig(t, store, func(c *watchcache.Config) {
@@ -137,7 +137,7 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	}
 }
 
-// A resource with many changes does not shorten the history of others.
+// TestBusyResourceDoesNotEvictHistoryOfOthers checks that a resource with many changes does not shorten the history of others.
 func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	const limit = 400_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
@@ -216,7 +216,7 @@ func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	}
 }
 
-// The metric reports how far back history reaches.
+// TestHistorySecondsMetric checks that the metric reports how far back history reaches.
 func TestHistorySecondsMetric(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {

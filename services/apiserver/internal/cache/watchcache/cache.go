@@ -44,7 +44,7 @@ type Config struct {
 	// Root is the prefix of all keys.
 	Root      string
 	Resources []ResourceConfig
-	// LoadsHistory means that Source.Load may read an older state, at which history begins. The
+	// LoadsHistory means that Source.Load may read an older state, at which history starts. The
 	// cache becomes ready only when it is current.
 	LoadsHistory bool
 	// Memory bounds the memory for history, encodings and older states.
@@ -347,7 +347,7 @@ type Source interface {
 	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error)
 	// Follow delivers the changes after a position in order, until ctx ends, apply fails or the
 	// stream is lost. It returns *storage.CompactedError if the revision is no longer kept, and
-	// *storage.ReplacedError if the history is another one. Batches may overlap with earlier ones.
+	// *storage.ReplacedError if the store has another history. Batches may overlap with earlier ones.
 	Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error
 	// Progress requests a batch that carries the current revision even if nothing changes. It does
 	// not wait for the batch.

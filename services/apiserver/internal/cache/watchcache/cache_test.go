@@ -108,7 +108,7 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	}
 }
 
-// A failed load is retried.
+// TestLoadIsRetried checks that a failed load is retried.
 func TestLoadIsRetried(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", podOnNode(""))
@@ -137,7 +137,7 @@ func put(key string, rev int64) storage.Event {
 	return storage.Event{Type: storage.Created, Key: "/registry/pods/a/" + key, Revision: rev, CreateRevision: rev, Value: []byte("{}")}
 }
 
-// The cache applies no event twice and none out of order.
+// TestApplyRejectsBatchOutOfOrder checks that the cache applies no event twice and none out of order.
 func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
@@ -190,7 +190,7 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	}
 }
 
-// A value that cannot be decoded is served with the attributes of its key and an error.
+// TestUnreadableValueIsServedWithError checks that a value that cannot be decoded is served with the attributes of its key and an error.
 func TestUnreadableValueIsServedWithError(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/bad", "nonsense")
@@ -213,7 +213,7 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	}
 }
 
-// Concurrent callers share one read of the newest revision. The read starts after their calls.
+// TestMostRecentSharesReads checks that concurrent callers share one read of the newest revision. The read starts after their calls.
 func TestMostRecentSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
@@ -271,7 +271,7 @@ func (brokenNewest) VerifyHistory(context.Context, storage.Position) (int64, err
 	return 0, storage.ErrUnavailable
 }
 
-// The cache requests progress for revisions that change nothing below its root.
+// TestWaitForRequestsProgress checks that the cache requests progress for revisions that change nothing below its root.
 func TestWaitForRequestsProgress(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	rev := r.store.bump()
@@ -356,7 +356,7 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	}
 }
 
-// A retained snapshot expires with history, however often it is read. Otherwise its objects would
+// TestRetainedSnapshotExpiresWithHistory checks that a retained snapshot expires with history, however often it is read. Otherwise its objects would
 // never be released.
 func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}

@@ -24,7 +24,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			return nil, &ExpiredError{Revision: w.revision, OldestRevision: r.Revision}
 		}
 		ev, ok := w.event(r)
-		// An event whose value must be read from the store begins the next batch, so that the events
+		// An event whose value must be read from the store starts the next batch, so that the events
 		// before it do not wait for the read.
 		readsStore := ok && !ev.Entry.HasValue()
 		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {

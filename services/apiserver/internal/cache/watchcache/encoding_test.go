@@ -172,7 +172,7 @@ func testForgotten(t *testing.T, events, kept int) {
 	}
 }
 
-// An encoding that is finished after its resource was removed is not kept.
+// TestEncodingFinishedAfterRemovalIsNotKept checks that an encoding that is finished after its resource was removed is not kept.
 func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store := newMemStore()
 	define(store, "pods", "")
@@ -278,7 +278,7 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 	}
 }
 
-// An entry outside the cache keeps no encoding.
+// TestEncodingOfUncachedEntryIsNotKept checks that an entry outside the cache keeps no encoding.
 func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})

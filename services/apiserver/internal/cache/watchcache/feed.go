@@ -233,7 +233,7 @@ type corruptEntry struct {
 // reopen reads all values again. Some may have become unreadable. Reads of their objects
 // fail from then on. Watchers already received these objects and continue. When a value has
 // become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
-// that the cache reloads everything. Nothing else applies changes meanwhile.
+// that the cache reloads everything. Nothing else applies changes during the call.
 func (c *Cache) reopen(ctx context.Context) error {
 	incarnation := c.Incarnation()
 	var lost []corruptEntry

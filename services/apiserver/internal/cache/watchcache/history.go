@@ -58,18 +58,18 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	incarnation := s.incarnation.Load()
 	s.mu.Unlock()
 	for end > next {
-		begin := max(next, end-min(end, objects.PauseInterval))
-		if !s.revert(im, begin, end, incarnation) {
+		start := max(next, end-min(end, objects.PauseInterval))
+		if !s.revert(im, start, end, incarnation) {
 			return Snapshot{}, false
 		}
-		end = begin
+		end = start
 		if end == next || pause == nil {
 			continue
 		}
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if existing := s.cachedImageAt(revision, incarnation); existing != nil { // by another caller meanwhile
+		if existing := s.cachedImageAt(revision, incarnation); existing != nil { // created concurrently by another caller
 			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}

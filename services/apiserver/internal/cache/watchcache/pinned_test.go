@@ -71,7 +71,7 @@ func newLargeRig(t *testing.T, n int) *rig {
 	})
 }
 
-// The objects of a snapshot are counted as pinned until the snapshot is released.
+// TestPinnedBytesCountsSnapshots checks that the objects of a snapshot are counted as pinned until the snapshot is released.
 func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sn := r.pods.Snapshot()
@@ -86,7 +86,7 @@ func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	}
 }
 
-// An idle watcher pins none of the values that it returned.
+// TestIdleWatcherHoldsNothing checks that an idle watcher pins none of the values that it returned.
 func TestIdleWatcherHoldsNothing(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sel := selection(t, "", "", nodeField+"=n1")
@@ -155,7 +155,7 @@ func TestStalledWatcherExpires(t *testing.T) {
 			var calls atomic.Int32
 			called := make(chan struct{}, 1)
 			tc.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
-			if tc.name == "behind" { // history begins with the load
+			if tc.name == "behind" { // history starts with the load
 				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.AfterRevision = r.sync() - 1
 			}

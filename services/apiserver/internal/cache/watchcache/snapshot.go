@@ -72,7 +72,7 @@ func (s Snapshot) selectAll(m *objects.Matcher, from string, fn func(*objects.En
 	return completed
 }
 
-// Ascend calls fn for the entries whose keys begin with prefix and are not before from, in the
+// Ascend calls fn for the entries whose keys start with prefix and are not before from, in the
 // order of their keys, until fn returns false.
 func (s Snapshot) Ascend(prefix, from string, fn func(*objects.Entry) bool) {
 	s.image.Ascend(prefix, from, fn)

@@ -21,7 +21,7 @@ import (
 
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
-// A watcher receives ADDED and DELETED when an object begins and ceases to match.
+// TestWatcherTransitions checks that a watcher receives ADDED and DELETED when an object starts and ceases to match.
 func TestWatcherTransitions(t *testing.T) {
 	const key = "/registry/pods/a/x"
 	var (
@@ -62,7 +62,7 @@ func TestWatcherTransitions(t *testing.T) {
 	}
 }
 
-// Watchers receive the same entries, so that encodings can be shared.
+// TestWatchersShareEntries checks that watchers receive the same entries, so that encodings can be shared.
 func TestWatchersShareEntries(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	all := r.watch(watchcache.WatchOptions{AfterRevision: 1})
@@ -101,7 +101,7 @@ func TestWatchersShareEntries(t *testing.T) {
 	}
 }
 
-// Changes that a watcher does not select never expire it.
+// TestUnrelatedChangesDoNotExpireWatcher checks that changes that a watcher does not select never expire it.
 func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	const floods = 500
 	tests := []struct {
@@ -139,7 +139,7 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	}
 }
 
-// A slow watcher expires without effect on others.
+// TestSlowWatcherExpires checks that a slow watcher expires without effect on others.
 func TestSlowWatcherExpires(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
 	slow := r.watch(watchcache.WatchOptions{AfterRevision: 1})
@@ -216,7 +216,7 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	}
 }
 
-// All resources share one limit of bytes of history. The largest one loses history first.
+// TestHistoryBytesAreBounded checks that all resources share one limit of bytes of history. The largest one loses history first.
 func TestHistoryBytesAreBounded(t *testing.T) {
 	const limit = 100_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
@@ -251,7 +251,7 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 	}
 }
 
-// The cache releases the memory of history when no changes arrive.
+// TestIdleHistoryIsReleased checks that the cache releases the memory of history when no changes arrive.
 func TestIdleHistoryIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)
@@ -315,7 +315,7 @@ func TestWatchFromFutureRevision(t *testing.T) {
 	}
 }
 
-// A watcher's revision advances with unrelated changes, but never beyond unread events.
+// TestWatcherRevisionStopsAtUnreadEvents checks that a watcher's revision advances with unrelated changes, but never beyond unread events.
 func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
@@ -386,7 +386,7 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// If history was compacted before the cache saw it, the reload expires watchers. Entries of
+// TestReloadExpiresWatchers checks that if history was compacted before the cache saw it, the reload expires watchers. Entries of
 // unchanged objects are kept.
 func TestReloadExpiresWatchers(t *testing.T) {
 	store := newMemStore()

@@ -2,7 +2,7 @@ package watchgroup
 
 import "testing"
 
-// A watcher that is nudged and closed while it is being parked does not stay on the list of parked
+// TestClosedWatcherIsNotParked checks that a watcher that is nudged and closed while it is being parked does not stay on the list of parked
 // watchers.
 func TestClosedWatcherIsNotParked(t *testing.T) {
 	var g Group

@@ -116,7 +116,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestVariablesDoNotGrowTypes: if variables double the types of others, the type eventually becomes
+// TestVariablesDoNotGrowTypes checks that if variables double the types of others, the type eventually becomes
 // dynamic.
 func TestVariablesDoNotGrowTypes(t *testing.T) {
 	c, err := expressions.New()

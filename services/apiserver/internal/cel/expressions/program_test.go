@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestProgramsAreShared: equal expressions share a program if everything that they depend on is
+// TestProgramsAreShared checks that equal expressions share a program if everything that they depend on is
 // equal.
 func TestProgramsAreShared(t *testing.T) {
 	c, err := expressions.New()

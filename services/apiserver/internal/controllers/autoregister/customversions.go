@@ -15,7 +15,7 @@ import (
 type CustomVersions struct {
 	changed chan struct{}
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	known bool
 	// complete reports whether every definition was readable.
 	complete bool

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBootstrapWaitsForCaches: no step starts before the caches are loaded, so its timeout does not
+// TestBootstrapWaitsForCaches checks that no step starts before the caches are loaded, so its timeout does not
 // expire while it waits.
 func TestBootstrapWaitsForCaches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -21,15 +21,15 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 			return ctx.Err()
 		}
 	}})
-	began := make(chan bool, len(b.hooks))
+	start := make(chan bool, len(b.hooks))
 	for i := range b.hooks {
 		b.hooks[i].every = 0
 		b.hooks[i].run = func(context.Context) error {
 			select {
 			case <-loaded:
-				began <- true
+				start <- true
 			default:
-				began <- false
+				start <- false
 			}
 			return nil
 		}
@@ -39,7 +39,7 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 	<-asked
 	close(loaded)
 	for range b.hooks {
-		if !<-began {
+		if !<-start {
 			t.Error("a step started before the caches were loaded")
 		}
 	}
@@ -49,7 +49,7 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 	}
 }
 
-// TestBootstrapStopsWhenLoadingFails: no step starts if loading fails.
+// TestBootstrapStopsWhenLoadingFails checks that no step starts if loading fails.
 func TestBootstrapStopsWhenLoadingFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := New(Config{Loaded: func(context.Context) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestCompetingStatusWritesAreLimited: the status of a flow schema is written at most six times a
+// TestCompetingStatusWritesAreLimited checks that the status of a flow schema is written at most six times a
 // minute, which does not affect other schemas.
 func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// TestDueTasksRun: a task runs when it is due, is retried soon after an error, and does not run in
+// TestDueTasksRun checks that a task runs when it is due, is retried soon after an error, and does not run in
 // a loop if another writer reverts its result.
 func TestDueTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		due, begin := make(chan struct{}, 1), time.Now()
+		due, start := make(chan struct{}, 1), time.Now()
 		due <- struct{}{}
 		var ran []time.Duration
 		b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
 		go b.repeatPeriodically(ctx, hook{every: time.Hour, trigger: due, run: func(context.Context) error {
-			ran = append(ran, time.Since(begin))
+			ran = append(ran, time.Since(start))
 			switch len(ran) {
 			case 1:
 				return errors.New("not now")

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDefaultsOfSelectableFields: field selectors see objects with their defaults.
+// TestDefaultsOfSelectableFields checks that field selectors see objects with their defaults.
 func TestDefaultsOfSelectableFields(t *testing.T) {
 	const versions = `[
 		{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
@@ -77,7 +77,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 	}
 }
 
-// TestFieldsOfManyVersions: the cost of selectable fields is linear in the number of versions, and
+// TestFieldsOfManyVersions checks that the cost of selectable fields is linear in the number of versions, and
 // an object costs only its own version.
 func TestFieldsOfManyVersions(t *testing.T) {
 	const fields = 8 // per version

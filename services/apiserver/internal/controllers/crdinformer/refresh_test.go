@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// TestRefreshesShareReads: concurrent refreshes share reads of the store.
+// TestRefreshesShareReads checks that concurrent refreshes share reads of the store.
 func TestRefreshesShareReads(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
 	f.until()
@@ -19,7 +19,7 @@ func TestRefreshesShareReads(t *testing.T) {
 	f.source.confirm.Store(&confirm)
 	const callers, each, between = 200, 20, 5 * time.Millisecond
 	var all sync.WaitGroup
-	begin := time.Now()
+	start := time.Now()
 	for range callers {
 		all.Go(func() {
 			for range each {
@@ -30,19 +30,19 @@ func TestRefreshesShareReads(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most := int64(time.Since(begin)/between) + 2; reads.Load() > most || reads.Load() < each {
+	if most := int64(time.Since(start)/between) + 2; reads.Load() > most || reads.Load() < each {
 		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want at most %d", reads.Load(), callers*each, each, most)
 	}
 }
 
-// TestRefreshDoesNotJoinEarlierRead: a read that is in progress may be older than a write that
+// TestRefreshDoesNotJoinEarlierRead checks that a read that is in progress may be older than a write that
 // precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
 	f.until()
-	began, answer := make(chan int64), make(chan int64)
+	start, answer := make(chan int64), make(chan int64)
 	confirm := func(at int64) int64 {
-		began <- at
+		start <- at
 		return <-answer
 	}
 	f.source.confirm.Store(&confirm)
@@ -52,14 +52,14 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 		return found
 	}
 	first := revisionRead()
-	at := <-began
+	at := <-start
 	// Another replica creates a definition, and the client has its response.
 	second := revisionRead()
 	answer <- at
 	if s := <-first; f.serves(s, 2) {
 		t.Error("a definition is served before its event")
 	}
-	<-began
+	<-start
 	answer <- at + 1
 	f.send([]string{widgets(2, "True", "")})
 	f.until()

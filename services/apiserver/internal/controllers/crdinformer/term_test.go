@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// TestTermsOfDefinitions: cached encodings and watches survive changes of a definition that do not
+// TestTermsOfDefinitions checks that cached encodings and watches survive changes of a definition that do not
 // affect its objects. Other changes end them.
 func TestTermsOfDefinitions(t *testing.T) {
 	servedResource := func(f *fixture) *apiset.Resource {

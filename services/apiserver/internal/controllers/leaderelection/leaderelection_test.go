@@ -130,7 +130,7 @@ func TestLeaseLifecycle(t *testing.T) {
 	})
 }
 
-// TestOneControllerElects: one controller elects, and another one takes over when it stops.
+// TestOneControllerElects checks that one controller elects, and another one takes over when it stops.
 func TestOneControllerElects(t *testing.T) {
 	const controllerLease = "kube-system/leader-election-controller"
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestOneControllerElects(t *testing.T) {
 	})
 }
 
-// TestIneligibleLeases: neither the lease of the controllers nor an invalid lease name is a subject
+// TestIneligibleLeases checks that neither the lease of the controllers nor an invalid lease name is a subject
 // of election.
 func TestIneligibleLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestIneligibleLeases(t *testing.T) {
 	})
 }
 
-// TestClocksThatAreAhead: timestamps in the future neither delay an election, nor keep a dead
+// TestClocksThatAreAhead checks that timestamps in the future neither delay an election, nor keep a dead
 // candidate, nor hide the answers of a live one.
 func TestClocksThatAreAhead(t *testing.T) {
 	const year = 365 * 24 * time.Hour
@@ -233,7 +233,7 @@ func TestClocksThatAreAhead(t *testing.T) {
 	}
 }
 
-// TestChangeReconcilesOneLease: the cost of a change does not depend on the number of candidates
+// TestChangeReconcilesOneLease checks that the cost of a change does not depend on the number of candidates
 // for other leases.
 func TestChangeReconcilesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 	})
 }
 
-// TestManyCandidatesArePingedInParts: one of many candidates is elected.
+// TestManyCandidatesArePingedInParts checks that one of many candidates is elected.
 func TestManyCandidatesArePingedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -298,7 +298,7 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 	})
 }
 
-// TestLogIsConcise: a problem of a lease is logged once, whatever the state of others. Texts of
+// TestLogIsConcise checks that a problem of a lease is logged once, whatever the state of others. Texts of
 // clients are truncated.
 func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestLogIsConcise(t *testing.T) {
 	})
 }
 
-// TestLogOfManyLeasesIsBounded: the number of log logBurst does not grow with the number of failing
+// TestLogOfManyLeasesIsBounded checks that the number of log lines does not grow with the number of failing
 // leases.
 func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWaitEndsWithTheNewestDefinition: a request that waits for a definition which changes
+// TestWaitEndsWithTheNewestDefinition checks that a request that waits for a definition which changes
 // meanwhile waits until the newest one is published, and no longer.
 func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -43,9 +43,9 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		c.written = true
 		c.wake()
 		m.mu.Unlock()
-		begin := time.Now()
-		if <-held || time.Since(begin) > 0 {
-			t.Errorf("after the publication: got a wait of %v, want none", time.Since(begin))
+		start := time.Now()
+		if <-held || time.Since(start) > 0 {
+			t.Errorf("after the publication: got a wait of %v, want none", time.Since(start))
 		}
 	})
 }

@@ -22,7 +22,7 @@ type Pool struct {
 	certificate func() *tls.Certificate
 	open        func(CertificateFunc) *http.Transport
 
-	mu      sync.Mutex // serializes renewals; a leaf lock
+	mu      sync.Mutex // serializes renewals; leaf lock
 	current atomic.Pointer[certConnections]
 }
 

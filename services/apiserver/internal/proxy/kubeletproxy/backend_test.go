@@ -142,7 +142,7 @@ func TestEndlessResponseHeadFails(t *testing.T) {
 	for how, head := range map[string]struct{ begin, line string }{
 		"agreed": {begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
 			line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
-		"refused":  {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"rejected": {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
 		"one line": {begin: "HTTP/1.1 403 Forbidden\r\nX: ", line: strings.Repeat("x", 4<<10)},
 		"short":    {begin: "HTTP/1.1 403 Forbidden\r\n", line: strings.Repeat("X:\r\n", 1<<10)},
 	} {

@@ -74,9 +74,9 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		text string
 	}{
 		"absent":  {code: http.StatusNotFound, text: "could not find the requested resource"},
-		"400":     {code: http.StatusBadRequest, text: "refused with 400"},
-		"403":     {code: http.StatusForbidden, text: "refused with 403"},
-		"500":     {code: http.StatusInternalServerError, text: "Internal error occurred: refused with 500"},
+		"400":     {code: http.StatusBadRequest, text: "rejected with 400"},
+		"403":     {code: http.StatusForbidden, text: "rejected with 403"},
+		"500":     {code: http.StatusInternalServerError, text: "Internal error occurred: rejected with 500"},
 		"503":     {code: http.StatusServiceUnavailable, text: "currently unable to handle the request"},
 		"cut":     {code: http.StatusInternalServerError, text: "unexpected EOF"},
 		"hangup":  {code: http.StatusInternalServerError, text: "EOF"},
@@ -128,7 +128,7 @@ func TestCommandResultsAreCounted(t *testing.T) {
 	if err := run("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
 		t.Error("exit code: got no error")
 	}
-	if err := run("/exec/ns/pod/api-404?stdout=true"); err == nil || !strings.Contains(err.Error(), "refused by the API") || strings.Contains(err.Error(), "Internal error") {
+	if err := run("/exec/ns/pod/api-404?stdout=true"); err == nil || !strings.Contains(err.Error(), "rejected by the API") || strings.Contains(err.Error(), "Internal error") {
 		t.Errorf("got %v, want the error of the kubelet", err)
 	}
 	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {

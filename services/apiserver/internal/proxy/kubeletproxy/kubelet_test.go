@@ -24,7 +24,7 @@ type kubelet struct{ *httptest.Server }
 
 func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
-	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: runCommand, Forward: echo, Logs: writePath, Refuse: reject}.Handler())}
+	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: runCommand, Forward: echo, Logs: writePath, Reject: reject}.Handler())}
 	t.Cleanup(k.Close)
 	return k
 }
@@ -51,10 +51,10 @@ func reject(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		_ = json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "refused by the API", Reason: metav1.StatusReasonNotFound, Code: int32(code),
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "rejected by the API", Reason: metav1.StatusReasonNotFound, Code: int32(code),
 		})
 	case err == nil && code != http.StatusSwitchingProtocols:
-		http.Error(w, "refused with "+how, code)
+		http.Error(w, "rejected with "+how, code)
 	case err == nil, how == "hangup", how == "cut":
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {

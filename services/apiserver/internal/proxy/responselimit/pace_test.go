@@ -63,7 +63,7 @@ func TestSmallWritesDelayReads(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				begin := time.Now()
+				start := time.Now()
 				for range messages {
 					if _, err := io.ReadFull(conn, make([]byte, c.message)); err != nil {
 						t.Fatal(err)
@@ -72,7 +72,7 @@ func TestSmallWritesDelayReads(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if took := time.Since(begin); took > 10*time.Second != c.delayed { // of the bubble
+				if took := time.Since(start); took > 10*time.Second != c.delayed { // of the bubble
 					t.Errorf("reading took %v, want delays: %v", took, c.delayed)
 				}
 			})
@@ -97,10 +97,10 @@ func TestCloseEndsDelay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		begin := time.Now()
+		start := time.Now()
 		time.AfterFunc(time.Second, func() { conn.Close() })
-		if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(begin) > time.Second {
-			t.Errorf("got %v after %v, want an error when the connection is closed", err, time.Since(begin))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(start) > time.Second {
+			t.Errorf("got %v after %v, want an error when the connection is closed", err, time.Since(start))
 		}
 	})
 }

@@ -92,13 +92,13 @@ func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for range 3 {
-			begun := make(chan struct{})
+			started := make(chan struct{})
 			asked := time.Now()
 			go func() {
 				defer func() { _ = recover() }() // the incomplete response is aborted
-				b.request((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), "a", watch(), nil)
+				b.request((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), "a", watch(), nil)
 			}()
-			<-begun
+			<-started
 			if d := time.Since(asked); d > 0 {
 				t.Errorf("seats were released after %v, want at once", d)
 			}
@@ -133,8 +133,8 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 			_, _ = io.Copy(conn, rw)
 		})
 		for range 3 {
-			begun := make(chan struct{})
-			ctx := requesttest.WithUser((&requesttest.Work{OnStarted: func() { close(begun) }}).With(t.Context()), &request.User{Name: "a"})
+			started := make(chan struct{})
+			ctx := requesttest.WithUser((&requesttest.Work{OnStarted: func() { close(started) }}).With(t.Context()), &request.User{Name: "a"})
 			r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 			client, here := net.Pipe()
@@ -145,7 +145,7 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 			if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("got %v, %v, recorded %d %s, want 101 on the connection", resp, err, w.Code, w.Body)
 			}
-			<-begun
+			<-started
 			if d := time.Since(asked); d > 0 {
 				t.Errorf("seats were released after %v, want at once", d)
 			}

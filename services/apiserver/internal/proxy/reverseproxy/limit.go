@@ -24,7 +24,7 @@ type Limit struct {
 	requests *limit.Queue[string]
 	reserved int // for system:masters
 	now      prometheus.Gauge
-	refused  prometheus.Counter
+	rejected prometheus.Counter
 }
 
 // NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is
@@ -42,11 +42,11 @@ func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "binnacle_carried_requests_refused_total", Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
-	r.MustRegister(c.now, c.refused)
+	r.MustRegister(c.now, c.rejected)
 	return c
 }
 
@@ -61,7 +61,7 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 		slot.NoFairShare = true
 	}
 	if !c.requests.TryAcquire(slot) {
-		c.refused.Inc()
+		c.rejected.Inc()
 		return nil, apierrors.NewTooManyRequests("Too many requests to kubelets, pods, services and nodes are in progress, please try again later", 1)
 	}
 	c.now.Inc()

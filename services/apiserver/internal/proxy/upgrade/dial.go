@@ -121,7 +121,7 @@ func (c *Conn) sendRequest(r *http.Request, deadline time.Time) error {
 // readHead reads the head of a response, and nothing after it.
 func readHead(from *bufio.Reader) ([]byte, error) {
 	var all []byte
-	for begin := 0; ; {
+	for start := 0; ; {
 		line, err := from.ReadSlice('\n')
 		all = append(all, line...)
 		switch {
@@ -133,9 +133,9 @@ func readHead(from *bufio.Reader) ([]byte, error) {
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
-		case len(bytes.TrimRight(all[begin:], "\r\n")) == 0:
+		case len(bytes.TrimRight(all[start:], "\r\n")) == 0:
 			return all, nil
 		}
-		begin = len(all)
+		start = len(all)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // and their number is bounded.
 type Metrics struct {
 	hosts   *metrics.Series[string, string] // the label value of a host
-	mu      sync.Mutex                      // a leaf
+	mu      sync.Mutex                      // leaf lock
 	clients map[string]int                  // number of clients by host
 
 	requests         *prometheus.CounterVec
@@ -135,10 +135,10 @@ type measured struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
-	m, begin := t.metrics, time.Now()
+	m, start := t.metrics, time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
 	host := m.hosts.WithLabels(t.host)
-	m.duration.WithLabelValues(r.Method, host).Observe(time.Since(begin).Seconds())
+	m.duration.WithLabelValues(r.Method, host).Observe(time.Since(start).Seconds())
 	if r.ContentLength >= 0 {
 		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
 	}

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bitmapAllocator is a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
+// bitmapAllocator stores a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
 // big-endian number. Bit i of the number, counted from the lowest, is set if position i of the range
 // is taken. Every change is a compare-and-swap of that value.
 type bitmapAllocator struct {

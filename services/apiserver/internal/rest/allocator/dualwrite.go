@@ -111,7 +111,7 @@ func (b *addressBitmap) isAllocated(addr netip.Addr) bool {
 	return ok && b.cached != nil && b.cached.has(position)
 }
 
-// isAllocated reports whether any range has marked the address; see addressBitmap.marked.
+// isAllocated reports whether any range has the address; see addressBitmap.isAllocated.
 func (a *Allocator) isAllocated(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.bitmaps, func(b *addressBitmap) bool { return b.isAllocated(addr) })
 }

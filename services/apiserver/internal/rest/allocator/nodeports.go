@@ -184,7 +184,7 @@ func (p *nodePortBitmap) offset(port int) (int, bool) {
 	return port - p.portRange.Base, p.portRange.Contains(port)
 }
 
-// allocate allocates all wanted ports or none; 0 means any port. It returns them in the same order.
+// allocate allocates all desired ports or none; 0 means any port. It returns them in the same order.
 func (p *nodePortBitmap) allocate(ctx context.Context, desired []int) ([]int, error) {
 	if len(desired) == 0 {
 		return nil, nil
@@ -201,7 +201,7 @@ func (p *nodePortBitmap) allocate(ctx context.Context, desired []int) ([]int, er
 	return got, nil
 }
 
-// allocateIn marks the wanted ports as taken and returns them.
+// allocateIn sets the bits of the desired ports in s and returns the ports.
 func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
 	got := make([]int, len(desired))
 	for i, port := range desired {

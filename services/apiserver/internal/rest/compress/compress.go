@@ -47,7 +47,7 @@ type Cache struct {
 	hits   prometheus.Counter
 	misses prometheus.Counter
 
-	mu           sync.Mutex // a leaf lock
+	mu           sync.Mutex // leaf lock
 	size         int64
 	segments     *lru.LRU[Key, *segment]
 	compressions map[Key]*compression
@@ -224,7 +224,7 @@ type GzipWriter struct {
 	length int64  // of the text so far
 }
 
-// NewGzipWriter begins a response on w.
+// NewGzipWriter starts a response on w.
 func (c *Cache) NewGzipWriter(w io.Writer) *GzipWriter { return &GzipWriter{cache: c, w: w} }
 
 // header is the header of a gzip stream: deflate, no name, no time, unknown system.

@@ -18,13 +18,13 @@ import (
 func Detects(validation string) bool { return validation != metav1.FieldValidationIgnore }
 
 // Report rejects unknown and duplicate fields, adds warnings for them, or ignores them, depending
-// on fieldValidation. refuse converts the strict decoding error to an API error.
-func Report(ctx context.Context, validation string, unknown []error, refuse func(error) error) error {
+// on fieldValidation. reject converts the strict decoding error to an API error.
+func Report(ctx context.Context, validation string, unknown []error, reject func(error) error) error {
 	switch {
 	case len(unknown) == 0, !Detects(validation):
 		return nil
 	case validation == metav1.FieldValidationStrict:
-		return refuse(runtime.NewStrictDecodingError(unknown))
+		return reject(runtime.NewStrictDecodingError(unknown))
 	}
 	for _, e := range unknown {
 		for _, text := range warnings(e) {

@@ -128,7 +128,7 @@ func (a *API) deleteCollection(c *Call) error {
 		return err
 	}
 	if writes.IgnoresReadErrors(do) {
-		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
+		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RejectForCollections()})
 	}
 	c.warnOfOrphans(do)
 	if err := o.resolveVersion(a.NoCache); err != nil { // as in Kubernetes, after the warning

@@ -42,7 +42,7 @@ type stream struct {
 	metrics    watchMetrics
 	socket     *streaming.Socket // replaces the response body
 	bookmarks  bool
-	initial    bool                         // the watch begins with the initial state
+	initial    bool                         // the watch starts with the initial state
 	scan       *responsewriters.ScanLimiter // limits the search for the initial state
 	initialEnd bool                         // a bookmark marks the end of the initial state
 	first      bool                         // no event has been sent
@@ -53,7 +53,7 @@ type stream struct {
 	lost       atomic.Bool // its position in the history is lost
 }
 
-// open sends the headers, which tell the client that the watch has begun.
+// open sends the headers, which tell the client that the watch has started.
 func (s *stream) open() {
 	s.first = true
 	if s.socket != nil {

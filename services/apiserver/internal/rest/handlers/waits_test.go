@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// A request that waits for a revision releases its limit for large work.
+// TestWaitForRevisionReleasesWorkLimit checks that a request that waits for a revision releases its limit for large work.
 func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{
@@ -62,7 +62,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	}
 }
 
-// A request that waits longer for a revision releases its seats. It fails if too many requests
+// TestWaitForRevisionReleasesSeats checks that a request that waits longer for a revision releases its seats. It fails if too many requests
 // wait.
 func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	store := etcdtest.Embedded(t)

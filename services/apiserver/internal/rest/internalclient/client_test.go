@@ -73,7 +73,7 @@ func TestConflictsAreRetried(t *testing.T) {
 			answers: answers{update: {conflict, nil}},
 			asked:   []internalclient.Verb{get, update, get, update},
 		},
-		"refused": {
+		"rejected": {
 			do:      put,
 			answers: answers{update: {odd}},
 			asked:   []internalclient.Verb{get, update},

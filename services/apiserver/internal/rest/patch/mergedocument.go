@@ -32,14 +32,14 @@ func (m *documentMerger) appendObject(dst []byte, docRef, patchRef tape.Ref) []b
 	all := maps.Clone(existing)
 	maps.Copy(all, changes)
 	dst = append(dst, '{')
-	begin := len(dst)
+	start := len(dst)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		value, exists := existing[name]
 		change, isChanged := changes[name]
 		if isChanged && m.patch.Kind(change) == tape.Null {
 			continue
 		}
-		dst = appendName(dst, name, len(dst) == begin)
+		dst = appendName(dst, name, len(dst) == start)
 		switch {
 		case !isChanged:
 			dst = append(dst, m.doc.Text(value)...)
@@ -69,13 +69,13 @@ func (m *documentMerger) appendWithoutNulls(dst []byte, value tape.Ref) []byte {
 // appendObjectWithoutNulls is appendWithoutNulls for an object.
 func (m *documentMerger) appendObjectWithoutNulls(dst []byte, object tape.Ref) []byte {
 	dst = append(dst, '{')
-	begin := len(dst)
+	start := len(dst)
 	members := membersOf(m.patch, object)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if m.patch.Kind(members[name]) == tape.Null {
 			continue
 		}
-		dst = appendName(dst, name, len(dst) == begin)
+		dst = appendName(dst, name, len(dst) == start)
 		dst = m.appendWithoutNulls(dst, members[name])
 	}
 	return append(dst, '}')

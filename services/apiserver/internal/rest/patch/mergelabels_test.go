@@ -40,7 +40,7 @@ func encoded(t *rapid.T, v any) []byte {
 	return b
 }
 
-// The fast path for patches of labels and annotations gives the same result as the general one and
+// TestPatchedLabelsMatchGeneralPath checks that the fast path for patches of labels and annotations gives the same result as the general one and
 // does not change the old object.
 func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 	short := 0

@@ -119,7 +119,7 @@ func TestJSONPatchErrorsNameKubernetesType(t *testing.T) {
 	}
 }
 
-// The growth by repeated copies is bounded.
+// TestCopiesAreBounded checks that the growth by repeated copies is bounded.
 func TestCopiesAreBounded(t *testing.T) {
 	var ops []map[string]any
 	for i := range 40 {

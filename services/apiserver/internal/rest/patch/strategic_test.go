@@ -345,7 +345,7 @@ func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 	}
 }
 
-// The time to merge lists is quadratic in their length, so long lists are rejected.
+// TestLongListsAreRejected checks that long lists are rejected, because the time to merge lists is quadratic.
 func TestLongListsAreRejected(t *testing.T) {
 	names := func(n int) string {
 		var b strings.Builder

@@ -99,7 +99,7 @@ func (b *batch) add(e *objects.Entry) *pendingConversion {
 	return fl
 }
 
-// start begins the conversion of a batch. Several requests may wait for it, so it does not end with
+// start starts the conversion of a batch. Several requests may wait for it, so it does not end with
 // the request that started it, and does not use that request's seats. The time of the webhook is
 // bounded. The caller holds mu.
 func (c *Conversions) start(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
@@ -120,7 +120,7 @@ func (c *Conversions) leave(joined map[*batch]struct{}) {
 	}
 }
 
-// forget removes the flights of a batch, so that later requests begin another one. The caller holds mu.
+// forget removes the flights of a batch, so that later requests start another one. The caller holds mu.
 func (c *Conversions) forget(b *batch) {
 	for e, f := range b.pending {
 		if at := (conversion{e, b.form, b.principal}); c.running[at] == f {

@@ -172,11 +172,11 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
-		begun := false
-		ctx = (&requesttest.Work{OnStarted: func() { begun = true }}).With(ctx)
+		started := false
+		ctx = (&requesttest.Work{OnStarted: func() { started = true }}).With(ctx)
 		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
-		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
-			t.Errorf("%s of %d bytes: got %v, started: %t, want a wait: %t", c.media, c.size, err, begun, c.waits)
+		if errors.Is(err, context.Canceled) != c.waits || started != c.waits {
+			t.Errorf("%s of %d bytes: got %v, started: %t, want a wait: %t", c.media, c.size, err, started, c.waits)
 		}
 		<-limiter
 		if len(limiter) != 0 {

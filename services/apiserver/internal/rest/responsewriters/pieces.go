@@ -56,9 +56,9 @@ func (p *chunkWriter) flush(all bool) bool {
 	p.audited.Write(p.buf)
 	if !p.abandoned && p.r.Method != http.MethodHead {
 		p.releaseLimiter()
-		begin := time.Now()
+		start := time.Now()
 		_, err := p.w.Write(p.buf)
-		p.waited += time.Since(begin)
+		p.waited += time.Since(start)
 		if err != nil || !all && p.context().Err() != nil {
 			p.abandon()
 		}

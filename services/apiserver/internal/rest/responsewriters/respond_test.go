@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestErrorInUnacceptedMediaTypeIsIndented: a client that accepts no known media type gets indented
+// TestErrorInUnacceptedMediaTypeIsIndented checks that a client that accepts no known media type gets indented
 // JSON, whatever program it is.
 func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})

@@ -56,7 +56,7 @@ func (s *Socket) Write(event []byte) error {
 }
 
 // SendOverWebSocket upgrades the request and sends the data of from in WebSocket messages, after an
-// empty one that shows that the stream has begun. The subprotocol decides between binary messages
+// empty one that shows that the stream has started. The subprotocol decides between binary messages
 // and base64 in text messages. SendOverWebSocket returns when from ends, or when the client
 // disconnects, and closes from.
 func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
@@ -72,7 +72,7 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 			}()
 			m := &messages{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
 			if _, err := m.Write(nil); err == nil {
-				_, _ = io.Copy(m, from) // the response has begun: an error can only end it
+				_, _ = io.Copy(m, from) // the response has started: an error can only end it
 			}
 			_ = conn.Close()
 			<-removed

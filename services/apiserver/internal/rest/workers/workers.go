@@ -123,7 +123,7 @@ func (w *Pool) newJob(f func()) job {
 	return job{f: f, period: w.period}
 }
 
-// nextPeriod begins another period. Functions started before the previous one count as waiting and no
+// nextPeriod starts another period. Functions started before the previous one count as waiting and no
 // longer take part in the limit.
 func (w *Pool) nextPeriod() {
 	w.mu.Lock()

@@ -190,7 +190,7 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *liveObject, 
 	return errs
 }
 
-// released reports whether an object whose deletion has begun can be removed (specification:
+// released reports whether an object whose deletion has started can be removed (specification:
 // "Object deletion").
 func (r *Request) released(obj registry.Object) bool {
 	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {

@@ -23,7 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Delete deletes an object, or begins its deletion, according to Request.Options, which are
+// Delete deletes an object, or starts its deletion, according to Request.Options, which are
 // DeleteOptions (specification: "Object deletion"). An object that is deleted gracefully is first
 // written with its deletion timestamp and then removed, even with a grace period of 0, so that
 // watchers see it terminate.
@@ -360,8 +360,8 @@ func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
 }
 
-// RefuseForCollections returns the error for options that only a deletion of a single object may
+// RejectForCollections returns the error for options that only a deletion of a single object may
 // have.
-func RefuseForCollections() *field.Error {
+func RejectForCollections() *field.Error {
 	return field.Invalid(field.NewPath(unsafeOption), true, "is not allowed with DELETECOLLECTION, try again after removing the option")
 }

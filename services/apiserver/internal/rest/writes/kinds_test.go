@@ -397,12 +397,12 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 				r.Name = ""
 			}
 			_, err := write(t.Context(), r)
-			var refusal *apierrors.StatusError
-			if !errors.As(err, &refusal) || refusal.ErrStatus.Details == nil {
+			var rejection *apierrors.StatusError
+			if !errors.As(err, &rejection) || rejection.ErrStatus.Details == nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, c := range refusal.ErrStatus.Details.Causes {
+			for _, c := range rejection.ErrStatus.Details.Causes {
 				if !slices.Contains(got, c.Field) {
 					got = append(got, c.Field)
 				}

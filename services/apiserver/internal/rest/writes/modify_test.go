@@ -46,9 +46,9 @@ func TestModifyAndAlterRetry(t *testing.T) {
 			if called := len(w.requests) > 0; called != (name == "Modify") {
 				t.Errorf("%s: got admission called: %t, want only for Modify", name, called)
 			}
-			refusal := errors.New("no")
+			rejection := errors.New("no")
 			if _, err := write(w.writer, context.Background(), w.requestFor("c"),
-				func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+				func(registry.Object) error { return rejection }); !errors.Is(err, rejection) {
 				t.Errorf("got %v, want the error of the change", err)
 			}
 			r := w.requestFor("c")

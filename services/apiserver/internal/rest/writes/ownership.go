@@ -83,15 +83,15 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, at
 // restoreTimes restores the old times in managedFields if nothing else changed. It records the
 // duration of the comparison.
 func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
-	begin := time.Now()
+	start := time.Now()
 	before := apply.ManagedFieldsOf(old)
 	switch {
 	case !before.EqualExceptTimes(apply.ManagedFieldsOf(obj)):
-		m.compared(m.fast, begin)
+		m.compared(m.fast, start)
 	case !r.owner().Equal(obj, old):
-		m.compared(m.slow, begin)
+		m.compared(m.slow, start)
 	default:
-		m.compared(m.equal, begin)
+		m.compared(m.equal, start)
 		before.ApplyTo(obj)
 	}
 }

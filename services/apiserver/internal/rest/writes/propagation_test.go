@@ -64,7 +64,7 @@ func TestPropagationOfNamespaces(t *testing.T) {
 	}
 }
 
-// TestEventsIgnorePropagation: events own no objects, so no policy keeps them.
+// TestEventsIgnorePropagation checks that events own no objects, so no policy keeps them.
 func TestEventsIgnorePropagation(t *testing.T) {
 	b := newBase(t)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {

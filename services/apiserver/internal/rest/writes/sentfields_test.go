@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSubresourcesOfPodsOwnSentFields: a manager that sends other changes to a subresource owns their fields
+// TestSubresourcesOfPodsOwnSentFields checks that a manager that sends other changes to a subresource owns their fields
 // there, although the subresource drops the changes.
 func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 	b := newBase(t)
@@ -54,7 +54,7 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 	}
 }
 
-// TestMutatingAdmissionOfUpdateSeesSentMetadata: the server adds its metadata after mutating
+// TestMutatingAdmissionOfUpdateSeesSentMetadata checks that the server adds its metadata after mutating
 // admission, and validating admission sees it.
 func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 	w := newBase(t).fixture(t)
@@ -135,7 +135,7 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 	}
 }
 
-// TestUpdateOfAbsentObjectWarnsOfDuplicateOwners: duplicate owner references are found before the
+// TestUpdateOfAbsentObjectWarnsOfDuplicateOwners checks that duplicate owner references are found before the
 // object is.
 func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
 	w := newBase(t).fixture(t)

@@ -284,9 +284,9 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 }
 
 // compared records the duration of a comparison. It does nothing without an observer.
-func (m *Metrics) compared(path prometheus.Observer, begin time.Time) {
+func (m *Metrics) compared(path prometheus.Observer, start time.Time) {
 	if path != nil {
-		path.Observe(time.Since(begin).Seconds())
+		path.Observe(time.Since(start).Seconds())
 	}
 }
 

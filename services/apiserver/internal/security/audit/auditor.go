@@ -43,7 +43,7 @@ type Policy interface {
 }
 
 // Sink processes events. An event and all that it references do not change until Process returns.
-// An error means that the event is lost and that a request that has not begun must be rejected.
+// An error means that the event is lost and that a request that has not started must be rejected.
 // Sinks with weaker guarantees return nil and count their losses.
 type Sink interface {
 	Process(ctx context.Context, e *Event) error

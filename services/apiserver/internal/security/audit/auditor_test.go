@@ -95,7 +95,7 @@ type rejectingLimiter struct{ t *testing.T }
 func (rejectingLimiter) Acquire(context.Context) error { return errors.New("no permit") }
 func (n rejectingLimiter) Release()                    { n.t.Error("Leave was called without a permit") }
 
-// TestLimitedRunsWithoutPermit: work runs without a permit if none is granted.
+// TestLimitedRunsWithoutPermit checks that work runs without a permit if none is granted.
 func TestLimitedRunsWithoutPermit(t *testing.T) {
 	done := 0
 	for _, turns := range []Limiter{nil, rejectingLimiter{t}} {
@@ -149,7 +149,7 @@ func TestStatusEncoding(t *testing.T) {
 	}
 }
 
-// TestTruncatedAnnotationIsUnique: shortening sets Truncated once and keeps other annotations.
+// TestTruncatedAnnotationIsUnique checks that shortening sets Truncated once and keeps other annotations.
 func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	event := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
 	for short, most := range map[*Event]int{event.WithoutObjects(): 4, event.Minimal(): 3} {
@@ -175,7 +175,7 @@ func TestMinimalEventOmitsEmptyFields(t *testing.T) {
 	}
 }
 
-// TestAnonymousRequestsShareBudgetByNetwork: anonymous requests have the same user name and share
+// TestAnonymousRequestsShareBudgetByNetwork checks that anonymous requests have the same user name and share
 // the budget by network.
 func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})

@@ -174,16 +174,16 @@ func (event *Event) append(b []byte) []byte {
 	}
 	if len(event.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
-		begin := byte('{')
+		start := byte('{')
 		var buffer [16]Annotation
 		sorted := append(buffer[:0], event.Annotations...)
 		slices.SortFunc(sorted, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
 		for i := range sorted {
-			b = append(b, begin)
+			b = append(b, start)
 			b = jsontext.AppendString(b, sorted[i].Key)
 			b = append(b, ':')
 			b = jsontext.AppendString(b, sorted[i].Value)
-			begin = ','
+			start = ','
 		}
 		b = append(b, '}')
 	}
@@ -212,19 +212,19 @@ func appendUser(b []byte, user *request.User) []byte {
 		b = appendStrings(b, `,"groups":`, user.Groups)
 		if len(user.Extra) > 0 {
 			b = append(b, `,"extra":`...)
-			begin := byte('{')
+			start := byte('{')
 			var buffer [8]string
 			keys := slices.AppendSeq(buffer[:0], maps.Keys(user.Extra))
 			slices.Sort(keys)
 			for _, k := range keys {
-				b = append(b, begin)
+				b = append(b, start)
 				b = jsontext.AppendString(b, k)
 				if values := user.Extra[k]; len(values) == 0 {
 					b = append(b, `:[]`...)
 				} else {
 					b = appendStrings(b, ":", values)
 				}
-				begin = ','
+				start = ','
 			}
 			b = append(b, '}')
 		}
@@ -278,10 +278,10 @@ func appendStrings(b []byte, name string, values []string) []byte {
 		return b
 	}
 	b = append(b, name...)
-	begin := byte('[')
+	start := byte('[')
 	for _, v := range values {
-		b = jsontext.AppendString(append(b, begin), v)
-		begin = ','
+		b = jsontext.AppendString(append(b, start), v)
+		start = ','
 	}
 	return append(b, ']')
 }

@@ -28,7 +28,7 @@ func fullEvent() *Event {
 	}
 }
 
-// TestEventMatchesEncodingJSON: the JSON of an event equals that of encoding/json for the same
+// TestEventMatchesEncodingJSON checks that the JSON of an event equals that of encoding/json for the same
 // fields.
 func TestEventMatchesEncodingJSON(t *testing.T) {
 	line := fullEvent().AppendLine(nil)
@@ -51,7 +51,7 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestTimestampFormat: timestamps equal those of package time.
+// TestTimestampFormat checks that timestamps equal those of package time.
 func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {
@@ -68,7 +68,7 @@ func TestTimestampFormat(t *testing.T) {
 	}
 }
 
-// TestMinimalEventIsSmall: a minimal event is small for any client input.
+// TestMinimalEventIsSmall checks that a minimal event is small for any client input.
 func TestMinimalEventIsSmall(t *testing.T) {
 	event := fullEvent()
 	long := strings.Repeat("x", 1<<20)

@@ -88,7 +88,7 @@ var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"
 
 func newArrival() ReceivedRequest { return ReceivedRequest{ID: "id"} }
 
-// TestObjectsAreRecordedFromTheirLevel: objects are recorded from their level on, and not encoded
+// TestObjectsAreRecordedFromTheirLevel checks that objects are recorded from their level on, and not encoded
 // below it.
 func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	for level, want := range map[Level][3]string{
@@ -153,7 +153,7 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsAreTruncated: objects beyond the limits are omitted, marked as truncated, and
+// TestLargeObjectsAreTruncated checks that objects beyond the limits are omitted, marked as truncated, and
 // take no bytes from other requests.
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
@@ -250,7 +250,7 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 	}
 }
 
-// TestInvalidJSONIsOmitted: invalid JSON is omitted, so that the event stays valid JSON.
+// TestInvalidJSONIsOmitted checks that invalid JSON is omitted, so that the event stays valid JSON.
 func TestInvalidJSONIsOmitted(t *testing.T) {
 	for _, text := range []string{"", " ", "nonsense", `{"a":`, "{}\n{}"} {
 		auditor, sink := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: text == " "})
@@ -264,7 +264,7 @@ func TestInvalidJSONIsOmitted(t *testing.T) {
 	}
 }
 
-// TestAnnotationsAreRecordedOnce: the first value of a key is recorded, within the total limit.
+// TestAnnotationsAreRecordedOnce checks that the first value of a key is recorded, within the total limit.
 func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	var log strings.Builder
@@ -295,7 +295,7 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	}
 }
 
-// TestEventOfSinkDoesNotChange: calls on the record during Process do not change the last event.
+// TestEventOfSinkDoesNotChange checks that calls on the record during Process do not change the last event.
 func TestEventOfSinkDoesNotChange(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	r := auditor.Open(podsInfo, nil, newArrival)
@@ -330,7 +330,7 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 	}
 }
 
-// TestResponseStartedEventIsSnapshot: the ResponseStarted event is a snapshot that later calls do
+// TestResponseStartedEventIsSnapshot checks that the ResponseStarted event is a snapshot that later calls do
 // not change.
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
@@ -358,7 +358,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	}
 }
 
-// TestObjectFillsReference: the object fills the fields of the reference that the path did not
+// TestObjectFillsReference checks that the object fills the fields of the reference that the path did not
 // contain.
 func TestObjectFillsReference(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
@@ -444,7 +444,7 @@ func TestStagesByOutcome(t *testing.T) {
 	}
 }
 
-// TestRejectedRequestHoldsNothing: a request that is rejected because of a sink error is counted
+// TestRejectedRequestHoldsNothing checks that a request that is rejected because of a sink error is counted
 // and holds no bytes.
 func TestRejectedRequestHoldsNothing(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
@@ -464,7 +464,7 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestSlowRequestsHaveLatencyAnnotations: slow requests have latency annotations; the default
+// TestSlowRequestsHaveLatencyAnnotations checks that slow requests have latency annotations; the default
 // threshold is half a second.
 func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}

@@ -39,7 +39,7 @@ func WithPermit(l Limiter, size int, work func()) {
 // hold as many as are free, so a client that does not read its responses cannot use up the budget
 // of others.
 type objectBudget struct {
-	mu   sync.Mutex // leaf
+	mu   sync.Mutex // leaf lock
 	free int64
 	held map[string]int64 // by principal
 }

@@ -276,7 +276,7 @@ func escapeGrowth(text []byte) (n int) {
 	return n
 }
 
-// BeginResponse records the code of the response, which begins now. For long-running requests it
+// BeginResponse records the code of the response, which starts now. For long-running requests it
 // emits the ResponseStarted event.
 func (r *Record) BeginResponse(ctx context.Context, code int) {
 	state := r.lock()

@@ -38,7 +38,7 @@ func (l *lineSink) Process(_ context.Context, event *Event) error {
 	return nil
 }
 
-// TestEndedRecordChangesNothing: calls on an ended record do not change the record that reuses its
+// TestEndedRecordChangesNothing checks that calls on an ended record do not change the record that reuses its
 // state.
 func TestEndedRecordChangesNothing(t *testing.T) {
 	sink := &lineSink{lines: map[string]string{}}

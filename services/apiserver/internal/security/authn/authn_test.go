@@ -62,7 +62,7 @@ func name(user *request.User) string {
 func TestBearer(t *testing.T) {
 	for header, c := range map[string]struct {
 		user     string
-		refused  bool
+		rejected bool
 		reviewed bool
 		warning  bool
 	}{
@@ -73,9 +73,9 @@ func TestBearer(t *testing.T) {
 		"Bearer  good":       {warning: true},
 		"Bearer    good":     {warning: true},
 		"Bearer\tgood":       {},
-		"Bearer \tgood":      {refused: true, reviewed: true},
-		"Bearer bad":         {refused: true, reviewed: true},
-		"Bearer lost":        {refused: true, reviewed: true},
+		"Bearer \tgood":      {rejected: true, reviewed: true},
+		"Bearer bad":         {rejected: true, reviewed: true},
+		"Bearer lost":        {rejected: true, reviewed: true},
 		"Bearer ":            {},
 		"Bearer":             {},
 		"":                   {},
@@ -90,8 +90,8 @@ func TestBearer(t *testing.T) {
 			if warned := warnings.Headers(); (warned != nil) != c.warning {
 				t.Errorf("got warnings %q, want %v", warned, c.warning)
 			}
-			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(reviewer.reviewed) > 0) != c.reviewed {
-				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v", user, err, reviewer.reviewed, c.user, c.refused, c.reviewed)
+			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected || (len(reviewer.reviewed) > 0) != c.reviewed {
+				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v", user, err, reviewer.reviewed, c.user, c.rejected, c.reviewed)
 			}
 		})
 	}
@@ -104,18 +104,18 @@ func TestWebSocketToken(t *testing.T) {
 		protocols []string
 		plain     bool // no upgrade
 		user      string
-		refused   bool
+		rejected  bool
 		left      string
 	}{
 		"a token and another": {protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice", left: "v4.channel.k8s.io"},
 		"on two lines":        {protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"}, user: "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io"},
-		"the token alone":     {protocols: []string{prefix + enc([]byte("good"))}, refused: true},
-		"two tokens":          {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, refused: true},
-		"a bad token":         {protocols: []string{prefix + enc([]byte("bad")), "v4"}, refused: true},
-		"no base64":           {protocols: []string{prefix + "%", "v4"}, refused: true},
-		"padded":              {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, refused: true},
-		"no text":             {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, refused: true},
-		"empty":               {protocols: []string{prefix, "v4"}, refused: true},
+		"the token alone":     {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
+		"two tokens":          {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, rejected: true},
+		"a bad token":         {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
+		"no base64":           {protocols: []string{prefix + "%", "v4"}, rejected: true},
+		"padded":              {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, rejected: true},
+		"no text":             {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
+		"empty":               {protocols: []string{prefix, "v4"}, rejected: true},
 		"no token":            {protocols: []string{"v4.channel.k8s.io"}},
 		"no WebSocket":        {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
 	} {
@@ -128,8 +128,8 @@ func TestWebSocketToken(t *testing.T) {
 				r.Header.Add("Sec-WebSocket-Protocol", p)
 			}
 			user, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
-			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-				t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
+			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
+				t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 			}
 			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && left != c.left {
 				t.Errorf("got remaining protocols %q, want %q", left, c.left)
@@ -142,14 +142,14 @@ func TestChain(t *testing.T) {
 	bearer := authn.Bearer{Tokens: &tokens{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
 	for name_, c := range map[string]struct {
-		chain   authn.Chain
-		header  string
-		path    string
-		user    string
-		refused bool
+		chain    authn.Chain
+		header   string
+		path     string
+		user     string
+		rejected bool
 	}{
 		"a good token":                    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer good", user: "alice"},
-		"a bad token is not anonymous":    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", refused: true},
+		"a bad token is not anonymous":    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", rejected: true},
 		"none is":                         {chain: authn.Chain{bearer, authn.Anonymous{}}, user: "system:anonymous"},
 		"no credentials, no user":         {chain: authn.Chain{bearer}},
 		"anonymous where that is allowed": {chain: authn.Chain{bearer, guarded}, user: "system:anonymous"},
@@ -161,8 +161,8 @@ func TestChain(t *testing.T) {
 				r.URL.Path = c.path
 			}
 			user, err := c.chain.Authenticate(r)
-			if name(user) != c.user || (err != nil) != c.refused {
-				t.Errorf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
+			if name(user) != c.user || (err != nil) != c.rejected {
+				t.Errorf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 			}
 			if user != nil && r.Header.Get("Authorization") != "" {
 				t.Error("got a request with the token, want one without it")
@@ -171,7 +171,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreRemoved: a request leaves authentication without headers that identify a user,
+// TestCredentialsAreRemoved checks that a request leaves authentication without headers that identify a user,
 // whatever method authenticated it.
 func TestCredentialsAreRemoved(t *testing.T) {
 	ca := newAuthority(t)
@@ -301,28 +301,28 @@ func TestCertificates(t *testing.T) {
 		return ca.issue(n, nil)
 	}
 	for name_, c := range map[string]struct {
-		cert    *x509.Certificate
-		user    string
-		uid     string
-		refused bool
+		cert     *x509.Certificate
+		user     string
+		uid      string
+		rejected bool
 	}{
 		"with a uid":      {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
-		"with two":        {cert: withUIDs("u-1", "u-2"), refused: true},
-		"with an empty":   {cert: withUIDs(""), refused: true},
+		"with two":        {cert: withUIDs("u-1", "u-2"), rejected: true},
+		"with an empty":   {cert: withUIDs(""), rejected: true},
 		"good":            {cert: ca.issue(alice, nil), user: "alice"},
 		"none":            {},
-		"another CA's":    {cert: other.issue(alice, nil), refused: true},
-		"expired":         {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), refused: true},
-		"not yet valid":   {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), refused: true},
-		"of a server":     {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), refused: true},
+		"another CA's":    {cert: other.issue(alice, nil), rejected: true},
+		"expired":         {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), rejected: true},
+		"not yet valid":   {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), rejected: true},
+		"of a server":     {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), rejected: true},
 		"without a name":  {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
 		"good once again": {cert: ca.issue(alice, nil), user: "alice"},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 { // the second result is cached
 				user, err := certs.Authenticate(withCertificate(get(), c.cert))
-				if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
+				if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
+					t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 				}
 				if user != nil && (user.UID != c.uid || !slices.Equal(user.Groups, []string{"dev", "ops", "system:authenticated"})) {
 					t.Errorf("got uid %q, groups %v; want %q, [dev ops system:authenticated]", user.UID, user.Groups, c.uid)
@@ -352,10 +352,10 @@ func TestFrontProxy(t *testing.T) {
 	}
 	good := ca.issue(pkix.Name{CommonName: "proxy"}, nil)
 	for name_, c := range map[string]struct {
-		cert    *x509.Certificate
-		headers []string
-		want    *request.User
-		refused bool
+		cert     *x509.Certificate
+		headers  []string
+		want     *request.User
+		rejected bool
 	}{
 		"user": {cert: good, headers: []string{"X-Remote-User", "alice"}, want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
 		"second header": {cert: good, headers: []string{"X-Remote-User", "", "x-other-user", "alice"},
@@ -369,17 +369,17 @@ func TestFrontProxy(t *testing.T) {
 			Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}, "bad%2": {"c"}}}},
 		"no user":                {cert: good, headers: []string{"X-Remote-Group", "dev"}},
 		"no certificate":         {headers: []string{"X-Remote-User", "alice"}},
-		"another CA":             {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
-		"a service of the suite": {cert: good, headers: []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"}, refused: true},
-		"the suite's group":      {cert: good, headers: []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"}, refused: true},
-		"another name":           {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
+		"another CA":             {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
+		"a service of the suite": {cert: good, headers: []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"}, rejected: true},
+		"the suite's group":      {cert: good, headers: []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"}, rejected: true},
+		"another name":           {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {
 				r := withCertificate(get(c.headers...), c.cert)
 				user, err := proxy.Authenticate(r)
-				if !reflect.DeepEqual(user, c.want) || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("got user %+v, error %v; want %v, %v", user, err, c.want, c.refused)
+				if !reflect.DeepEqual(user, c.want) || errors.Is(err, authn.ErrInvalid) != c.rejected {
+					t.Fatalf("got user %+v, error %v; want %v, %v", user, err, c.want, c.rejected)
 				}
 				for h := range r.Header {
 					if strings.HasPrefix(h, "X-") {

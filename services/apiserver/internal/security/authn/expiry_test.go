@@ -54,7 +54,7 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 	},
 }
 
-// TestCachedCertificateExpiry: a cached result is valid as long as every certificate of the chain,
+// TestCachedCertificateExpiry checks that a cached result is valid as long as every certificate of the chain,
 // and until the authorities change.
 func TestCachedCertificateExpiry(t *testing.T) {
 	for method, newMethod := range certificateMethods {
@@ -85,7 +85,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 			"the clock was set back": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
-			"refused, and valid later": {present: func(root *authority) []*x509.Certificate {
+			"rejected, and valid later": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Minute) })}
 			}, sleep: 6 * time.Minute, after: true},
 		} {
@@ -127,7 +127,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 	}
 }
 
-// TestChainIsPartOfTheCacheKey: a certificate that was rejected without its intermediate is
+// TestChainIsPartOfTheCacheKey checks that a certificate that was rejected without its intermediate is
 // accepted with it.
 func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	for method, newMethod := range certificateMethods {
@@ -174,7 +174,7 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	}
 }
 
-// TestFirstMethodThatAcceptsDecides: a credential that one method rejects may be valid for another.
+// TestFirstMethodThatAcceptsDecides checks that a credential that one method rejects may be valid for another.
 func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)

@@ -97,7 +97,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSuiteServicePermissions: each service of the suite has the permissions it needs, and no
+// TestSuiteServicePermissions checks that each service of the suite has the permissions it needs, and no
 // others.
 func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()

@@ -88,13 +88,13 @@ type requests struct {
 
 // Authorize implements Authorizer.
 func (r *requests) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
-	begin := time.Now()
+	start := time.Now()
 	decision, reason, err := r.Authorizer.Authorize(ctx, attrs)
 	i := int(decision)
 	if decision == NoOpinion && err != nil {
 		i = len(results) - 1
 	}
 	r.attempts[i].Inc()
-	r.duration[i].Observe(time.Since(begin).Seconds())
+	r.duration[i].Observe(time.Since(start).Seconds())
 	return decision, reason, err
 }

@@ -47,7 +47,7 @@ type LocalPolicy struct {
 	// backwards.
 	updates sync.Mutex
 
-	mu        sync.Mutex // a leaf lock; listeners are called without it
+	mu        sync.Mutex // leaf lock; listeners are called without it
 	listeners []func(rbac.Change)
 }
 

@@ -104,7 +104,7 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 	}
 }
 
-// TestLostStreamReloadsThePolicy: after a gap in the stream of changes, deleted objects have no
+// TestLostStreamReloadsThePolicy checks that after a gap in the stream of changes, deleted objects have no
 // effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f := newFixture(t, func(s *source) {
@@ -154,7 +154,7 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestManyInitialBindings: all initial objects are effective once the policy reports that it is
+// TestManyInitialBindings checks that all initial objects are effective once the policy reports that it is
 // current.
 func TestManyInitialBindings(t *testing.T) {
 	const users = 3000
@@ -172,7 +172,7 @@ func TestManyInitialBindings(t *testing.T) {
 	}
 }
 
-// TestPolicyIsNotSyncedBeforeLoad: no waiter returns before the first load.
+// TestPolicyIsNotSyncedBeforeLoad checks that no waiter returns before the first load.
 func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
 	f := newStoppedFixture(t, nil)
 	if f.Synced() {
@@ -191,7 +191,7 @@ func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
 	}
 }
 
-// TestWatchCacheStops: the policy reports the end of the watch cache.
+// TestWatchCacheStops checks that the policy reports the end of the watch cache.
 func TestWatchCacheStops(t *testing.T) {
 	f := newStoppedFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,7 +210,7 @@ func TestWatchCacheStops(t *testing.T) {
 	}
 }
 
-// TestRestoredStore: after a restore of the store, the policy is that of the store, and positions
+// TestRestoredStore checks that after a restore of the store, the policy is that of the store, and positions
 // start again so that earlier decisions do not count as newer.
 func TestRestoredStore(t *testing.T) {
 	f := newFixture(t, func(s *source) {

@@ -62,9 +62,9 @@ func (m *Metrics) dataTime(dataTime time.Time) {
 func (m *Metrics) signed(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
 
 func (m *Metrics) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	begin := time.Now()
+	start := time.Now()
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	m.durations.WithLabelValues(method, codeOf(err)).Observe(time.Since(begin).Seconds())
+	m.durations.WithLabelValues(method, codeOf(err)).Observe(time.Since(start).Seconds())
 	return err
 }
 

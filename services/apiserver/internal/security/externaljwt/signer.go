@@ -39,7 +39,7 @@ const (
 
 // Config configures a Signer.
 type Config struct {
-	// Socket is the path of the socket. An abstract socket begins with @.
+	// Socket is the path of the socket. An abstract socket starts with @.
 	Socket  string
 	Logger  *slog.Logger
 	Metrics *Metrics

@@ -10,7 +10,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// TestNoSeatIsLost: after random concurrent requests, all seats are free.
+// TestNoSeatIsLost checks that after random concurrent requests, all seats are free.
 func TestNoSeatIsLost(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
 		"with queues": limited("l", 5, 8, 3, 4), "without": limited("l", 5, 0, 0, 0),

@@ -204,16 +204,16 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
-		begin := func(ctx context.Context) {
+		start := func(ctx context.Context) {
 			request, _, err := f.Acquire(ctx, user("a", "l"), list, oneSeat)
 			if err == nil {
 				f.Release(request)
 			}
 			answers <- err
 		}
-		go begin(ctx)
+		go start(ctx)
 		f.awaitWaiting(1)
-		go begin(context.Background())
+		go start(context.Background())
 		f.awaitWaiting(2)
 		if _, err := f.begin("b", "l"); reason(err) != "queue-full" {
 			t.Errorf("third request: got %v, want queue-full", err)
@@ -239,7 +239,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	})
 }
 
-// TestNoFlowStarves: a flow with one request is served soon although another flow floods the level.
+// TestNoFlowStarves checks that a flow with one request is served soon although another flow floods the level.
 func TestNoFlowStarves(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
 	held, err := f.begin("flood", "l")
@@ -251,7 +251,7 @@ func TestNoFlowStarves(t *testing.T) {
 		q    *flowcontrol.Request
 	}
 	admitted := make(chan admission)
-	begin := func(name string) {
+	start := func(name string) {
 		if request, err := f.begin(name, "l"); err == nil {
 			admitted <- admission{name, request}
 		} else {
@@ -260,10 +260,10 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 	const flood = 200
 	for i := range flood {
-		go begin("flood")
+		go start("flood")
 		f.awaitWaiting(i + 1)
 	}
-	go begin("modest")
+	go start("modest")
 	f.awaitWaiting(flood + 1)
 	at := -1
 	f.clock.pass(10 * time.Millisecond)
@@ -282,7 +282,7 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
-// TestSeatsAreConserved: under random operations, running requests never hold more seats than the
+// TestSeatsAreConserved checks that under random operations, running requests never hold more seats than the
 // limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

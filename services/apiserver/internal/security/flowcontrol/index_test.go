@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestFirstMatchingSchemaWins: after any changes, the index finds the same schema as a linear
+// TestFirstMatchingSchemaWins checks that after any changes, the index finds the same schema as a linear
 // search.
 func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

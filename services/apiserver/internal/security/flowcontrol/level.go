@@ -10,7 +10,7 @@ import (
 type level struct {
 	name string
 
-	mu   sync.Mutex // leaf
+	mu   sync.Mutex // leaf lock
 	spec *levelSpec
 	limits
 	// limit is the current number of seats, after lending and borrowing.

@@ -124,7 +124,7 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	})
 }
 
-// TestExemptLevelKeepsItsSeats: the seats of an exempt level are not shared, and it does not
+// TestExemptLevelKeepsItsSeats checks that the seats of an exempt level are not shared, and it does not
 // borrow.
 func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
@@ -143,7 +143,7 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	f.wantGauge("current_limit_seats", "catch-all", 55)
 }
 
-// TestMandatoryLevelsKeepTheirType: the mandatory levels keep their type regardless of the stored
+// TestMandatoryLevelsKeepTheirType checks that the mandatory levels keep their type regardless of the stored
 // objects.
 func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged := limited("exempt", 0, 0, 0, 0)
@@ -167,7 +167,7 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	}
 }
 
-// TestFirstConfigurationIsLoadedOnce: the first request or dump loads the configuration, once.
+// TestFirstConfigurationIsLoadedOnce checks that the first request or dump loads the configuration, once.
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
@@ -213,7 +213,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestNarrowRequestIsNotRejectedWhileSeatsAreFree: a narrow request behind a wide one is queued
+// TestNarrowRequestIsNotRejectedWhileSeatsAreFree checks that a narrow request behind a wide one is queued
 // beyond the queue length while seats are free.
 func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	f := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
@@ -238,7 +238,7 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	f.Release(<-third)
 }
 
-// TestWideRequestRunsAlone: a request that is wider than the level does not run beside final seats.
+// TestWideRequestRunsAlone checks that a request that is wider than the level does not run beside final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time

@@ -261,7 +261,7 @@ type schemaMetrics struct {
 	labels                                           binding
 	executing, executingSeats, inQueue, inQueueSeats prometheus.Gauge
 	dispatchedTotal                                  prometheus.Counter
-	widths, lengths, watches, waited, refused        prometheus.Observer
+	widths, lengths, watches, waited, rejected       prometheus.Observer
 	// regular and watch are created with their first value, as in Kubernetes.
 	regular, watch func() prometheus.Observer
 }
@@ -280,7 +280,7 @@ func (m *Metrics) schema(name, level string) *schemaMetrics {
 		inQueue: m.inQueue.WithLabelValues(level, name), inQueueSeats: m.inQueueSeats.WithLabelValues(level, name),
 		dispatchedTotal: m.dispatchedTotal.WithLabelValues(level, name),
 		widths:          m.widths.WithLabelValues(level, name), lengths: m.lengths.WithLabelValues(level, name), watches: m.watches.WithLabelValues(level, name),
-		waited: m.waited.WithLabelValues(level, name, "true"), refused: m.waited.WithLabelValues(level, name, "false"),
+		waited: m.waited.WithLabelValues(level, name, "true"), rejected: m.waited.WithLabelValues(level, name, "false"),
 		regular: sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "regular") }),
 		watch:   sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "watch") }),
 	}
@@ -315,5 +315,5 @@ func (s *schemaMetrics) addWaiting(r *Request, n float64) {
 
 func (s *schemaMetrics) recordRejection(reason string, waited time.Duration) {
 	s.m.rejectedTotal.WithLabelValues(s.labels.level, s.labels.schema, reason).Inc()
-	s.refused.Observe(waited.Seconds())
+	s.rejected.Observe(waited.Seconds())
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestDumpsAndMetrics: dumps and metrics describe levels and queues.
+// TestDumpsAndMetrics checks that dumps and metrics describe levels and queues.
 func TestDumpsAndMetrics(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
 	create := *list
@@ -82,7 +82,7 @@ func TestDumpsAndMetrics(t *testing.T) {
 	}
 }
 
-// TestRecreatedLevelHasMetrics: a level that is removed and created again has all metrics.
+// TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {
@@ -141,7 +141,7 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 	}
 }
 
-// TestClockGoingBackwardsCountsNoTime: after the clock goes backwards, no time counts until it
+// TestClockGoingBackwardsCountsNoTime checks that after the clock goes backwards, no time counts until it
 // reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))

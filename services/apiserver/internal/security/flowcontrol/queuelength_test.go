@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestQueueLengthLimitWithFreeSeats: behind a wide request, at most one request per free seat waits
+// TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free seat waits
 // beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
@@ -21,19 +21,19 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
-	begin := func(name string, seats int) {
+	start := func(name string, seats int) {
 		request, _, err := f.Acquire(ctx, user(name, "l"), list, widthOf(seats))
 		if err == nil {
 			f.Release(request)
 		}
 		over <- err
 	}
-	go begin("wide", 10)
+	go start("wide", 10)
 	f.awaitWaiting(1)
-	go begin("narrow", 1)
+	go start("narrow", 1)
 	f.awaitWaiting(2)
 	for i := range 10 {
-		go begin(fmt.Sprint("more-", i), 1)
+		go start(fmt.Sprint("more-", i), 1)
 	}
 	for range 4 {
 		if err := <-over; reason(err) != "queue-full" {

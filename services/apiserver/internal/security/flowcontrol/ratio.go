@@ -36,7 +36,7 @@ func (r *ratio) advance(d time.Duration) {
 type ratios struct {
 	now func() time.Time
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // leaf lock
 	last    time.Time
 	members []ratio
 }

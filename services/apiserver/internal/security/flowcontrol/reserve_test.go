@@ -32,7 +32,7 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 	return running, came
 }
 
-// TestReserveIsForIdleFlows: while one flow floods the level, some seats remain for flows without a
+// TestReserveIsForIdleFlows checks that while one flow floods the level, some seats remain for flows without a
 // running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
@@ -92,7 +92,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 }
 
-// TestReserveWithManyQueuesPerFlow: a flow with many queues cannot use the reserve of flows without
+// TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of flows without
 // a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	f := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
@@ -119,7 +119,7 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	}
 }
 
-// TestReserveIsNotExceeded: a flow without a running request gets no more seats than are free.
+// TestReserveIsNotExceeded checks that a flow without a running request gets no more seats than are free.
 func TestReserveIsNotExceeded(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
 	running, rest := f.flood("flood", 8, 1)
@@ -141,7 +141,7 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	f.idle()
 }
 
-// TestManyFlowsUseAllSeats: with more flows than queues, each flow gets a seat at once.
+// TestManyFlowsUseAllSeats checks that with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
 	f := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
@@ -152,10 +152,10 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			came <- request
 		}()
 		look := time.NewTicker(time.Millisecond)
-		for begun := false; !begun; {
+		for started := false; !started; {
 			select {
 			case request := <-came:
-				begun = true
+				started = true
 				if request != nil {
 					defer f.Release(request)
 				}
@@ -174,7 +174,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 	}
 }
 
-// TestLevelWithoutSharesServesAllFlows: a level that serves one request at a time serves a known
+// TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves a known
 // flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
@@ -183,7 +183,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		q    *flowcontrol.Request
 	}
 	came := make(chan served)
-	begin := func(name string) {
+	start := func(name string) {
 		go func() {
 			request, err := f.begin(name, "l")
 			if err != nil {
@@ -192,10 +192,10 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 			came <- served{name, request}
 		}()
 	}
-	begin("often")
+	start("often")
 	runs, often := <-came, 0
 	for range 4 {
-		begin("often")
+		start("often")
 	}
 	f.awaitWaiting(4)
 	endOne := func() {
@@ -207,7 +207,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		}
 	}
 	for i := range 40 {
-		begin(fmt.Sprint("once-", i))
+		start(fmt.Sprint("once-", i))
 		f.awaitWaiting(5)
 		endOne()
 	}
@@ -220,7 +220,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f.Release(runs.q)
 }
 
-// TestNamesOfOnePrincipalShareSeats: many service accounts of one namespace leave the reserved
+// TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the reserved
 // seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats

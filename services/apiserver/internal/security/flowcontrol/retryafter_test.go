@@ -18,16 +18,16 @@ func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 	}
 	defer f.Release(held)
 	for i, step := range []struct {
-		pass          time.Duration
-		refused, want int
+		pass           time.Duration
+		rejected, want int
 	}{
-		{pass: 0, refused: 4, want: 1},
-		{pass: time.Second, refused: 6, want: 2},
-		{pass: 2 * time.Second, refused: 1, want: 2},
-		{pass: 3 * time.Second, refused: 1, want: 1},
+		{pass: 0, rejected: 4, want: 1},
+		{pass: time.Second, rejected: 6, want: 2},
+		{pass: 2 * time.Second, rejected: 1, want: 2},
+		{pass: 3 * time.Second, rejected: 1, want: 1},
 	} {
 		f.clock.pass(step.pass)
-		for range step.refused {
+		for range step.rejected {
 			_, err := f.begin("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) || no.RetryAfter != step.want {

@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSeriesOfDeletedSchemaAreRemoved: removing a schema removes its series. The series of its
+// TestSeriesOfDeletedSchemaAreRemoved checks that removing a schema removes its series. The series of its
 // level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	level := limited("l", 5, 0, 0, 0)

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSubresourceNamesMatchExactly: a subresource is named by resource, slash and subresource.
+// TestSubresourceNamesMatchExactly checks that a subresource is named by resource, slash and subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
 	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
 		s := schema("s", "l", 100, group("g-l"))
@@ -28,7 +28,7 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 	}
 }
 
-// TestServiceAccountSubjects: a service account subject matches only service accounts, and an empty
+// TestServiceAccountSubjects checks that a service account subject matches only service accounts, and an empty
 // one matches no user.
 func TestServiceAccountSubjects(t *testing.T) {
 	accounts := func(namespace, name string) flowcontrolv1.Subject {

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSuspendedRequestHoldsNoSeats: a suspended request leaves its seats to others and waits for
+// TestSuspendedRequestHoldsNoSeats checks that a suspended request leaves its seats to others and waits for
 // them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
@@ -20,7 +20,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 2, level) // one seat
-			begin := func() *flowcontrol.Request {
+			start := func() *flowcontrol.Request {
 				t.Helper()
 				request, err := f.begin("a", "l")
 				if err != nil {
@@ -28,10 +28,10 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 				}
 				return request
 			}
-			first := begin()
+			first := start()
 			f.Suspend(first)
 			f.Suspend(first) // counts once
-			second := begin()
+			second := start()
 			brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			if err := f.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
@@ -47,7 +47,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Suspend(first)
-			second = begin()
+			second = start()
 			f.Release(first)
 			f.Release(first)
 			f.Suspend(first)
@@ -64,7 +64,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	}
 }
 
-// TestSuspendedRequestIsNotRejected: a full queue does not reject a suspended request.
+// TestSuspendedRequestIsNotRejected checks that a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
 	first, err := f.begin("a", "l")
@@ -97,7 +97,7 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	f.idle()
 }
 
-// TestFinalSeatsAreHeldOnce: a suspended write holds its final seats, and does not hold them again
+// TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold them again
 // when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
@@ -123,7 +123,7 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f.idle()
 }
 
-// TestFinalSeatsLeaveSeatsToOthers: final seats occupy at most half of the level.
+// TestFinalSeatsLeaveSeatsToOthers checks that final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	f := newFixture(t, 40, limited("l", 5, 0, 0, 0))
 	fillLevel := func() (n int) {

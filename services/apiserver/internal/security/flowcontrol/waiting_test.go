@@ -218,7 +218,7 @@ func (c *fuzz) configure(t *rapid.T) {
 	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
 
-// TestFittingRequestsDoNotWait: random operations change free seats and demand. After each, no
+// TestFittingRequestsDoNotWait checks that random operations change free seats and demand. After each, no
 // fitting request waits.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

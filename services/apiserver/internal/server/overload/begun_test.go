@@ -60,7 +60,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	}
 }
 
-// A request releases its seats when it has begun, also if a filter
+// TestBegunRequestReleasesSeats checks that a request releases its seats when it has begun, also if a filter
 // outside registered a function for that event.
 func TestBegunRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -163,9 +163,9 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 		if err := <-resumed; err != nil {
 			t.Error(err)
 		}
-		begin := time.Now()
+		start := time.Now()
 		flow.Release(enter())
-		if waited := time.Since(begin); waited > 0 {
+		if waited := time.Since(start); waited > 0 {
 			t.Errorf("the next request waited %v for seats, want 0", waited)
 		}
 	})

@@ -105,7 +105,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 }
 
-// The cost of a large body is its size. It is more if the body needs conversion
+// TestBodyCost checks that the cost of a large body is its size. It is more if the body needs conversion
 // or has many values, in lists, nested or in lines.
 func TestBodyCost(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
@@ -208,9 +208,9 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	}
 }
 
-// A large request releases its bytes when the response begins.
+// TestLargeWorkIsReleasedWhenResponseBegins checks that a large request releases its bytes when the response starts.
 func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
-	for name, begin := range map[string]func(w http.ResponseWriter){
+	for name, start := range map[string]func(w http.ResponseWriter){
 		"a code":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 		"a text":   func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
 		"webhooks": nil,
@@ -226,8 +226,8 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 			taken <- large.InUse() > 0
 			if name == "webhooks" {
 				request.Started(r.Context())
-			} else if begin != nil {
-				begin(w)
+			} else if start != nil {
+				start(w)
 			}
 			if name != "nothing" {
 				if large.InUse() != 0 {
@@ -265,7 +265,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	})
 }
 
-// A request with a long URL, or whose work limiter out to be large, is limited like a large body.
+// TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work limiter out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := newShared(testBounds.LargeBytesPerCPU)
@@ -332,7 +332,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	})
 }
 
-// A watch with a long URL releases its bytes once it has begun.
+// TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := New(Options{
@@ -343,7 +343,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
 	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
-	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+	for name, start := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
 			f, ok := w.(http.Flusher)
 			if !ok {
@@ -371,7 +371,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			if used() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
 			}
-			if err := begin(w, r); err != nil {
+			if err := start(w, r); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if n := used(); n != 0 {
@@ -392,7 +392,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	}
 }
 
-// A patch that waits for bytes releases its seat, which the request that holds the bytes waits for.
+// TestLargeWorkWaitsWithoutSeats checks that a patch that waits for bytes releases its seat, which the request that holds the bytes waits for.
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

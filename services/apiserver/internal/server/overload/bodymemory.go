@@ -21,7 +21,7 @@ var (
 
 const (
 	// stalledAfter is the time in which a body has to fill the memory that it reserved last.
-	// After that, the body is refused if another one waits for memory.
+	// After that, the body is rejected if another body waits for memory.
 	stalledAfter = 500 * time.Millisecond
 	// evictInterval is the interval at which a body that waits for memory looks for stalled bodies.
 	evictInterval = 250 * time.Millisecond
@@ -41,9 +41,9 @@ type reservedBody struct {
 	budget *bodyBudget
 	ctx    context.Context
 	user   client
-	// arriving ends when the body is refused.
+	// arriving ends when the body is rejected.
 	arriving context.Context
-	refuse   context.CancelCauseFunc
+	reject   context.CancelCauseFunc
 
 	mu     sync.Mutex // the response may end while the body arrives
 	ended  bool
@@ -53,7 +53,7 @@ type reservedBody struct {
 	// The mutex of the budget guards these fields.
 	occupied int       // a copy of size
 	since    time.Time // of the last reservation
-	refused  bool
+	rejected bool
 }
 
 // receive reads the body. The request holds no seats while it waits for the body.
@@ -61,8 +61,8 @@ type reservedBody struct {
 // waits for memory, if too many bodies are stalled, or at the end of the request, which the
 // handler reports.
 func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
-	b.arriving, b.refuse = context.WithCancelCause(b.ctx)
-	defer b.refuse(nil)
+	b.arriving, b.reject = context.WithCancelCause(b.ctx)
+	defer b.reject(nil)
 	b.budget.addArriving(b)
 	defer b.budget.removeArriving(b)
 	err = request.Wait(b.arriving, errManyStalled, func(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (b *reservedBody) reserve(size int) error {
 	return nil
 }
 
-// acquire waits for n more bytes. While it waits, it refuses stalled bodies.
+// acquire waits for n more bytes. While it waits, it rejects stalled bodies.
 func (b *reservedBody) acquire(n int) (c limit.Claim[string], held, ok bool) {
 	if c, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
 		return c, held, true
@@ -172,7 +172,7 @@ func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	r.since = time.Now()
 }
 
-// evictStalled refuses stalled bodies until r can acquire a claim. It evicts the bodies of principals
+// evictStalled rejects stalled bodies until r can acquire a claim. It evicts the bodies of principals
 // that would hold more than the principal of r, the largest holder first, and younger bodies of the
 // same principal. So the oldest body of a principal always completes.
 func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
@@ -181,7 +181,7 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	shortage, held := b.Shortage(c)
 	entitled := held[r.user.principal] + c.Cost
 	for _, o := range b.arriving {
-		if o.refused { // its memory becomes free soon
+		if o.rejected { // its memory becomes free soon
 			shortage -= o.occupied
 			held[o.user.principal] -= o.occupied
 		}
@@ -192,8 +192,8 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 		if victim == nil {
 			return
 		}
-		victim.refused = true
-		victim.refuse(errNoMemory)
+		victim.rejected = true
+		victim.reject(errNoMemory)
 		shortage -= victim.occupied
 		held[victim.user.principal] -= victim.occupied
 	}
@@ -209,7 +209,7 @@ func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled 
 			younger = true
 			continue
 		}
-		if o.refused || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
+		if o.rejected || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
 			continue
 		}
 		evictable := held[o.user.principal] > entitled

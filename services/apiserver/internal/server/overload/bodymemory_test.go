@@ -33,7 +33,7 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	}
 }
 
-// A client announces 3 MiB and stalls after 100 bytes. Its request
+// TestStalledBodyOccupiesOnlyArrivedBytes checks that a client announces 3 MiB and stalls after 100 bytes. Its request
 // holds no seats, and only the memory of a small body.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	})
 }
 
-// If one priority level has no memory for bodies left, requests of the same level are
+// TestBodyMemoryIsSeparatePerLevel checks that if one priority level has no memory for bodies left, requests of the same level are
 // rejected and those of another level are served.
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

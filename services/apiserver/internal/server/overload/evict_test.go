@@ -12,17 +12,17 @@ import (
 // newArrivingBody returns a body of a user that is being received.
 func newArrivingBody(t *testing.T, budget *bodyBudget, name string) *reservedBody {
 	b := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
-	b.arriving, b.refuse = context.WithCancelCause(t.Context())
+	b.arriving, b.reject = context.WithCancelCause(t.Context())
 	budget.addArriving(b)
 	t.Cleanup(func() {
 		budget.removeArriving(b)
-		b.refuse(nil)
+		b.reject(nil)
 	})
 	return b
 }
 
-// releaseWhenRefused releases the memory of the body when it is refused, as its request does.
-func (b *reservedBody) releaseWhenRefused() {
+// releaseWhenRejected releases the memory of the body when it is rejected, as its request does.
+func (b *reservedBody) releaseWhenRejected() {
 	go func() {
 		<-b.arriving.Done()
 		b.release()
@@ -37,7 +37,7 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 		for i := range 20 {
 			for {
 				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
-				b.releaseWhenRefused()
+				b.releaseWhenRejected()
 				c := b.user.claim(budget.Queue, 64<<10)
 				if !budget.TryAcquire(c) {
 					break
@@ -47,40 +47,40 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 			}
 		}
 		time.Sleep(stalledAfter)
-		begin := time.Now()
+		start := time.Now()
 		if err := newArrivingBody(t, budget, "system:serviceaccount:other:a").reserve(256 << 10); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(begin); waited > evictInterval {
+		if waited := time.Since(start); waited > evictInterval {
 			t.Errorf("a body waited %v for the memory of stalled ones, want at most %v", waited, evictInterval)
 		}
 	})
 }
 
-// Two bodies of one principal each hold the memory that the other needs to grow. The older one
-// completes, the later one is refused.
+// TestOldestBodyOfPrincipalCompletes checks that two bodies of one principal each hold the memory that the other needs to grow. The older one
+// completes, the later one is rejected.
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := &bodyBudget{Queue: newShared(4 << 20)}
 		first := newArrivingBody(t, budget, "a")
 		second := newArrivingBody(t, budget, "a")
-		first.releaseWhenRefused()
-		second.releaseWhenRefused()
+		first.releaseWhenRejected()
+		second.releaseWhenRejected()
 		for _, b := range []*reservedBody{first, second} {
 			if err := b.reserve(1 << 20); err != nil {
 				t.Fatal(err)
 			}
 		}
-		refused := make(chan error, 1)
-		go func() { refused <- second.reserve(5 << 19) }()
-		begin := time.Now()
+		rejected := make(chan error, 1)
+		go func() { rejected <- second.reserve(5 << 19) }()
+		start := time.Now()
 		if err := first.reserve(5 << 19); err != nil {
 			t.Errorf("older body: reserve returned %v, want nil", err)
 		}
-		if waited := time.Since(begin); waited > stalledAfter+evictInterval {
+		if waited := time.Since(start); waited > stalledAfter+evictInterval {
 			t.Errorf("older body waited %v, want at most %v", waited, stalledAfter+evictInterval)
 		}
-		if err := <-refused; !errors.Is(err, errNoMemory) {
+		if err := <-rejected; !errors.Is(err, errNoMemory) {
 			t.Errorf("later body: got %v, want %v", err, errNoMemory)
 		}
 	})

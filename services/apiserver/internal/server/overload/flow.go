@@ -34,14 +34,14 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		// long means that this server handles the request as long-running. LooksLongRunning also
 		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path alone.
 		long := op.LongRunning()
-		begin := time.Now()
+		start := time.Now()
 		waiting := f.telemetry.Metrics.Queued(op)
 		waiting.Inc()
 		queued, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
 		admitted, class, err := f.options.Flow.Acquire(queued, u, op, func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) })
 		span.End()
 		waiting.Dec()
-		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, begin)
+		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, start)
 		audit.FromContext(ctx).AddDuration(audit.Queueing, took)
 		request.FromContext(ctx).WaitTimes.Add(took)
 		// Kubernetes does not classify long-running requests other than watches. So their responses

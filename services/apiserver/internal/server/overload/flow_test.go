@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// A stream that is opened and reset at once does not reach the handler.
+// TestResetStreamIsNotServed checks that a stream that is opened and reset at once does not reach the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := New(Options{
@@ -147,7 +147,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	}
 }
 
-// A request that ends while two goroutines resume it holds no seats afterwards.
+// TestEndReleasesSeatsOfParallelResumes checks that a request that ends while two goroutines resume it holds no seats afterwards.
 func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{
@@ -176,10 +176,10 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 		w.end()
 		flow.Release(other)
 		<-resumed
-		begin := time.Now()
+		start := time.Now()
 		flow.Release(enter())
-		if time.Since(begin) > 0 {
-			t.Errorf("the next request waited %v for a seat, want 0", time.Since(begin))
+		if time.Since(start) > 0 {
+			t.Errorf("the next request waited %v for a seat, want 0", time.Since(start))
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		begin := time.Now()
+		start := time.Now()
 		pool := reads
 		if op.IsWrite() {
 			pool = writes
@@ -50,7 +50,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 			release = nil
 		}
 		workFrom(r.Context()).begin(nil, release)
-		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, begin)
+		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, start)
 		if !long {
 			g := f.telemetry.Metrics.InFlight(op)
 			g.Inc()

@@ -36,7 +36,7 @@ type seatHolder struct {
 	waited   time.Duration // total time of waits for the client
 }
 
-// pause releases the seats of a response that has begun. It returns false, and keeps them, if too
+// pause releases the seats of a response that has started. It returns false, and keeps them, if too
 // many requests have released theirs.
 func (h *seatHolder) pause() bool {
 	h.mu.Lock()
@@ -62,7 +62,7 @@ func (h *seatHolder) release(started bool) bool {
 }
 
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
-// of the limit is for requests whose response has begun. The caller holds mu.
+// of the limit is for requests whose response has started. The caller holds mu.
 func (h *seatHolder) releaseSeats(started bool) bool {
 	c := h.user.claim(h.stalled, 1)
 	if !started {
@@ -79,7 +79,7 @@ func (h *seatHolder) releaseSeats(started bool) bool {
 }
 
 // resume ends one wait. After the last wait it acquires the seats, and releases them again if
-// another wait has begun in the meantime. It returns an error if the request has ended.
+// another wait has started in the meantime. It returns an error if the request has ended.
 func (h *seatHolder) resume() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// A request releases its seats once, not after its end. A request with
+// TestSeatsAreReleasedOnce checks that a request releases its seats once, not after its end. A request with
 // several waits acquires the seats after the last one.
 func TestSeatsAreReleasedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now),
 		})
 		stalled := newShared(4)
-		begin := func() *seatHolder {
+		start := func() *seatHolder {
 			t.Helper()
 			u := newClient("a")
 			op := &requestinfo.Info{Verb: "list", Path: "/x"}
@@ -41,10 +41,10 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 				t.Errorf("%s: got %d stalled requests, want %d; ok = %t", what, stalled.InUse(), n, ok)
 			}
 		}
-		a := begin()
+		a := start()
 		is("first pause", 1, a.pause())
 		is("second pause", 1, a.pause())
-		b := begin()
+		b := start()
 		if err := a.resume(); err != nil {
 			t.Error(err)
 		}
@@ -64,7 +64,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		is("pause after the end", 0, a.pause())
 		b.end()
 		is("pause of the other after its end", 0, b.pause())
-		c := begin() // the seat is free
+		c := start() // the seat is free
 		for _, name := range []string{"w", "x", "y", "z"} {
 			newClient(name).tryAcquire(stalled, 1)
 		}

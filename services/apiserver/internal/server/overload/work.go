@@ -38,7 +38,7 @@ func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a
-// CPU permit while the server works on it. It releases both when the response begins, and
+// CPU permit while the server works on it. It releases both when the response starts, and
 // the permit while it waits. A client that does not read, or a webhook that does not
 // answer, therefore delays no other large request.
 //
@@ -314,7 +314,7 @@ type SlowPrincipalLimiter struct{ PrincipalLimiter }
 
 // Acquire implements responsewriters.SlowLimiter. A request that waits works without
 // seats from then on, as a large request does. It is rejected if too many requests have
-// released their seats, unless its response has begun.
+// released their seats, unless its response has started.
 func (p SlowPrincipalLimiter) Acquire(r *http.Request, started bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
@@ -326,7 +326,7 @@ func (p SlowPrincipalLimiter) Acquire(r *http.Request, started bool) error {
 	return p.PrincipalLimiter.Acquire(ctx)
 }
 
-// startingWriter ends the large work of a request when its response begins.
+// startingWriter ends the large work of a request when its response starts.
 type startingWriter struct {
 	http.ResponseWriter
 	work *work
@@ -360,7 +360,7 @@ func (w *startingWriter) Send(b []byte) error {
 	return exchange.Send(w.ResponseWriter, b)
 }
 
-// Hijack implements http.Hijacker. An upgrade begins the response.
+// Hijack implements http.Hijacker. An upgrade starts the response.
 func (w *startingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.work.release()
 	return http.NewResponseController(w.ResponseWriter).Hijack()

@@ -136,7 +136,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				w := workFrom(ctx)
 				for range 2 {
 					if !w.Estimate(ctx, largeBody) {
-						t.Fatal("a free permit was refused")
+						t.Fatal("a free permit was rejected")
 					}
 				}
 				if n := permits.InUse(); n != 1 {
@@ -167,7 +167,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 	}
 }
 
-// A request that waits long for another party releases its memory.
+// TestLongSuspensionReleasesBytes checks that a request that waits long for another party releases its memory.
 func TestLongSuspensionReleasesBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := workLimits{bytes: newShared(4 * largeBody), permits: newPermits(1)}
@@ -191,7 +191,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 	})
 }
 
-// A request that waits long keeps its bytes if other waiting requests of
+// TestSuspendedBytesAreLimited checks that a request that waits long keeps its bytes if other waiting requests of
 // its principal occupy their share of memory. Otherwise a webhook that
 // does not answer could fill the memory with objects.
 func TestSuspendedBytesAreLimited(t *testing.T) {
@@ -220,7 +220,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 	})
 }
 
-// A request that waits for slow work releases its seats. It is rejected if too many requests have
+// TestSlowPermitsReleaseSeats checks that a request that waits for slow work releases its seats. It is rejected if too many requests have
 // released theirs, unless its response has begun.
 func TestSlowPermitsReleaseSeats(t *testing.T) {
 	for name, tc := range map[string]struct{ taken, begun, rests, rejected bool }{
@@ -254,7 +254,7 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 	}
 }
 
-// A large body is rejected if no permit becomes free in time.
+// TestBodyWithoutPermitIsRejected checks that a large body is rejected if no permit becomes free in time.
 func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)
@@ -264,11 +264,11 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		begin := time.Now()
+		start := time.Now()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
 			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
-		if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
+		if d := time.Since(start); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
 			t.Errorf("got %d after %v, want 429 within %v", w.Code, d, time.Minute/bodyWaitShare)
 		}
 	})

@@ -92,7 +92,7 @@ type fixture struct {
 	reads     int
 	gone      map[string]bool
 	trusted   *x509.CertPool
-	refused   []error
+	rejected  []error
 	registry  *prometheus.Registry
 }
 
@@ -160,10 +160,10 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 			return w.trusted
 		},
 		Certificate: func() *tls.Certificate { return w.pair(w.files.FrontProxy()) },
-		Refuse: func(rw http.ResponseWriter, _ *http.Request, err error) {
+		Reject: func(rw http.ResponseWriter, _ *http.Request, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.refused = append(w.refused, err)
+			w.rejected = append(w.rejected, err)
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		},
 		Metrics: peers.NewMetrics(w.registry),

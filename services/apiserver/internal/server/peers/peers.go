@@ -52,8 +52,8 @@ type Config struct {
 	Certificate func() *tls.Certificate
 	// MaxRequests is the maximum number of requests that wait for one peer; 0 means no limit.
 	MaxRequests int
-	// Refuse writes the response to a request that no peer can serve.
-	Refuse  func(w http.ResponseWriter, r *http.Request, err error)
+	// Reject writes the response to a request that no peer can serve.
+	Reject  func(w http.ResponseWriter, r *http.Request, err error)
 	Metrics *Metrics
 	// Traces, if set, creates spans for requests to peers.
 	Traces *tracing.Provider
@@ -115,7 +115,7 @@ func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
 	peer, err := p.choose(r.Context(), ids)
 	if err != nil {
 		p.Logger.Warn("no peer available for request", "path", r.URL.Path, "error", err)
-		p.Refuse(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
+		p.Reject(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
 		return
 	}
 	recorder := &codeRecorder{ResponseWriter: w}

@@ -84,7 +84,7 @@ func TestHandlerUsesNewStorageVersions(t *testing.T) {
 	}
 }
 
-// A peer gets the user, the client certificate and the proxy header.
+// TestProxiedRequestCarriesUser checks that a peer gets the user, the client certificate and the proxy header.
 func TestProxiedRequestCarriesUser(t *testing.T) {
 	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
@@ -176,16 +176,16 @@ func TestUnreachablePeersReturn503(t *testing.T) {
 		if failure != nil {
 			w.replica("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
 		}
-		begun := time.Now()
+		started := time.Now()
 		for range 3 {
 			if rec := w.send("theirs"); rec.Code != 503 {
 				t.Errorf("got %d, want 503", rec.Code)
 			}
 		}
-		if len(w.refused) != 3 || !apierrors.IsServiceUnavailable(w.refused[0]) || strings.Contains(w.refused[0].Error(), "store") {
-			t.Errorf("got errors %v, want 3 of service unavailable", w.refused)
+		if len(w.rejected) != 3 || !apierrors.IsServiceUnavailable(w.rejected[0]) || strings.Contains(w.rejected[0].Error(), "store") {
+			t.Errorf("got errors %v, want 3 of service unavailable", w.rejected)
 		}
-		if w.reads != 1 && time.Since(begun) < time.Second {
+		if w.reads != 1 && time.Since(started) < time.Second {
 			t.Errorf("got %d reads of addresses, want 1", w.reads)
 		}
 		w.awaitCounts(map[string]float64{})
@@ -202,7 +202,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 	}
 }
 
-// Requests follow a peer to its new address, and connections to the old one are closed.
+// TestRequestsFollowMovedPeer checks that requests follow a peer to its new address, and connections to the old one are closed.
 func TestRequestsFollowMovedPeer(t *testing.T) {
 	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
@@ -254,7 +254,7 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 	eventually(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
 }
 
-// Requests prefer reachable peers. An unreachable one gets requests again when it responds.
+// TestReachablePeersArePreferred checks that requests prefer reachable peers. An unreachable one gets requests again when it responds.
 func TestReachablePeersArePreferred(t *testing.T) {
 	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
 		version("g.dead", map[string][]string{"dead": {"g/v1"}}))
@@ -275,8 +275,8 @@ func TestReachablePeersArePreferred(t *testing.T) {
 		}
 		return true
 	})
-	if rec := w.send("dead"); rec.Code < 500 || len(w.refused) > 0 { // the proxy responds itself
-		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.refused)
+	if rec := w.send("dead"); rec.Code < 500 || len(w.rejected) > 0 { // the proxy responds itself
+		t.Errorf("dead peer: got status %d, errors %v, want a server error of the proxy itself", rec.Code, w.rejected)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	_ = s.Listener.Close() // use the former port

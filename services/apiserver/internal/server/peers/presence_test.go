@@ -159,7 +159,7 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 	return stop
 }
 
-// A replica publishes its address while it runs, and overwrites an older value.
+// TestPresencePublishesAddressWhileRunning checks that a replica publishes its address while it runs, and overwrites an older value.
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	l := newLeaseStore()
 	logs := &log{}
@@ -185,7 +185,7 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	}
 }
 
-// A failed publication is retried soon. A full store does not make the replica unhealthy.
+// TestPresenceRetriesFailedPublication checks that a failed publication is retried soon. A full store does not make the replica unhealthy.
 func TestPresenceRetriesFailedPublication(t *testing.T) {
 	for name, c := range map[string]struct {
 		id      string
@@ -213,11 +213,11 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 			if _, err := p.Addresses(t.Context()); !errors.Is(err, c.failure) {
 				t.Errorf("addresses: %v", err)
 			}
-			begun := time.Now()
+			started := time.Now()
 			l.setFailure(nil)
 			if c.id == "me" {
 				eventually(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
-				if took := time.Since(begun); took > 8*time.Second {
+				if took := time.Since(started); took > 8*time.Second {
 					t.Errorf("retry took %s, want at most 8s", took)
 				}
 			}

@@ -57,7 +57,7 @@ func TestVersionIsReadOnly(t *testing.T) {
 	}
 }
 
-// A path that is not clean serves no file.
+// TestLogsRequireCleanPath checks that a path that is not clean serves no file.
 func TestLogsRequireCleanPath(t *testing.T) {
 	dir := t.TempDir()
 	for path, text := range map[string]string{"others": "secret", "mine/own": "mine", "mine/..own": "dots"} {

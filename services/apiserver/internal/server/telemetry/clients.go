@@ -22,7 +22,7 @@ const (
 // counters, a new client takes the counter of the least active one and continues its
 // count: the count of an active client is never too low.
 type clientCounts struct {
-	mu     sync.Mutex // a leaf lock
+	mu     sync.Mutex // leaf lock
 	counts map[string]uint64
 }
 

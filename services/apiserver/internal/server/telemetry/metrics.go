@@ -242,8 +242,8 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WithMetrics records metrics and the access log of requests.
 func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begin := time.Now()
-		request.FromContext(r.Context()).Received = begin
+		start := time.Now()
+		request.FromContext(r.Context()).Received = start
 		i := requestinfo.FromContext(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
@@ -263,14 +263,14 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 			if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			exchange.AtEnd(rec, func(any) { f.record(rec, r, i, key, begin, done, id) })
+			exchange.AtEnd(rec, func(any) { f.record(rec, r, i, key, start, done, id) })
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
 // record records metrics and logs of a request whose response has ended.
-func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, done func(), auditID string) {
+func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, start time.Time, done func(), auditID string) {
 	done()
 	key.code = rec.code
 	if key.code == 0 {
@@ -279,7 +279,7 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 	if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
 		key.code = status.ClosedRequest // the client is gone, so this is no server error
 	}
-	took := time.Since(begin)
+	took := time.Since(start)
 	s := f.Metrics.requests.WithLabels(key)
 	s.total.Inc()
 	if !routing.IsHealth(r.URL.Path) {
@@ -295,7 +295,7 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 	if i.Target != nil && i.IsWrite() {
 		f.Metrics.observeValidation(r, took)
 	}
-	f.logSlow(rec, r, i, begin, took)
+	f.logSlow(rec, r, i, start, took)
 	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		f.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)

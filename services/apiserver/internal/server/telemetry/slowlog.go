@@ -17,7 +17,7 @@ const slowAfter = 500 * time.Millisecond
 
 // logSlow logs the steps of a slow request in the format of Kubernetes ("Trace[...]"). Long-running
 // requests never count as slow.
-func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, begin time.Time, took time.Duration) {
+func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, start time.Time, took time.Duration) {
 	name := operationNames[op.Verb]
 	if took < cmp.Or(f.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
 		return
@@ -30,9 +30,9 @@ func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinf
 		}
 		b.WriteString(f.name + ":" + f.value)
 	}
-	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
+	fmt.Fprintf(&b, " (%s) (total time: %dms)", start.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
 	var steps []string
-	last := begin
+	last := start
 	waits := request.FromContext(r.Context()).WaitTimes
 	for _, s := range waits.Steps() {
 		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.Time.Sub(last).Milliseconds(), s.Time.Format("15:04:05.000")))

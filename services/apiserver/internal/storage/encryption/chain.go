@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
 )
 
-// sealedPrefix is the prefix of all encrypted values. No plain value begins with it.
+// sealedPrefix is the prefix of all encrypted values. No plain value starts with it.
 const sealedPrefix = "k8s:enc:"
 
 // Errors with the texts of Kubernetes.
@@ -37,7 +37,7 @@ type Transformer interface {
 // for metrics.
 type ValueContext struct{ Key, Resource string }
 
-// link is a transformer of values that begin with a prefix.
+// link is a transformer of values that start with a prefix.
 type link struct {
 	prefix string
 	with   Transformer

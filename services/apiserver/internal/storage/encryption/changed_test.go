@@ -109,7 +109,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 }
 
 // TestReplacedConfigurationIsClosedLater checks that a replaced configuration stays usable for a
-// while for requests that began with it.
+// while for requests that started with it.
 func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logBuffer{}

@@ -36,7 +36,7 @@
 //	                         └──► the old Set stays, and the failure is counted and logged; with an
 //	                              unhealthy plugin, each later check of the file builds it again
 //
-// A write encrypts and a read decrypts with the Set that it began with. When a key was removed, the
+// A write encrypts and a read decrypts with the Set that it started with. When a key was removed, the
 // Source ends its stream with *storage.ReopenedError, and the cache reads everything again without
 // ending watches. When an unreadable value has become readable (through another configuration, or a
 // recovered plugin), watchers have missed it: the cache reloads as if history were compacted.

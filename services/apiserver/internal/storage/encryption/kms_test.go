@@ -282,18 +282,18 @@ func TestLostKey(t *testing.T) {
 	p.RemoveKey("key-1")
 	store := s.at(openKMS(t, p, 5*time.Second, nil))
 	for _, c := range []struct {
-		refuse bool
+		reject bool
 		code   string
 	}{
-		{refuse: false, code: "InvalidArgument"},
-		{refuse: true, code: "Internal"},
+		{reject: false, code: "InvalidArgument"},
+		{reject: true, code: "Internal"},
 	} { // a permanent and a temporary error
-		p.RejectCalls(c.refuse)
+		p.RejectCalls(c.reject)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.CorruptObjectError
-		if !errors.As(err, &why) || why.Passing != c.refuse ||
+		if !errors.As(err, &why) || why.Passing != c.reject ||
 			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
-			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, c.refuse, c.code)
+			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, c.reject, c.code)
 		}
 	}
 }

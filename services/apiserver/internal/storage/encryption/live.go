@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// retirementDelay is how long a replaced Set remains usable for operations that began with it.
+	// retirementDelay is how long a replaced Set remains usable for operations that started with it.
 	retirementDelay = 10 * time.Second
 	// wellWithin is the default time for the plugins of a new configuration to become healthy.
 	wellWithin = 10 * time.Second
@@ -36,7 +36,7 @@ type Live struct {
 	// reloading is set while Run follows the file.
 	reloading atomic.Bool
 
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	old     map[*Set]*time.Timer
 	closing bool
 	// reopened receives a signal when readability may have changed.

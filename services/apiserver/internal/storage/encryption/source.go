@@ -30,7 +30,7 @@ type Source struct {
 	// damaged counts the undecryptable values since the cache was loaded.
 	damaged atomic.Int64
 
-	mu sync.Mutex // a leaf lock
+	mu sync.Mutex // leaf lock
 	// samples holds undecryptable values that may become readable unchanged: one per key that a
 	// plugin did not decrypt, and one for all values that needed no plugin.
 	samples map[string]*storage.Seal

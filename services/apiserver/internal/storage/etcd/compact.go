@@ -21,7 +21,7 @@ const DefaultCompactInterval = 5 * time.Minute
 // of rounds so far, for which they compete.
 const compactKey = "compact_rev_key"
 
-// Compactor compacts history. In each interval all API servers on an etcd try to begin the next
+// Compactor compacts history. In each interval all API servers on an etcd try to start the next
 // round. One succeeds and compacts to the revision that it saw in the previous round. The other
 // ones learn the number of the round.
 type Compactor struct {
@@ -32,7 +32,7 @@ type Compactor struct {
 	Logger *slog.Logger
 }
 
-// compactionRound is the last round that a Compactor knows, and the revision at which it began. A backup of
+// compactionRound is the last round that a Compactor knows, and the revision at which it started. A backup of
 // etcd contains both, so a compactor never relies on a history that no longer exists.
 type compactionRound struct{ version, revision int64 }
 
@@ -57,13 +57,13 @@ func (c *Compactor) Run(ctx context.Context) error {
 		}
 		next, err := c.step(ctx, last)
 		if err != nil && ctx.Err() == nil {
-			log.Error("failed to compact etcd", "revision", last.revision, "err", err)
+			log.Error("failed to compact etcd", "revision", last.revision, "error", err)
 		}
 		last = next
 	}
 }
 
-// step tries to begin the round after last, and compacts if it succeeds.
+// step tries to start the round after last, and compacts if it succeeds.
 func (c *Compactor) step(ctx context.Context, last compactionRound) (compactionRound, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// Two compactors share the rounds. Each round is won once, writes the revision that its winner saw
+// TestCompactorsShareRounds checks that two compactors share the rounds. Each round is won once, writes the revision that its winner saw
 // one round earlier, and compacts history up to it.
 func TestCompactorsShareRounds(t *testing.T) {
 	server := etcdtest.Server(t)

@@ -52,7 +52,7 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 	}
 }
 
-// The client uses the certificate that is on disk when it connects, and rejects a server with a
+// TestDialTLS checks that the client uses the certificate that is on disk when it connects, and rejects a server with a
 // certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()

@@ -24,7 +24,7 @@ const DefaultElectionTTL = 5 * time.Second
 // Elector elects one of several replicas for a task.
 //
 // The leader holds a lease, and counts its lifetime from before a renewal is sent, while etcd
-// counts from its arrival. So the leader notices its loss before etcd elects another one. A margin
+// counts from its arrival. So the leader notices its loss before etcd elects another leader. A margin
 // of a fifth of the lifetime covers clocks of different speed.
 type Elector struct {
 	store *Store
@@ -205,11 +205,11 @@ func (c *candidate) renew(ctx context.Context, lastRenewal time.Time, ttl time.D
 				expiry.Reset(time.Until(lastRenewal.Add(validFor)))
 			}
 			if errors.Is(r.err, rpctypes.ErrLeaseNotFound) {
-				c.elector.log.Warn("election lost", "election", c.prefix, "err", r.err)
+				c.elector.log.Warn("election lost", "election", c.prefix, "error", r.err)
 				return
 			}
 		case <-expiry.C:
-			c.elector.log.Warn("election lost", "election", c.prefix, "err", lastErr)
+			c.elector.log.Warn("election lost", "election", c.prefix, "error", lastErr)
 			return
 		case <-ctx.Done():
 			return
@@ -235,9 +235,9 @@ func (c *candidate) resign() {
 		<-c.renewed
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		// Without a response, the lease expires by itself.
+		// If the revocation fails, the lease expires at its end.
 		if _, err := c.elector.store.client.Revoke(ctx, c.lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			c.elector.log.Debug("election lease was not revoked", "err", err)
+			c.elector.log.Debug("election lease was not revoked", "error", err)
 		}
 	})
 }

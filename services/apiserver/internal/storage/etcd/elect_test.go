@@ -129,7 +129,7 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-// A candidate that is cut off loses its term before another one is elected.
+// TestElectionIsLostBeforeItIsWonAgain checks that a candidate that is cut off loses its term before another one is elected.
 func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
@@ -159,7 +159,7 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	}
 }
 
-// A stalled member of etcd, which gets every second attempt, does not end the term as long as
+// TestElectionSurvivesStalledMember checks that a stalled member of etcd, which gets every second attempt, does not end the term as long as
 // other members respond.
 func TestElectionSurvivesStalledMember(t *testing.T) {
 	t.Parallel()

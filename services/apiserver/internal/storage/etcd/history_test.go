@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// Changes returns the same events as a watch, in whole revisions, with any byte limit.
+// TestChangesMatchWatch checks that changes returns the same events as a watch, in whole revisions, with any byte limit.
 func TestChangesMatchWatch(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Server(t)
@@ -86,7 +86,7 @@ func TestChangesMatchWatch(t *testing.T) {
 	}
 }
 
-// An external etcd does not support reads of history.
+// TestChangesUnsupportedByExternalEtcd checks that an external etcd does not support reads of history.
 func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
 	store := etcdtest.External(t)
 	if _, ok, err := store.Changes(t.Context(), "/registry/", 0, 1, 1); ok || err != nil {

@@ -101,7 +101,7 @@ func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, clu
 }
 
 // KeepSeriesWhile removes the series of custom resources that are no longer defined. The types of
-// custom resources begin with their group, which contains a dot.
+// custom resources start with their group, which contains a dot.
 func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 	s.metrics.series.KeepWhile(func() func(seriesKey) bool {
 		live := served()

@@ -268,7 +268,7 @@ func (s *Store) readOptions(revision int64) []clientv3.OpOption {
 	return []clientv3.OpOption{clientv3.WithRev(revision)}
 }
 
-// span returns the range of keys that begin with prefix.
+// span returns the range of keys that start with prefix.
 func span(prefix string) (from, end string) {
 	if prefix == "" {
 		return "\x00", "\x00"
@@ -303,7 +303,7 @@ type getResult struct {
 	err  error
 }
 
-// hedgedGet reads a key such that a single stalled member cannot block it. All attempts begin after
+// hedgedGet reads a key such that a single stalled member cannot block it. All attempts start after
 // the call, so any response is valid.
 func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if s.newest != nil || len(s.client.Endpoints()) < 2 {

@@ -59,7 +59,7 @@ type watch struct {
 	awaitingProgress, requestedAgain bool
 }
 
-// Watch implements storage.Interface. It returns at once and waits for a future start revision.
+// Watch implements storage.Interface. It returns immediately and waits for a future start revision.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	return s.follow(ctx, prefix, storage.Position{Revision: after}, false)
 }
@@ -142,7 +142,7 @@ func (w *watch) run() {
 		if w.position.Revision > before {
 			backoff = minBackoff
 		}
-		w.store.log.Warn("etcd watch failed; resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
+		w.store.log.Warn("etcd watch failed; resuming", "prefix", w.prefix, "revision", w.position.Revision, "error", err)
 		// Jitter spreads the reconnects of replicas to a member.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {

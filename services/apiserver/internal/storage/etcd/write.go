@@ -206,7 +206,7 @@ func code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// maxLeaseObjects bounds the values on one lease: etcd deletes them all at once when it expires.
+// maxLeaseObjects bounds the values on one lease: etcd deletes all of them in one revision when it expires.
 const maxLeaseObjects = 1000
 
 // leases shares one lease among many values, because a lease for each would cost etcd more than the

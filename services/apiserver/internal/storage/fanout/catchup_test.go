@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// A replica that is far behind receives every change once and in order, despite concurrent writes,
+// TestCatchUp checks that a replica that is far behind receives every change once and in order, despite concurrent writes,
 // revisions with several changes or none below the root, and broken watches.
 func TestCatchUp(t *testing.T) {
 	s := newSuite(t, 1, 1<<20)
@@ -112,7 +112,7 @@ func (b resumeRecorder) Resume(ctx context.Context, prefix string, after storage
 }
 
 // Missed changes are read without a watch, however few they are, because etcd delays a watch that
-// begins in the past by up to 100 ms.
+// starts in the past by up to 100 ms.
 func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 	store := resumeRecorder{etcdtest.Embedded(t), make(chan int64, 1)}
 	from, err := store.Revision(t.Context())

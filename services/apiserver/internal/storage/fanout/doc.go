@@ -13,7 +13,7 @@
 //
 // Messages without listeners are not encoded: none with the embedded server, and no changes if no
 // other replica has sent a request for 30 heartbeats. Each replica sends one every 10 heartbeats,
-// and when it leaves or cannot join the stream. So a new replica is noticed at once; until then
+// and when it leaves or cannot join the stream. So a new replica is noticed immediately; until then
 // heartbeats show it that it misses changes.
 //
 // # Chain

@@ -244,7 +244,7 @@ type fakeWatcher struct {
 	out    chan storage.Batch
 	cancel context.CancelFunc
 	broken chan struct{}
-	life   int // history in which it began
+	life   int // history in which it started
 	after  int64
 	wanted bool  // guarded by s.mu
 	err    error // guarded by s.mu

@@ -87,7 +87,7 @@ type Fanout struct {
 	// deliveries records spans of changes. It is nil without tracing.
 	deliveries *deliveries
 
-	mu            sync.Mutex // guards the fields below; a leaf lock
+	mu            sync.Mutex // guards the fields below; leaf lock
 	currentSource string
 	sourceSince   time.Time // when the source was last switched
 	sourceChanges int

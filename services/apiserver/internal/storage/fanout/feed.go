@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// feed reads the changes of the store after a revision. When its watch ends, it opens another one
+// feed reads the changes of the store after a revision. When its watch ends, it opens another watch
 // at the position that it reached.
 type feed struct {
 	store storage.Interface
@@ -162,8 +162,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 // A store that implements storage.HistoryReader reads history directly. Other stores read it for
 // watches: a store reads a long history for one watch in small steps with pauses in between, and
 // reads everything that is left for each step. etcd takes 100 ms for 1,000 revisions, and longer
-// for the first of many. Watches that begin at different revisions share the steps. So history is
-// read in slices by several concurrent watches, and the next watches begin together.
+// for the first of many. Watches that start at different revisions share the steps. So history is
+// read in slices by several concurrent watches, and the next watches start together.
 const (
 	// sliceRevisions is slightly less than what etcd sends to a watch in one step.
 	sliceRevisions = 990
@@ -313,7 +313,7 @@ type HistoryBounds interface {
 }
 
 // SinceLastCompaction returns a function for Config.Since. It returns the revision at which a
-// starting replica begins its watch history: the last compaction, 5 to 10 minutes ago. Clients
+// starting replica starts its watch history: the last compaction, 5 to 10 minutes ago. Clients
 // can then resume watches that they had on another replica without a loss of events
 // (specification: "A watch from the last received resourceVersion loses no events"). The function
 // returns 0 if the revision cannot be determined.

@@ -62,7 +62,7 @@ type follower struct {
 // followerState holds the state of the follower for other goroutines.
 type followerState struct {
 	following atomic.Bool
-	// joined means that the stream has been followed since Follow began.
+	// joined means that the stream has been followed since Follow started.
 	joined      atomic.Bool
 	applied     atomic.Int64
 	position    atomic.Pointer[storage.Position]
@@ -295,7 +295,7 @@ func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
 	fo.request = rand.Uint64() | 1
 	fo.requested = time.Time{}
 	f.inbox.awaitChain(fo.request)
-	f.requestHeartbeat() // announces this replica, which may not join at once
+	f.requestHeartbeat() // announces this replica, which may not join immediately
 	fo.requestChain()
 }
 

@@ -99,7 +99,7 @@ type inbox struct {
 	// ready wakes the follower.
 	ready chan struct{}
 
-	mu sync.Mutex // guards the rest; a leaf lock
+	mu sync.Mutex // leaf lock, guards the fields below
 	// following: a follower runs, so messages are kept.
 	following bool
 	queue     []frame // valid from head on

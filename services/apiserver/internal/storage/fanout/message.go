@@ -184,7 +184,7 @@ func appendHead(b []byte, m *message, flags byte, count int) []byte {
 	return binary.AppendUvarint(b, uint64(count))
 }
 
-// appendChecksum completes the message that begins at start.
+// appendChecksum completes the message that starts at start.
 func appendChecksum(b []byte, start int) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }

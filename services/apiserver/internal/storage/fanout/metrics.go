@@ -137,7 +137,7 @@ type deliveries struct {
 	tracer  trace.Tracer
 	replica string
 
-	mu        sync.Mutex  // a leaf lock
+	mu        sync.Mutex  // leaf lock
 	delivered []delivery  // the latest ones, by revision
 	notes     []writeNote // those whose changes are not applied yet
 }
@@ -229,12 +229,12 @@ func (ds *deliveries) forget() {
 // applied the change. The writer's clock may be ahead of this replica's: then the span has no
 // duration.
 func (ds *deliveries) span(n writeNote, d delivery) {
-	begin := n.wrote
-	if begin.After(d.at) {
-		begin = d.at
+	start := n.wrote
+	if start.After(d.at) {
+		start = d.at
 	}
 	_, s := ds.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), n.from), "Deliver change",
-		trace.WithTimestamp(begin), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 			attribute.Int64("revision", n.revision), attribute.String("replica", ds.replica), attribute.String("source", d.source)))
 	s.End(trace.WithTimestamp(d.at))
 }

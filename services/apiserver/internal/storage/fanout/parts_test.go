@@ -35,7 +35,7 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 	})
 }
 
-// A part that is lost, repeated, damaged or reordered is a gap, which is filled from the store.
+// TestFaultyPartsAreReadFromStore checks that a part that is lost, repeated, damaged or reordered is a gap, which is filled from the store.
 func TestFaultyPartsAreReadFromStore(t *testing.T) {
 	for name, spoil := range map[string]func(*busNode){
 		"lost":    func(n *busNode) { n.faults(2, 0, 0, 0) },
@@ -140,7 +140,7 @@ func countChanges(t *testing.T, b *bus) func() int {
 	}
 }
 
-// A publisher without listeners encodes nothing. A new replica receives the stream at once and
+// TestChangesAreEncodedOnlyForListeners checks that a publisher without listeners encodes nothing. A new replica receives the stream at once and
 // stays on it even if it sends nothing.
 func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

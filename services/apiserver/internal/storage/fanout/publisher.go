@@ -43,8 +43,8 @@ type publisher struct {
 	answering []uint64
 
 	checks  chan struct{} // signals new entries in pending
-	mu      sync.Mutex    // guards pending; a leaf lock
-	pending []uint64      // requests received since that feed began
+	mu      sync.Mutex    // guards pending; leaf lock
+	pending []uint64      // requests received since that feed started
 }
 
 // publish campaigns for leadership repeatedly, until ctx ends.
@@ -104,8 +104,8 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 	return p.run(ctx, lost)
 }
 
-// start returns where a new chain begins: at the position of this replica, which is about that of
-// most other replicas, so that the stream continues for them. A replica that has just begun to read
+// start returns where a new chain starts: at the position of this replica, which is about that of
+// most other replicas, so that the stream continues for them. A replica that has just started to read
 // history does not start there.
 func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
 	if at := f.followerState.position.Load(); at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
@@ -153,7 +153,7 @@ func (p *publisher) newMessage(revision int64) message {
 	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Unchanged, revision: revision}
 }
 
-// run publishes chains one after the other. Another one begins only when the store compacts the
+// run publishes chains one after the other. Another one starts only when the store compacts the
 // next changes.
 func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	for {

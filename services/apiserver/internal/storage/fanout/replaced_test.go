@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// A message of a later publisher is not applied before that publisher has checked the store, and
+// TestLaterPublisherMustAnswerRequest checks that a message of a later publisher is not applied before that publisher has checked the store, and
 // makes a replica leave the stream only once.
 func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	})
 }
 
-// A message that was in flight when the store was restored is not applied by a replica that has
+// TestLateMessageIsNotAppliedAfterReload checks that a message that was in flight when the store was restored is not applied by a replica that has
 // reloaded, even if its revision continues there.
 func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	})
 }
 
-// A message of another history is not applied even if its revisions continue those of the replica.
+// TestAnotherHistoryIsNotApplied checks that a message of another history is not applied even if its revisions continue those of the replica.
 // The replica reads from the store.
 func TestAnotherHistoryIsNotApplied(t *testing.T) {
 	for name, change := range map[string]func(m *message, known storage.Event){

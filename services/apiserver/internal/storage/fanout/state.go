@@ -102,7 +102,7 @@ func (f *Fanout) source() string {
 
 // link tracks whether the connection is up.
 type link struct {
-	mu      sync.Mutex // guards the rest; a leaf lock
+	mu      sync.Mutex // leaf lock, guards the fields below
 	up      bool
 	since   time.Time
 	changed chan struct{} // closed at the next change

@@ -17,7 +17,7 @@ import (
 // transport carries messages between replicas. All methods are safe for concurrent use. It may
 // lose, repeat and delay messages, and does not deliver them to the publishing transport itself.
 type transport interface {
-	// publish sends data, which it does not keep, or fails at once.
+	// publish sends data, which it does not keep, or fails immediately.
 	publish(subject string, data []byte) error
 	// subscribe calls handle for each received message, in order and without overlap. handle must
 	// not block or keep the data.
@@ -204,7 +204,7 @@ const retryBeats = 5
 // subscriptions retries it until it succeeds.
 type subscriptions struct {
 	wait   time.Duration // between a rejection and the next attempt
-	mu     sync.Mutex    // a leaf lock, except for the locks of the connection
+	mu     sync.Mutex    // leaf lock, except for the locks of the connection
 	all    map[string]*subscription
 	closed bool
 }

@@ -44,7 +44,7 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Stop()
-		begin := time.Now()
+		start := time.Now()
 		for key, ttl := range map[string]time.Duration{
 			"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour,
 		} {
@@ -55,8 +55,8 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 			for _, e := range (<-w.Batches()).Events {
 				if e.Type == storage.Deleted {
 					gone = append(gone, e.Key)
-					if want := time.Duration(len(gone)) * time.Hour; time.Since(begin) != want {
-						t.Errorf("%s expired after %s, want %s", e.Key, time.Since(begin), want)
+					if want := time.Duration(len(gone)) * time.Hour; time.Since(start) != want {
+						t.Errorf("%s expired after %s, want %s", e.Key, time.Since(start), want)
 					}
 				}
 			}

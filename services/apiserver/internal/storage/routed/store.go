@@ -15,14 +15,14 @@ import (
 type Store struct {
 	// Interface is the main store.
 	storage.Interface
-	// ByPrefix hold the keys that begin with these prefixes. The prefixes end with a slash and do not
+	// ByPrefix hold the keys that start with these prefixes. The prefixes end with a slash and do not
 	// overlap.
 	ByPrefix map[string]storage.Interface
 }
 
 var _ storage.Interface = (*Store)(nil)
 
-// storeFor returns the store of a key, or of all keys that begin with a prefix.
+// storeFor returns the store of a key, or of all keys that start with a prefix.
 func (s *Store) storeFor(key string) storage.Interface {
 	end := 0 // of the prefix that is looked up
 	for {

@@ -104,7 +104,7 @@ var readTests = []test{
 	}},
 }
 
-// readsSeeWrites checks that every kind of read that begins after an acknowledged write sees it.
+// readsSeeWrites checks that every kind of read that starts after an acknowledged write sees it.
 func readsSeeWrites(s *suite) {
 	var wg sync.WaitGroup
 	for g := range 4 {

@@ -16,7 +16,7 @@ type Timed struct {
 
 var _ storage.Interface = (*Timed)(nil)
 
-func (s *Timed) since(ctx context.Context, begin time.Time) { s.Took(ctx, time.Since(begin)) }
+func (s *Timed) since(ctx context.Context, start time.Time) { s.Took(ctx, time.Since(start)) }
 
 // Get implements storage.Interface.
 func (s *Timed) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {

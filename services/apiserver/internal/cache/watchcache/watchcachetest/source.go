@@ -18,7 +18,7 @@ type Source struct {
 	store storage.Interface
 	root  string
 
-	mu      sync.Mutex      // no lock is taken under it
+	mu      sync.Mutex      // leaf lock
 	watcher storage.Watcher // of the running Follow
 }
 

@@ -31,7 +31,7 @@ type Proxy struct {
 	asked []string
 }
 
-// Forward forwards an address to another one. Both are host:port.
+// Forward forwards connections for addr to the address to. Both are host:port.
 func (p *Proxy) Forward(addr, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,8 +30,8 @@ type Kubelet struct {
 	Forward func(port string, conn io.ReadWriteCloser)
 	// Logs serves requests for logs.
 	Logs http.HandlerFunc
-	// Refuse may respond to a request itself, and reports whether it did. It may be nil.
-	Refuse func(w http.ResponseWriter, r *http.Request) bool
+	// Reject may respond to a request itself, and reports whether it did. It may be nil.
+	Reject func(w http.ResponseWriter, r *http.Request) bool
 }
 
 // Handler serves the paths of a kubelet.
@@ -41,7 +41,7 @@ func (k Kubelet) Handler() http.Handler {
 		"/exec/": k.command, "/attach/": k.command, "/portForward/": k.forward, "/containerLogs/": k.Logs,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			if k.Refuse == nil || !k.Refuse(w, r) {
+			if k.Reject == nil || !k.Reject(w, r) {
 				serve(w, r)
 			}
 		})

@@ -116,7 +116,7 @@ func (p *service) podLog(c *handlers.Call) error {
 	if o.Follow {
 		out = flushWriter{w: c.W, controller: http.NewResponseController(c.W)}
 	}
-	_, _ = io.Copy(out, log) // the response has begun: an error can only end it
+	_, _ = io.Copy(out, log) // the response has started: an error can only end it
 	return nil
 }
 

@@ -40,7 +40,7 @@ func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOption
 	return b
 }
 
-// TestQueueOverflowIsCounted: events that find the queue full are counted as lost, and do not
+// TestQueueOverflowIsCounted checks that events that find the queue full are counted as lost, and do not
 // block.
 func TestQueueOverflowIsCounted(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
@@ -79,7 +79,7 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	f.wantLost(pluginBuffer, 0)
 }
 
-// TestQueueMemoryIsLimited: the memory of the queue is limited. Large events lose their objects
+// TestQueueMemoryIsLimited checks that the memory of the queue is limited. Large events lose their objects
 // before they are lost.
 func TestQueueMemoryIsLimited(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()

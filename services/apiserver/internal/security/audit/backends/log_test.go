@@ -88,7 +88,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// TestRotationOverwritesNoFile: rotations within a millisecond do not overwrite a file.
+// TestRotationOverwritesNoFile checks that rotations within a millisecond do not overwrite a file.
 func TestRotationOverwritesNoFile(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
@@ -184,7 +184,7 @@ func (s *partialWriter) Write(p []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestTornLineIsEnded: a torn line is ended before the next line.
+// TestTornLineIsEnded checks that a torn line is ended before the next line.
 func TestTornLineIsEnded(t *testing.T) {
 	f := newFixture(t)
 	out := &partialWriter{parts: []int{-1, 20, 0, -1, -1}}
@@ -205,7 +205,7 @@ func TestTornLineIsEnded(t *testing.T) {
 	f.wantLost(logName, 2)
 }
 
-// TestTornLineOfKilledProcessIsEnded: a line that a killed process left incomplete is ended before
+// TestTornLineOfKilledProcessIsEnded checks that a line that a killed process left incomplete is ended before
 // the next line.
 func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")

@@ -21,7 +21,7 @@ type countingLimiter struct{ entered, left int }
 func (t *countingLimiter) Acquire(context.Context) error { t.entered++; return nil }
 func (t *countingLimiter) Release()                      { t.left++ }
 
-// TestLongEventsNeedPermit: encoding a long event needs a permit.
+// TestLongEventsNeedPermit checks that encoding a long event needs a permit.
 func TestLongEventsNeedPermit(t *testing.T) {
 	for _, mode := range Modes() {
 		f, out, had := newFixture(t), &safeBuffer{}, &countingLimiter{}

@@ -81,7 +81,7 @@ func TestWebhookRequest(t *testing.T) {
 	}
 }
 
-// TestFailedPostIsRetried: a failed post is retried maxTries times, then its events are counted as
+// TestFailedPostIsRetried checks that a failed post is retried maxTries times, then its events are counted as
 // lost.
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
@@ -127,7 +127,7 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f.wantLost(webhookName, 0)
 }
 
-// TestHangingWebhookBlocksNoRequestInBatchMode: a hanging webhook does not block requests in batch
+// TestHangingWebhookBlocksNoRequestInBatchMode checks that a hanging webhook does not block requests in batch
 // mode, and blocks them for a limited time in the other modes.
 func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})

@@ -33,7 +33,7 @@ func resolve(method, path string) *requestinfo.Info {
 	return requestinfo.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
 }
 
-// TestRuleMatching: a rule of level Metadata is matched against requests.
+// TestRuleMatching checks that a rule of level Metadata is matched against requests.
 func TestRuleMatching(t *testing.T) {
 	ada := &request.User{Name: "ada", Groups: []string{"staff", "system:authenticated"}}
 	const pods, log = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/log"
@@ -114,7 +114,7 @@ rules:
 	}
 }
 
-// TestUnknownFieldsAreWarnings: a policy for a later version is accepted with warnings.
+// TestUnknownFieldsAreWarnings checks that a policy for a later version is accepted with warnings.
 func TestUnknownFieldsAreWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		head + "rules: [{level: Metadata, bogus: 1}]":               `unknown field "rules[0].bogus"`,

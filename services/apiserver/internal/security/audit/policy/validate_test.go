@@ -7,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// TestInvalidPoliciesAreRejected: policies that would record less than they seem to, or nothing,
+// TestInvalidPoliciesAreRejected checks that policies that would record less than they seem to, or nothing,
 // are rejected.
 func TestInvalidPoliciesAreRejected(t *testing.T) {
 	for _, c := range []struct {

@@ -13,15 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 )
 
-// TestForgetDuringReview: a response from before a change of the reviewer's configuration is not
+// TestForgetDuringReview checks that a response from before a change of the reviewer's configuration is not
 // cached.
 func TestForgetDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
-	begun, answer := make(chan struct{}), make(chan struct{})
+	started, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
-			close(begun)
+			close(started)
 			<-answer
 		})
 		return byName(ctx, token)
@@ -31,7 +31,7 @@ func TestForgetDuringReview(t *testing.T) {
 		defer close(done)
 		f.review("alice")
 	}()
-	<-begun
+	<-started
 	f.cache.Forget()
 	close(answer)
 	<-done
@@ -41,7 +41,7 @@ func TestForgetDuringReview(t *testing.T) {
 	}
 }
 
-// TestResponsesExpireBeforeTokens: a token is reviewed again after the TTL, even if it is valid for
+// TestResponsesExpireBeforeTokens checks that a token is reviewed again after the TTL, even if it is valid for
 // longer.
 func TestResponsesExpireBeforeTokens(t *testing.T) {
 	f := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
@@ -58,7 +58,7 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 	}
 }
 
-// TestSimilarNamesHaveNoDependencies: the dependencies of an opaque token follow only from user
+// TestSimilarNamesHaveNoDependencies checks that the dependencies of an opaque token follow only from user
 // names of the exact forms.
 func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -79,7 +79,7 @@ func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 	}
 }
 
-// TestUsesOfLegacyTokens: uses of valid legacy tokens are reported, with the secret of their own
+// TestUsesOfLegacyTokens checks that uses of valid legacy tokens are reported, with the secret of their own
 // service account.
 func TestUsesOfLegacyTokens(t *testing.T) {
 	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
@@ -147,7 +147,7 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 	l <- use
 }
 
-// TestLateServiceAccounts: a token that was rejected because its service account was missing is
+// TestLateServiceAccounts checks that a token that was rejected because its service account was missing is
 // accepted soon after the account is created.
 func TestLateServiceAccounts(t *testing.T) {
 	f := newFixture(t, true, nil)

@@ -93,7 +93,7 @@ type inFlightReview struct {
 	outdated bool // an event has outdated the review; guarded by Cache.mu
 	waiting  int  // the number of requests that wait for the review; guarded by Cache.mu
 	// awaited ends when no request waits for the review. A review that waits for a slot then ends. A
-	// call of another server that has begun continues.
+	// call of another server that has started continues.
 	awaited       context.Context
 	cancelAwaited context.CancelFunc // nil for a completed flight
 	waitsForSlot  atomic.Bool        // the review waits for a slot to call another server
@@ -193,7 +193,7 @@ func (c *Cache) leaveFlight(k key, f *inFlightReview) {
 	f.waiting--
 	if f.waiting == 0 && f.cancelAwaited != nil {
 		f.cancelAwaited()
-		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the flight ends unfinished; a later request needs another one
+		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the review ends unfinished; a later request needs another review
 			f.outdated = true
 			delete(c.inFlight, k)
 		}

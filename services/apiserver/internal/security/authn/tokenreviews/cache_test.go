@@ -99,9 +99,9 @@ func TestUnknownTokens(t *testing.T) {
 
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	f := newFixture(t, true, nil)
-	begun, answer := make(chan struct{}), make(chan struct{})
+	started, answer := make(chan struct{}), make(chan struct{})
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		close(begun)
+		close(started)
 		<-answer
 		return byName(ctx, token)
 	}
@@ -111,7 +111,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 		_, err := f.cache.Review(impatient, "alice", nil)
 		left <- err
 	}()
-	<-begun
+	<-started
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
@@ -169,7 +169,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestEventsInvalidate: a change of an object that a token depends on removes the cached response.
+// TestEventsInvalidate checks that a change of an object that a token depends on removes the cached response.
 func TestEventsInvalidate(t *testing.T) {
 	for name, c := range map[string]struct {
 		token  string
@@ -270,7 +270,7 @@ func (f *fixture) marker() {
 	}
 }
 
-// TestCreationInvalidatesRejections: a rejection is removed from the cache when a missing object is
+// TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a missing object is
 // created.
 func TestCreationInvalidatesRejections(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -288,16 +288,16 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	f.until("known", func() bool { return f.review(token).Authenticated })
 }
 
-// TestEventDuringReview: a response that precedes an event is not cached, and requests that arrive
+// TestEventDuringReview checks that a response that precedes an event is not cached, and requests that arrive
 // after the event do not get it.
 func TestEventDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.putBoundObjects()
-	begun, answer := make(chan struct{}, 10), make(chan struct{})
+	started, answer := make(chan struct{}, 10), make(chan struct{})
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		_, err := f.objects.find(satoken.KindServiceAccount, "ns", "a")
 		if token == bound() {
-			begun <- struct{}{}
+			started <- struct{}{}
 			<-answer
 		}
 		if err != nil {
@@ -311,7 +311,7 @@ func TestEventDuringReview(t *testing.T) {
 	}
 	first, second := make(chan bool, 1), make(chan bool, 1)
 	go reviewAsync(first)
-	<-begun
+	<-started
 	f.delete(satoken.KindServiceAccount, "ns", "a")
 	f.until("a second review", func() bool {
 		// A request at this point either joins the first review or starts the second.
@@ -333,7 +333,7 @@ func TestEventDuringReview(t *testing.T) {
 	}
 }
 
-// TestUnknownObjectsAreCachedBriefly: a user whose service account is missing is accepted, but not
+// TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is accepted, but not
 // cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f := newFixture(t, true, nil)
@@ -357,7 +357,7 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f.until("kept", func() bool { return f.isCached("opaque") })
 }
 
-// TestPanicInReview: a token that makes a library panic is rejected, and does not affect other
+// TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect other
 // tokens.
 func TestPanicInReview(t *testing.T) {
 	f := newFixture(t, false, nil)

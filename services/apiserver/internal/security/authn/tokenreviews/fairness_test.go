@@ -72,7 +72,7 @@ func (c *manyClients) fill(ctx context.Context, wg *sync.WaitGroup) {
 	c.begun.Wait()
 }
 
-// TestReviewsPerNetworkAreLimited: a network that sends too many tokens delays only its own
+// TestReviewsPerNetworkAreLimited checks that a network that sends too many tokens delays only its own
 // tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
@@ -107,7 +107,7 @@ type cancelableGate struct{ gate }
 
 func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
 
-// TestCanceledWaitersAreNotReviewed: a waiting request that is canceled causes no review, and later
+// TestCanceledWaitersAreNotReviewed checks that a waiting request that is canceled causes no review, and later
 // ones proceed.
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
@@ -136,7 +136,7 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	})
 }
 
-// TestNoSlotInTime: a request without a slot fails with ErrUnavailable, and its token is not
+// TestNoSlotInTime checks that a request without a slot fails with ErrUnavailable, and its token is not
 // rejected.
 func TestNoSlotInTime(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })

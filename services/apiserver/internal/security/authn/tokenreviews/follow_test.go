@@ -22,7 +22,7 @@ func (f *fixture) forgotten(token string) {
 	f.until("forgotten", func() bool { f.review(token); return f.reviewer.count(token) > n })
 }
 
-// TestMissedEvents: responses from before an outage of events are dropped, and nothing is cached
+// TestMissedEvents checks that responses from before an outage of events are dropped, and nothing is cached
 // during it.
 func TestMissedEvents(t *testing.T) {
 	for name, lost := range map[string]error{
@@ -48,7 +48,7 @@ func TestMissedEvents(t *testing.T) {
 	}
 }
 
-// TestEndOfWatchCache: reviews continue after the watch cache has stopped.
+// TestEndOfWatchCache checks that reviews continue after the watch cache has stopped.
 func TestEndOfWatchCache(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.until("kept", func() bool { return f.isCached("alice") })
@@ -56,7 +56,7 @@ func TestEndOfWatchCache(t *testing.T) {
 	f.until("not kept", func() bool { return !f.isCached("alice") })
 }
 
-// TestMetricsAndOutageLogs: results are counted, and the log reports the start and the end of an
+// TestMetricsAndOutageLogs checks that results are counted, and the log reports the start and the end of an
 // outage.
 func TestMetricsAndOutageLogs(t *testing.T) {
 	var log bytes.Buffer
@@ -106,7 +106,7 @@ func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
 	}
 }
 
-// TestTokenAndUserNameDependencies: a response depends on the objects of the token and of the user
+// TestTokenAndUserNameDependencies checks that a response depends on the objects of the token and of the user
 // name.
 func TestTokenAndUserNameDependencies(t *testing.T) {
 	f := newFixture(t, true, nil)

@@ -24,7 +24,7 @@ func keyOf(o object) objectKey { return objectKey{o.Kind, o.Namespace, o.Name} }
 // index finds the cached and running reviews that depend on an object. A key may belong to a cached
 // and a running review at the same time, so the index counts how often it was added.
 type index struct {
-	mu       sync.Mutex // a leaf lock
+	mu       sync.Mutex // leaf lock
 	byObject map[objectKey]map[key]int
 }
 

@@ -200,7 +200,7 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	return f
 }
 
-// byName rejects tokens that begin with "bad", is unavailable for "down", and accepts others with
+// byName rejects tokens that start with "bad", is unavailable for "down", and accepts others with
 // the token as user name.
 func byName(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	switch {

@@ -144,7 +144,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestResponseSizeIsLimited: the client stops reading a response without end.
+// TestResponseSizeIsLimited checks that the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
 	const whole = 32 << 20 // much more than the buffers in between
 	left := make(chan bool, 1)
@@ -195,7 +195,7 @@ func TestFailedReviewIsRetried(t *testing.T) {
 	}
 }
 
-// TestRetries: errors that may be temporary are retried.
+// TestRetries checks that errors that may be temporary are retried.
 func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		first func(http.ResponseWriter)
@@ -283,7 +283,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestDeadConnection: a dead connection delays only its own request. Each request has a connection
+// TestDeadConnection checks that a dead connection delays only its own request. Each request has a connection
 // of its own, which also distributes requests over replicas.
 func TestDeadConnection(t *testing.T) {
 	var dead atomic.Value

@@ -126,7 +126,7 @@ const maxNamespaces = 4096
 
 // cache holds decisions based on the current policy.
 type cache struct {
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	entries *simplelru.LRU[cacheKey, decision]
 	// position is the newest position of the policy, and changes counts the changes
 	// that affect decisions.

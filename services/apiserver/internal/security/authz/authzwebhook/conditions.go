@@ -67,8 +67,8 @@ type Conditions struct{ programs []*celenv.Program }
 
 // match evaluates the conditions. One false condition decides, even if other ones fail.
 func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
-	begin := time.Now()
-	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(begin).Seconds()) }()
+	start := time.Now()
+	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(start).Seconds()) }()
 	variables := map[string]any{"request": specValue(spec)}
 	budget := celenv.NewBudget(conditionsBudget)
 	var errs []error

@@ -63,7 +63,7 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	expectCalls(0, "kept, as nothing changed since it was asked")
 }
 
-// TestRestoredPolicy: earlier positions do not count, and for a while nothing is cached, because
+// TestRestoredPolicy checks that earlier positions do not count, and for a while nothing is cached, because
 // services that have not noticed the restore report positions that seem newer.
 func TestRestoredPolicy(t *testing.T) {
 	f := newFixture(t, nil)
@@ -179,7 +179,7 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWebhookBehindPolicyIsCalledAgain: the webhook sees a change after the API server.
+// TestWebhookBehindPolicyIsCalledAgain checks that the webhook sees a change after the API server.
 func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
 		f := newFixture(t, nil)
@@ -206,7 +206,7 @@ func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 	}
 }
 
-// TestWebhookThatStaysBehindIsNotCached: its decision counts for one request.
+// TestWebhookThatStaysBehindIsNotCached checks that its decision counts for one request.
 func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {

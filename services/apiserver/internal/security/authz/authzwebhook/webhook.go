@@ -38,7 +38,7 @@ type Config struct {
 	// users, so that a service that hangs does not block all requests of the server. 0 means no
 	// limit.
 	MaxWaiting int
-	// Suspend, if set, is called when a request begins to wait for the service. resume is called when
+	// Suspend, if set, is called when a request starts to wait for the service. resume is called when
 	// the wait ends.
 	Suspend func(context.Context) (resume func())
 	Metrics *Metrics
@@ -90,7 +90,7 @@ func (a *Authorizer) Close() {
 }
 
 // Retire releases unused connections after the configuration was replaced. Running calls finish, and
-// requests that began before the replacement may still call the service.
+// requests that started before the replacement may still call the service.
 func (a *Authorizer) Retire() { a.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
@@ -233,9 +233,9 @@ const (
 // only.
 func (a *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (serviceResponse, error) {
 	for pause := firstBehindPause; ; pause *= 2 {
-		begin := a.cfg.Now()
+		start := a.cfg.Now()
 		response, err := a.client.review(ctx, spec)
-		a.recordCall(err, a.cfg.Now().Sub(begin))
+		a.recordCall(err, a.cfg.Now().Sub(start))
 		if err != nil || response.position == nil || a.cache.includesLastChange(*response.position, scope) {
 			return response, err
 		}

@@ -66,7 +66,7 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 	}
 }
 
-// TestFieldNamesAreCaseSensitive: as in Kubernetes, a field in another case is ignored.
+// TestFieldNamesAreCaseSensitive checks that as in Kubernetes, a field in another case is ignored.
 func TestFieldNamesAreCaseSensitive(t *testing.T) {
 	f := newFixture(t, nil)
 	for said, want := range map[string]string{
@@ -84,7 +84,7 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 	}
 }
 
-// TestRequestIsSuspendedDuringCall: a request is suspended while it waits for the webhook, and not
+// TestRequestIsSuspendedDuringCall checks that a request is suspended while it waits for the webhook, and not
 // while a decision is cached.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var away, asides atomic.Int32
@@ -188,7 +188,7 @@ func TestCacheTTLs(t *testing.T) {
 	times(2, "a contradictory response denies")
 }
 
-// TestCacheKeyIsComplete: attributes that differ in one field have separate entries.
+// TestCacheKeyIsComplete checks that attributes that differ in one field have separate entries.
 func TestCacheKeyIsComplete(t *testing.T) {
 	f := newFixture(t, nil)
 	fieldRequirements := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
@@ -271,7 +271,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	}
 }
 
-// TestCallsPerWebhookAreLimited: while a webhook hangs, cached decisions are still returned, and
+// TestCallsPerWebhookAreLimited checks that while a webhook hangs, cached decisions are still returned, and
 // one user has at most half of the waiting requests.
 func TestCallsPerWebhookAreLimited(t *testing.T) {
 	f := newFixture(t, nil)
@@ -341,7 +341,7 @@ func TestFailures(t *testing.T) {
 		"once unavailable":  {answer: failWith(503, 1), want: "allowed", calls: 2},
 		"busy":              {answer: failWith(429, 2), want: "allowed", calls: 3},
 		"always broken":     {answer: failWith(500, 99), want: "FAIL error", calls: 4},
-		"refuses to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"rejects to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
 		"no json":           {answer: respondWith("hello"), want: "FAIL error", calls: 1},
 		"cut short": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")
@@ -379,7 +379,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestResponseSizeIsLimited: the client stops reading a response without end.
+// TestResponseSizeIsLimited checks that the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
 	const whole = 32 << 20 // much more than the buffers in between
 	f := newFixture(t, nil)
@@ -403,7 +403,7 @@ func TestResponseSizeIsLimited(t *testing.T) {
 	}
 }
 
-// TestResponseWithManyValuesIsRejected: the response is not decoded.
+// TestResponseWithManyValuesIsRejected checks that the response is not decoded.
 func TestResponseWithManyValuesIsRejected(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
@@ -444,7 +444,7 @@ func TestInvalidKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestServerWithoutTLSIsAllowed: an http server is accepted, with a warning in the log.
+// TestServerWithoutTLSIsAllowed checks that an http server is accepted, with a warning in the log.
 func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	s := newService(t)
 	var log strings.Builder

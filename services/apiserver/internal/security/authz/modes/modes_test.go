@@ -80,7 +80,7 @@ func TestOrderDecides(t *testing.T) {
 	}
 }
 
-// TestSelectorFeatureGates: feature gates disable the evaluation of selectors.
+// TestSelectorFeatureGates checks that feature gates disable the evaluation of selectors.
 func TestSelectorFeatureGates(t *testing.T) {
 	listAttributes := func(resource, selector string) *authorizer.Attributes {
 		return &authorizer.Attributes{

@@ -16,7 +16,7 @@ type anyCondition struct{}
 
 func (anyCondition) Check(string) error { return nil }
 
-// TestWebhookSettings: the settings of a webhook in the file are effective.
+// TestWebhookSettings checks that the settings of a webhook in the file are effective.
 func TestWebhookSettings(t *testing.T) {
 	kubeconfig := service(t, func(user string) bool { return user == "alice" })
 	dead := filepath.Join(t.TempDir(), "dead")

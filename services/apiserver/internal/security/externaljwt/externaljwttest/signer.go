@@ -42,7 +42,7 @@ type Signer struct {
 	Socket string
 
 	t       testing.TB
-	mu      sync.Mutex // a leaf lock
+	mu      sync.Mutex // leaf lock
 	state   State
 	fetches int
 	server  *grpc.Server

@@ -45,7 +45,7 @@ func Estimate(info *requestinfo.Info, maximum int) flowcontrol.Width {
 	return width
 }
 
-// sendsInitialObjects reports whether a watch begins with all existing objects.
+// sendsInitialObjects reports whether a watch starts with all existing objects.
 func sendsInitialObjects(q url.Values) bool {
 	if v := q.Get("sendInitialEvents"); v != "" {
 		return requestinfo.Truthy(q, "sendInitialEvents")

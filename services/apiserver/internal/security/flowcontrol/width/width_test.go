@@ -67,7 +67,7 @@ func store(t *testing.T) *watchcache.Store {
 	return cache.Store("pods")
 }
 
-// TestListWidthFollowsExaminedObjects: the width of a list is the number of examined objects. An
+// TestListWidthFollowsExaminedObjects checks that the width of a list is the number of examined objects. An
 // index reduces it. Selectors with too many requirements are not parsed.
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)

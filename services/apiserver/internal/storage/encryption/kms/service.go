@@ -66,7 +66,7 @@ const (
 )
 
 // Socket returns the path of an endpoint of the form unix:///PATH. The PATH of an abstract socket
-// begins with @.
+// starts with @.
 func Socket(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	// maxKeys bounds the cached decrypted keys. Each server start creates one, and each change of
 	// the plugin's key another.
 	maxKeys = 10_000
-	// maxRefused bounds the keys remembered as rejected.
-	maxRefused = 1_000
+	// maxRejected bounds the keys remembered as rejected.
+	maxRejected = 1_000
 	// maxUnused is how long an unused decrypted key is cached.
 	maxUnused = time.Hour
 
@@ -42,10 +42,10 @@ type v2 struct {
 	plugin kmsv2.KeyManagementServiceClient
 	health health
 	// state is nil until the plugin has encrypted a seed.
-	state   atomic.Pointer[state]
-	open    *lru.Cache[sum, *decryptedKey]
-	refused *lru.Cache[sum, refusal]
-	flights singleflight.Group
+	state    atomic.Pointer[state]
+	open     *lru.Cache[sum, *decryptedKey]
+	rejected *lru.Cache[sum, rejection]
+	flights  singleflight.Group
 	responsiveness
 }
 
@@ -62,8 +62,8 @@ type decryptedKey struct {
 	proven atomic.Bool
 }
 
-// refusal is why the plugin did not decrypt a key.
-type refusal struct {
+// rejection is why the plugin did not decrypt a key.
+type rejection struct {
 	err error
 	at  time.Time
 }
@@ -92,7 +92,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if p.open, err = lru.New[sum, *decryptedKey](maxKeys); err != nil {
 		return nil, err
 	}
-	if p.refused, err = lru.New[sum, refusal](maxRefused); err != nil {
+	if p.rejected, err = lru.New[sum, rejection](maxRejected); err != nil {
 		return nil, err
 	}
 	if err := p.health.callNow(ctx, p.status); err != nil {
@@ -323,7 +323,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
-		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Intervals.RefreshTimeout {
+		if r, ok := p.rejected.Get(id); ok && now.Sub(r.at) < p.Intervals.RefreshTimeout {
 			return nil, r.err
 		}
 	}
@@ -331,9 +331,9 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	result := p.flights.DoChan(string(id[:]), func() (any, error) {
 		o, err := p.decrypt(ctx, id, e)
 		if err != nil {
-			p.refused.Add(id, refusal{err, time.Now()})
+			p.rejected.Add(id, rejection{err, time.Now()})
 		} else {
-			p.refused.Remove(id)
+			p.rejected.Remove(id)
 		}
 		p.decrypted(err)
 		return o, err

@@ -202,7 +202,7 @@ func stopped(t *testing.T, what string, err error) {
 	}
 }
 
-// Requests in progress fail when the server stops.
+// TestStopUnderLoad checks that requests in progress fail when the server stops.
 func TestStopUnderLoad(t *testing.T) {
 	server, store := open(t, t.TempDir())
 	var wg sync.WaitGroup

@@ -16,7 +16,7 @@ const windowRevisions = 512
 
 // changes reads the changes of keys in a range (end "\x00": no end), after a revision and not after
 // until. It ends with the revision at which the values reach maxBytes. It returns the last revision
-// that it read, and the revision to which history was compacted by then.
+// that it read, and the revision to which history was compacted at that time.
 //
 // It reads directly from the database, which stores each change under its revision. etcd itself
 // reads all remaining changes for every 1,000 revisions that it sends to a watch.

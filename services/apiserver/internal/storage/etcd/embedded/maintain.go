@@ -61,7 +61,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	defer disk.Stop()
 	runTask := func(task func(context.Context) error) {
 		if err := task(ctx); err != nil && ctx.Err() == nil {
-			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
+			m.log.Error("failed to maintain the database of the embedded etcd", "error", err)
 		}
 	}
 	runTask(m.checkDisk)
@@ -148,13 +148,13 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 
 // defragment returns the free space of the database to the file system.
 func (m *maintenance) defragment(reason string) error {
-	begin := time.Now()
+	start := time.Now()
 	before, _ := m.server.sizes()
 	if err := m.server.etcd.Server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.sizes()
-	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(begin))
+	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(start))
 	return nil
 }
 

@@ -96,7 +96,7 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 	}
 }
 
-// A database that has reached its quota accepts deletions, and other writes once there is space.
+// TestFullDatabaseRecoversAfterDeletions checks that a database that has reached its quota accepts deletions, and other writes once there is space.
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	s, m, log := startWithQuota(t, t.TempDir(), 8<<20)
 	defer s.Stop()
@@ -177,7 +177,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	}
 }
 
-// A larger quota also ends the alarm.
+// TestRaisedQuotaEndsAlarm checks that a larger quota also ends the alarm.
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
 	s, _, _ := startWithQuota(t, dir, 4<<20)

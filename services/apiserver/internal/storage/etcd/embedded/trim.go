@@ -50,7 +50,7 @@ func (t *trimmer) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := t.check(ctx); err != nil && ctx.Err() == nil {
-			t.log.Error("the history of the embedded etcd was not compacted", "err", err)
+			t.log.Error("the history of the embedded etcd was not compacted", "error", err)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func (p *Plugin) Calls(method string) int {
 	return p.calls[method]
 }
 
-var errRejected = errors.New("refused")
+var errRejected = errors.New("rejected")
 
 // call counts a call, blocks it while the plugin hangs, and returns an error if the plugin rejects
 // it.

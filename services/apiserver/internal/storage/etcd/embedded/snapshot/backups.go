@@ -16,7 +16,7 @@ const (
 	backupTime   = "20060102T150405Z"
 )
 
-// backupPath returns the file of a backup that begins now.
+// backupPath returns the file of a backup that starts now.
 func backupPath(dir string, now time.Time) string {
 	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
 }

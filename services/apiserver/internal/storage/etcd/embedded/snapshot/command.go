@@ -37,13 +37,13 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer client.Close()
-	begin := time.Now()
+	start := time.Now()
 	path := c.To
 	if path == "" {
 		if err := os.MkdirAll(c.ToDir, 0o700); err != nil {
 			return fmt.Errorf("save snapshot: %w", err)
 		}
-		path = backupPath(c.ToDir, begin)
+		path = backupPath(c.ToDir, start)
 	}
 	size, err := Save(ctx, SaveOptions{
 		Endpoint: c.Endpoint,
@@ -56,7 +56,7 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("saved a snapshot", "file", path, "bytes", size, "duration", time.Since(begin))
+	log.Info("saved a snapshot", "file", path, "bytes", size, "duration", time.Since(start))
 	if c.To != "" {
 		return nil
 	}

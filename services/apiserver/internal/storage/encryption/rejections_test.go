@@ -26,18 +26,18 @@ func restart(t *testing.T, p *kmstest.Plugin, live *encryption.Live) {
 func TestRejectedKeyMayRecover(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		refuse func(p *kmstest.Plugin)
+		reject func(p *kmstest.Plugin)
 	}{
-		{name: "no such key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.NotFound) }},
-		{name: "invalid key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.InvalidArgument) }},
-		{name: "disabled key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.FailedPrecondition) }},
-		{name: "no permission", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.PermissionDenied) }},
-		{name: "unknown error", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
-		{name: "another key", refuse: func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
+		{name: "no such key", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.NotFound) }},
+		{name: "invalid key", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.InvalidArgument) }},
+		{name: "disabled key", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.FailedPrecondition) }},
+		{name: "no permission", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.PermissionDenied) }},
+		{name: "unknown error", reject: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
+		{name: "another key", reject: func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPluginWithValue(t)
-			c.refuse(p.plugin)
+			c.reject(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
 			w := newFixtureOn(t, p.raw, live)
 			if got, err := w.shows(t, secretKey); err == nil {
