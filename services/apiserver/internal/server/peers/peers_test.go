@@ -222,11 +222,11 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 		return s, open
 	}
 	_, first := say("first")
-	for range 2 {
-		if rec := w.send("theirs"); rec.Body.String() != "first" || first.Load() != 1 {
-			t.Fatalf("got %d %s over %d connections, want first over 1", rec.Code, rec.Body, first.Load())
-		}
-	}
+	// A request may arrive before the connection of the one before it is idle.
+	eventually(t, "request over an open connection", func() bool {
+		before := first.Load()
+		return w.send("theirs").Body.String() == "first" && before > 0 && first.Load() == before
+	})
 	_, second := say("second")
 	eventually(t, "request reaches the new address", func() bool { return w.send("theirs").Body.String() == "second" })
 	eventually(t, "connections to the first address closed", func() bool { return first.Load() == 0 })
