@@ -70,8 +70,8 @@ const (
 	programID  = "SPDXRef-Program"
 )
 
-// newSBOM returns the SPDX 2.3 document of a binary as JSON. The Go toolchain records the modules in the
-// binary.
+// newSBOM returns the SPDX 2.3 document of a binary as JSON. The Go toolchain records the modules
+// in the binary.
 func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 const (
 	// watchersPerObject is the number of narrow watchers that each write matches.
 	watchersPerObject = 10
-	// maxBroadWatchers is the maximum number of broad watchers. The cost of each is constant beyond it.
+	// maxBroadWatchers is the maximum number of broad watchers. The cost of each is constant beyond
+	// it.
 	maxBroadWatchers = 1000
 	// overloadedP99 is the p99 of deliveries in ms above which a server does not keep up.
 	overloadedP99 = 1000

@@ -108,8 +108,8 @@ func TestComposition(t *testing.T) {
 	})
 }
 
-// checkAccess checks that the kubeconfig that was written gives access through the balancer, and to each
-// authority behind it.
+// checkAccess checks that the kubeconfig that was written gives access through the balancer, and to
+// each authority behind it.
 func checkAccess(t *testing.T, c *composition) {
 	cli := harness.CLIOf(t, c.state+"/kubeconfig")
 	if out := cli.Run(t, "get", "namespaces", "-o", "name"); !strings.Contains(out, "namespace/kube-system") {

@@ -99,7 +99,8 @@ func (s *Server) webhookKubeconfig(addr string) string {
 	return path
 }
 
-// AllowServer makes the service accept calls of s although it uses another server. Call it before Start.
+// AllowServer makes the service accept calls of s although it uses another server. Call it before
+// Start.
 func (a *Authority) AllowServer(s *Server) {
 	a.t.Helper()
 	serving := s.PKI.Serving(a.name)

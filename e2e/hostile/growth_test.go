@@ -24,9 +24,9 @@ func (x *tenants) attackTime() time.Duration {
 	return 10 * time.Second
 }
 
-// In these tests, during asserts that the probe clients stay unaffected, that the resident memory grows by
-// at most spareResident, that the server counts no further response with code 500, and that it does not
-// panic.
+// In these tests, during asserts that the probe clients stay unaffected, that the resident memory
+// grows by at most spareResident, that the server counts no further response with code 500, and
+// that it does not panic.
 
 // TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the
 // attacker patches large objects. The memory of requests that wait for other servers must stay
@@ -75,9 +75,8 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	})
 }
 
-// TestRolesWithManyNamesDoNotStarveOtherClients creates roles with 100,000 names each and then bindings, whose
-// check compares all of them. The limiter of large work must bound that
-// comparison.
+// TestRolesWithManyNamesDoNotStarveOtherClients creates roles with 100,000 names each and then
+// bindings, whose check compares all of them. The limiter of large work must bound that comparison.
 func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 	x := startTenants(t)
 	names := make([]string, 100_000)

@@ -78,7 +78,8 @@ func named(v any) any {
 	return out
 }
 
-// knownDifference is an accepted difference: its kind, a part and a suffix of its path, and the reason.
+// knownDifference is an accepted difference: its kind, a part and a suffix of its path, and the
+// reason.
 type knownDifference struct{ kind, part, end, reason string }
 
 // explain returns the index of the entry that accepts a difference, or -1.

@@ -36,8 +36,8 @@ type aggregation struct {
 	ext       *Extension
 	anonymous *http.Client
 	token     string // of a service account with the rights of an administrator
-	// usual holds the responses of the extension server, by path, to requests that the API server sends
-	// for itself, such as discovery.
+	// usual holds the responses of the extension server, by path, to requests that the API server
+	// sends for itself, such as discovery.
 	usual map[string]proxiedAnswer
 }
 
@@ -151,7 +151,8 @@ func (a *aggregation) ports() map[string]string {
 	return out
 }
 
-// compareValues returns the differences between two values, with ports replaced by their recorded names.
+// compareValues returns the differences between two values, with ports replaced by their recorded
+// names.
 func (a *aggregation) compareValues(at string, want, got any) []string {
 	return differences(at, normalized(generic(want), a.ports()), normalized(generic(got), a.ports()))
 }

@@ -56,8 +56,8 @@ func (c *Cluster) terminate(r *replica) func() {
 	return r.Start
 }
 
-// setTraffic changes the traffic of links. The repair randomly closes or keeps the connections that were
-// held back.
+// setTraffic changes the traffic of links. The repair randomly closes or keeps the connections that
+// were held back.
 func (c *Cluster) setTraffic(how harness.Traffic, links ...*harness.Proxy) func() {
 	for _, l := range links {
 		l.Set(how)

@@ -200,8 +200,8 @@ func objectsIn(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	}
 }
 
-// createAndCompare applies an object of one of the kinds and checks that invalid variants are rejected. It returns 1, or 0 for
-// objects of other kinds.
+// createAndCompare applies an object of one of the kinds and checks that invalid variants are
+// rejected. It returns 1, or 0 for objects of other kinds.
 func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Interface, kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
 	t.Helper()
 	k, ok := kinds[obj.GroupVersionKind()]

@@ -12,9 +12,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestDependentsOfANamespaceDoNotDelayOthers creates many objects with absent owners in one namespace, each
-// with its own, and objects with thousands of absent owners. The garbage collector must delete the
-// dependents in another namespace before it has deleted most of those.
+// TestDependentsOfANamespaceDoNotDelayOthers creates many objects with absent owners in one
+// namespace, each with its own, and objects with thousands of absent owners. The garbage collector
+// must delete the dependents in another namespace before it has deleted most of those.
 func TestDependentsOfANamespaceDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	const many, large, references, few = 200, 10, 500, 10

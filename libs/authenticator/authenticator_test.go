@@ -20,7 +20,8 @@ func fixed(name string, ok bool, err error) authenticator.Token {
 	})
 }
 
-// TestUnionReturnsFirstUserOrAllErrors uses the first member that authenticates a token, and joins the errors of the others.
+// TestUnionReturnsFirstUserOrAllErrors uses the first member that authenticates a token, and joins
+// the errors of the others.
 func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 	bad, worse := errors.New("bad"), errors.New("worse")
 	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {

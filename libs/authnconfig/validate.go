@@ -258,7 +258,8 @@ func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpressio
 	return c.compileClaimOrExpression(path, m.Claim, m.Expression, expected)
 }
 
-// compileClaimOrExpression validates a claim or an expression. It returns the program of the expression.
+// compileClaimOrExpression validates a claim or an expression. It returns the program of the
+// expression.
 func (c *compiler) compileClaimOrExpression(path *field.Path, claim, expression string, expected []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":

@@ -135,8 +135,8 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (authzLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
-// derivedCheck returns a member function that derives one check from another. set stores the argument, and
-// returns an error text if the argument is invalid.
+// derivedCheck returns a member function that derives one check from another. set stores the
+// argument, and returns an error text if the argument is invalid.
 func derivedCheck(overload string, from, to *cel.Type, set func(a *authorizer.Attributes, value string) (problem string)) cel.FunctionOpt {
 	return cel.MemberOverload(overload, []*cel.Type{from, cel.StringType}, to, cel.BinaryBinding(func(v, text ref.Val) ref.Val {
 		c, ok := v.(*check)

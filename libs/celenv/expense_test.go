@@ -10,8 +10,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// TestCostSumReportsExcessOnce checks that costly is called once, during the expression that exceeds the budget, and
-// that results do not change.
+// TestCostSumReportsExcessOnce checks that costly is called once, during the expression that
+// exceeds the budget, and that results do not change.
 func TestCostSumReportsExcessOnce(t *testing.T) {
 	const bound = 20_000
 	env := userEnv(t)

@@ -83,8 +83,8 @@ func (p *Program) Bool(ctx context.Context, variables map[string]any, budget *Bu
 	return bool(b), nil
 }
 
-// ReadsField reports whether the expression reads a field of a variable as v.f, v.?f, v["f"] or v[?"f"].
-// A test for presence, has(v.f), does not count.
+// ReadsField reports whether the expression reads a field of a variable as v.f, v.?f, v["f"] or
+// v[?"f"]. A test for presence, has(v.f), does not count.
 func (p *Program) ReadsField(variable, field string) bool {
 	root := ast.NavigateAST(p.ast.NativeRep())
 	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return reads(e, variable, field) })) > 0

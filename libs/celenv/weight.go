@@ -32,8 +32,8 @@ const (
 	smallWeight = 64
 	// bytesPerWeight is the number of bytes of text that weigh as much as one value.
 	bytesPerWeight = 32
-	// createdBytesPerWeight is the number of bytes of text created by a call that weigh as much as one value.
-	// It is lower than bytesPerWeight, because created text occupies memory.
+	// createdBytesPerWeight is the number of bytes of text created by a call that weigh as much as
+	// one value. It is lower than bytesPerWeight, because created text occupies memory.
 	createdBytesPerWeight = 2
 	// smallText is the size in bytes up to which a concatenation of dynamically typed texts costs
 	// no more than any other call.
@@ -63,12 +63,13 @@ type weighedCall struct {
 	args []int64 // step ids
 	// isSearch marks a search in a list, whose length is already charged.
 	isSearch bool
-	// repeatsText marks a call that writes the last string once for each character of the first one, or
-	// for each element of the first list.
+	// repeatsText marks a call that writes the last string once for each character of the first
+	// one, or for each element of the first list.
 	repeatsText bool
 }
 
-// registerWeighedCall registers a call whose arguments are weighed. The planner calls it for each step.
+// registerWeighedCall registers a call whose arguments are weighed. The planner calls it for each
+// step.
 func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {

@@ -140,8 +140,8 @@ func TestBoundVerifiesServers(t *testing.T) {
 	}
 }
 
-// TestDialTLSVerifiesHostOfAddress checks the name, and that an untrusted key is not used. The error of
-// crypto/x509 would name it as a candidate.
+// TestDialTLSVerifiesHostOfAddress checks the name, and that an untrusted key is not used. The
+// error of crypto/x509 would name it as a candidate.
 func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 	root := issue(t, nil, "root", true)
 	pool := x509.NewCertPool()

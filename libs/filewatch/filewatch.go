@@ -64,9 +64,9 @@ func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, 
 	})
 }
 
-// FollowUntilApplied follows files like Follow, for callers that may be unable to apply some content. Until changed
-// returns true, it is called again with the same content whenever the file's folder changes, and at
-// least once a minute.
+// FollowUntilApplied follows files like Follow, for callers that may be unable to apply some
+// content. Until changed returns true, it is called again with the same content whenever the file's
+// folder changes, and at least once a minute.
 func FollowUntilApplied(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (applied bool)) error {
 	r := reader{file: file, content: known, applied: true, changed: changed}
 	return Watch(ctx, log, []string{file}, r.read)

@@ -38,7 +38,8 @@ func kubeconfig(t *testing.T, server string, ca []byte) string {
 	return path
 }
 
-// TestConfigUsesKubeconfigAndMaster checks the address and the credentials for --kubeconfig and --master.
+// TestConfigUsesKubeconfigAndMaster checks the address and the credentials for --kubeconfig and
+// --master.
 func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 	path := kubeconfig(t, "https://one:6443", nil)
 	t.Setenv("KUBECONFIG", path) // must be ignored

@@ -108,8 +108,8 @@ func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema
 	return &Resource[T, L, P, PL]{group: group, options: c.options, name: resource.Resource, namespace: namespace}, nil
 }
 
-// Namespace returns a client of the resource in another namespace. It shares the connections and the rate
-// limit.
+// Namespace returns a client of the resource in another namespace. It shares the connections and
+// the rate limit.
 func (r *Resource[T, L, P, PL]) Namespace(namespace string) *Resource[T, L, P, PL] {
 	c := *r
 	c.namespace = namespace

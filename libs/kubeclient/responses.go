@@ -23,8 +23,8 @@ const (
 	// maxResponse is the maximum size of a response in bytes. The function EachPage requests smaller
 	// pages of lists that exceed it.
 	maxResponse = 16 << 20
-	// maxValues is the maximum number of values in a response or an event. "{}," takes three bytes of a
-	// list, but hundreds in memory.
+	// maxValues is the maximum number of values in a response or an event. "{}," takes three bytes
+	// of a list, but hundreds in memory.
 	maxValues = 512 << 10
 	// maxEvent is the maximum size of an event of a watch in bytes, which is more than an API server
 	// accepts in a request. The decoder of a watch keeps a buffer of the size of its largest event.
@@ -191,7 +191,8 @@ func (s *jsonScanner) scan(p []byte) error {
 	return nil
 }
 
-// protobufEvents measures messages that follow their lengths, which are big-endian and have four bytes.
+// protobufEvents measures messages that follow their lengths, which are big-endian and have four
+// bytes.
 type protobufEvents struct {
 	length    [4]byte
 	known     int // bytes of length
@@ -255,9 +256,9 @@ func checkValues(text []byte) error {
 	return nil
 }
 
-// countFields returns the number of fields in a message and in the messages at a path below it. It stops
-// at the first invalid field, as the decoder does. A value at the path may be a text, because other
-// kinds of objects have other fields.
+// countFields returns the number of fields in a message and in the messages at a path below it. It
+// stops at the first invalid field, as the decoder does. A value at the path may be a text, because
+// other kinds of objects have other fields.
 func countFields(message []byte, path []int32) (n int) {
 	for ; len(message) > 0; n++ {
 		tag, size := protowire.ConsumeVarint(message)

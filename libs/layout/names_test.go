@@ -16,8 +16,9 @@ var sentenceStart = regexp.MustCompile(`(?:^|\. )([a-z][a-z0-9]*(?:[A-Z]\w*)?|[A
 // lowercaseWords matches words that a sentence may start with although they are not identifiers.
 var lowercaseWords = regexp.MustCompile(`^(etcd|bbolt|kubectl|nil|null|v\d+((alpha|beta)\d+)?|OpenAPI)$`)
 
-// TestCommentsNameIdentifiers checks doc comments, so that a rename changes them too: if the first sentence starts with
-// an identifier, it is one of the declaration. Other sentences start with identifiers of the file.
+// TestCommentsNameIdentifiers checks doc comments, so that a rename changes them too: if the first
+// sentence starts with an identifier, it is one of the declaration. Other sentences start with
+// identifiers of the file.
 func TestCommentsNameIdentifiers(t *testing.T) {
 	root := moduleRoot(t)
 	goFiles(t, root, func(name string, source []byte) {
@@ -34,7 +35,8 @@ func TestCommentsNameIdentifiersFindsStaleNames(t *testing.T) {
 	}
 }
 
-// unknownNames returns the identifiers that doc comments of a file name and the declarations do not contain.
+// unknownNames returns the identifiers that doc comments of a file name and the declarations do not
+// contain.
 func unknownNames(t *testing.T, name string, source []byte) (out []string) {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -31,7 +31,8 @@ type Options struct {
 type Claim[K comparable] struct {
 	// Key is the client that the units count for.
 	Key K
-	// SecondKey is a second key that the units count for, unless it is zero. Both keys have their share.
+	// SecondKey is a second key that the units count for, unless it is zero. Both keys have their
+	// share.
 	SecondKey K
 	// Cost is the number of units. Zero counts as one.
 	Cost int

@@ -33,8 +33,8 @@ func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
 	}
 }
 
-// TestBothKeysOfAClaimHaveAShare checks that neither many second keys of one key nor many keys with one
-// second key hold everything.
+// TestBothKeysOfAClaimHaveAShare checks that neither many second keys of one key nor many keys with
+// one second key hold everything.
 func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 	for name, of := range map[string]func(i string) claim{
 		"one key":        func(i string) claim { return claim{Key: "a", SecondKey: i} },
@@ -56,8 +56,8 @@ func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 	}
 }
 
-// TestClaimsWaitByBothKeys checks that a claim that waits for the share of its second key does not delay
-// a claim of the same key with another one.
+// TestClaimsWaitByBothKeys checks that a claim that waits for the share of its second key does not
+// delay a claim of the same key with another one.
 func TestClaimsWaitByBothKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 8, FairShare: true})

@@ -42,7 +42,8 @@ func keep(v any, paths [][]string) any {
 	return v
 }
 
-// TestPodPathsCoverAllReferences checks that PodPaths covers all fields that a pod's references depend on.
+// TestPodPathsCoverAllReferences checks that PodPaths covers all fields that a pod's references
+// depend on.
 func TestPodPathsCoverAllReferences(t *testing.T) {
 	var paths [][]string
 	for _, p := range node.PodPaths() {

@@ -84,8 +84,8 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 	}
 }
 
-// TestTokenIsVerifiedWithFewKeys checks that only the first eight keys with the id of a token are tried,
-// because an issuer could publish many costly ones.
+// TestTokenIsVerifiedWithFewKeys checks that only the first eight keys with the id of a token are
+// tried, because an issuer could publish many costly ones.
 func TestTokenIsVerifiedWithFewKeys(t *testing.T) {
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

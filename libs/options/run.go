@@ -86,8 +86,8 @@ func Run(c Command, args []string) {
 	os.Exit(code)
 }
 
-// Main runs the command like Run, without process state: it returns the exit code, writes help and version to stdout,
-// and logs and errors to stderr.
+// Main runs the command like Run, without process state: it returns the exit code, writes help and
+// version to stdout, and logs and errors to stderr.
 func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.Name {

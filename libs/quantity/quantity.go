@@ -34,9 +34,9 @@ func Parse(text string) (resource.Quantity, error) {
 	return resource.ParseQuantity(text)
 }
 
-// CheckCost returns an error if text is a quantity that is too expensive to parse. It accepts text that
-// is not a quantity, which the parser rejects. It ignores surrounding space, because the decoder of
-// quantities removes it.
+// CheckCost returns an error if text is a quantity that is too expensive to parse. It accepts text
+// that is not a quantity, which the parser rejects. It ignores surrounding space, because the
+// decoder of quantities removes it.
 func CheckCost(text string) error {
 	text = strings.TrimSpace(text)
 	if len(text) > MaxLength {
@@ -87,8 +87,8 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// MayBeExpensive reports whether b may contain a quantity that Check rejects. It reads b once. It has no
-// false negatives for quantities in b without escapes.
+// MayBeExpensive reports whether b may contain a quantity that Check rejects. It reads b once. It
+// has no false negatives for quantities in b without escapes.
 func MayBeExpensive(b []byte) bool {
 	run := 0
 	for i, c := range b {

@@ -37,7 +37,8 @@ func TestCheckJSONReadsNestedValues(t *testing.T) {
 	}
 }
 
-// FuzzMayBeExpensive checks that no text passes MayBeExpensive which CheckCost rejects and the parser reads.
+// FuzzMayBeExpensive checks that no text passes MayBeExpensive which CheckCost rejects and the
+// parser reads.
 func FuzzMayBeExpensive(f *testing.F) {
 	for _, text := range []string{"1e1000", "100m", strings.Repeat("1", 300), "1e+12", "-0.5E-77777"} {
 		f.Add(text)

@@ -46,8 +46,8 @@ func (e *EscalationError) Error() string {
 	return msg
 }
 
-// CheckEscalation returns *EscalationError if a user, by granting rules in a namespace (none: at cluster
-// scope), would grant more than it holds.
+// CheckEscalation returns *EscalationError if a user, by granting rules in a namespace (none: at
+// cluster scope), would grant more than it holds.
 func (s *Snapshot) CheckEscalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
 	c := compare(held, rules, maxMissing, maxCompared, maxHeldValues)

@@ -125,7 +125,8 @@ func TestBrokenTokens(t *testing.T) {
 	}
 }
 
-// TestLegacyTokenRequiresItsSecret checks tokens in secrets: with the secret, without it, and without lookup.
+// TestLegacyTokenRequiresItsSecret checks tokens in secrets: with the secret, without it, and
+// without lookup.
 func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	key := rsaKey()
 	token := func(change func(*satoken.Claims)) string {

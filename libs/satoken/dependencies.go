@@ -28,8 +28,8 @@ type Object struct {
 	UID             string
 }
 
-// UnverifiedClaims is what an unverified token claims: the objects that its validity depends on, and its latest
-// expiry. It can only shorten the caching of a result, so it needs no verification.
+// UnverifiedClaims is what an unverified token claims: the objects that its validity depends on,
+// and its latest expiry. It can only shorten the caching of a result, so it needs no verification.
 type UnverifiedClaims struct {
 	Objects []Object
 	Expires time.Time // zero if absent

@@ -164,7 +164,8 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 	}
 }
 
-// TestBoundTokenIsInvalidAfterItsObjectsAreDeleted checks bound tokens whose account or object exists, is replaced or is deleted.
+// TestBoundTokenIsInvalidAfterItsObjectsAreDeleted checks bound tokens whose account or object
+// exists, is replaced or is deleted.
 func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	key := rsaKey()
 	pod := func(r *satoken.Request) {

@@ -135,7 +135,8 @@ func TestPlaintextClientGetsError(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsHandshakes checks that a shutdown waits only for a while for an unfinished handshake.
+// TestShutdownEndsHandshakes checks that a shutdown waits only for a while for an unfinished
+// handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	conn, err := net.Dial("tcp", r.Addr().String())

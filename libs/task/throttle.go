@@ -14,9 +14,9 @@ const (
 	maxRest = 250 * time.Millisecond
 )
 
-// Throttle delays the next run of work that processes everything after each change. It waits four times
-// as long as the work has taken since started, at most a quarter of a second, or until ctx ends.
-// Changes in the meantime are processed together.
+// Throttle delays the next run of work that processes everything after each change. It waits four
+// times as long as the work has taken since started, at most a quarter of a second, or until ctx
+// ends. Changes in the meantime are processed together.
 func Throttle(ctx context.Context, started time.Time) {
 	d := min(restFactor*time.Since(started), maxRest)
 	if d < minRest {

@@ -155,8 +155,8 @@ func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
 	return &transport{next, p.inner.Tracer(scope), false}
 }
 
-// Client returns a transport like Transport, which also traces requests of the service's background work. Such a request
-// starts a trace, sampled by the rate.
+// Client returns a transport like Transport, which also traces requests of the service's background
+// work. Such a request starts a trace, sampled by the rate.
 func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 	if p == nil {
 		return next

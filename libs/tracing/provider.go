@@ -194,8 +194,8 @@ var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceCont
 // Propagator returns the propagator that writes traces to headers and reads them.
 func Propagator() propagation.TextMapPropagator { return propagator }
 
-// StartBackground starts a span for background work: below the span of ctx, or as the first of a trace,
-// sampled by the rate. Without a provider it returns ctx.
+// StartBackground starts a span for background work: below the span of ctx, or as the first of a
+// trace, sampled by the rate. Without a provider it returns ctx.
 func (p *Provider) StartBackground(ctx context.Context, name func() string) (context.Context, Span) {
 	if p == nil {
 		return ctx, Span{}

@@ -12,7 +12,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// TestConfigureChecksFlags checks that configure rejects invalid flags with an error that names the cause.
+// TestConfigureChecksFlags checks that configure rejects invalid flags with an error that names the
+// cause.
 func TestConfigureChecksFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

@@ -14,7 +14,8 @@ import (
 var (
 	uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
-	// versions are resource versions in messages: a number of at least two digits after one of these words.
+	// versions are resource versions in messages: a number of at least two digits after one of
+	// these words.
 	versions = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
 	// tooOld has any first version, such as 1, and the oldest one that a server has.
 	tooOld    = regexp.MustCompile(`(too old resource version: \S+ )\(\d+\)`)
@@ -53,9 +54,10 @@ var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"
 // longestGenerated is the number of bytes of a generateName that the name keeps.
 const longestGenerated = 58
 
-// normalize returns the compared parts of a response. Values that differ between any two runs become
-// placeholders. The placeholder of the version of an object that the session created shows whether it is
-// the one that the session received last, so that a write without an effect differs from another one.
+// normalize returns the compared parts of a response. Values that differ between any two runs
+// become placeholders. The placeholder of the version of an object that the session created shows
+// whether it is the one that the session received last, so that a write without an effect differs
+// from another one.
 func (s *Session) normalize(resp *http.Response, body any) Answer {
 	a := Answer{Status: resp.StatusCode, headers: map[string]string{}}
 	for name, values := range resp.Header {
@@ -75,8 +77,8 @@ func (s *Session) normalize(resp *http.Response, body any) Answer {
 	return a
 }
 
-// scrub replaces the parts of a text that differ between runs. The order matters: uids and versions are
-// replaced before the variables, whose values may be parts of them.
+// scrub replaces the parts of a text that differ between runs. The order matters: uids and versions
+// are replaced before the variables, whose values may be parts of them.
 func scrub(s string, vars map[string]string) string {
 	s = uuids.ReplaceAllString(s, "<uid>")
 	s = tooOld.ReplaceAllString(s, "$1(<rv>)")
@@ -146,8 +148,8 @@ func (s *Session) follow(body any) {
 	}
 }
 
-// version returns the placeholder of the version of an object with a uid, or of a list. A version that is
-// older than the last one came from a cache.
+// version returns the placeholder of the version of an object with a uid, or of a list. A version
+// that is older than the last one came from a cache.
 func (s *Session) version(uid, version string) string {
 	last, followed := s.versions[uid]
 	n, err := strconv.ParseInt(version, 10, 64)

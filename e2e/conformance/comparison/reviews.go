@@ -48,8 +48,9 @@ func (r *Reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": map[string]any{"uid": uid, "allowed": true}})
 }
 
-// take returns the reviews of a session since the last call, first those of the mutating webhook. A server
-// repeats a request with the newest object if its cache is stale. Only the last review counts.
+// take returns the reviews of a session since the last call, first those of the mutating webhook. A
+// server repeats a request with the newest object if its cache is stale. Only the last review
+// counts.
 func (r *Reviews) take(s *Session) []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// equalTimeout limits how long a step is repeated until the controllers of both servers have caught up.
+// equalTimeout limits how long a step is repeated until the controllers of both servers have caught
+// up.
 const equalTimeout = 3 * time.Second
 
 // Runner runs scenarios on both servers. It may be used concurrently.

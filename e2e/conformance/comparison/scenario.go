@@ -40,8 +40,8 @@ type Step struct {
 	Until func(status int, body any) bool
 	// RetryFor limits the repetition; 0 means three minutes.
 	RetryFor time.Duration
-	// RetryUntilEqual repeats the request until the servers agree, because their controllers change what it
-	// reads.
+	// RetryUntilEqual repeats the request until the servers agree, because their controllers change
+	// what it reads.
 	RetryUntilEqual bool
 }
 

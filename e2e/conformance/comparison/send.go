@@ -30,7 +30,8 @@ type Session struct {
 	Vars map[string]string
 	// versions holds the last version of each object that the session created, by its uid.
 	versions map[string]int64
-	// generated matches the name that the server generates for the object of the step; nil matches none.
+	// generated matches the name that the server generates for the object of the step; nil matches
+	// none.
 	generated *regexp.Regexp
 }
 

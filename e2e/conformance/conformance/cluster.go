@@ -30,12 +30,12 @@ const (
 	// clientQPS replaces the limit of 20 requests per second with which kube-controller-manager
 	// takes longer to delete the namespaces of parallel specs than the specs take.
 	clientQPS = 200
-	// leaseDuration and renewDeadline replace 15 and 10 seconds, so that kube-controller-manager survives
-	// delays on a busy machine.
+	// leaseDuration and renewDeadline replace 15 and 10 seconds, so that kube-controller-manager
+	// survives delays on a busy machine.
 	leaseDuration = 3 * time.Minute
 	renewDeadline = 2 * time.Minute
-	// quotaSync replaces 5 minutes. A quota of a resource that kube-controller-manager does not know yet
-	// gets its status after this time.
+	// quotaSync replaces 5 minutes. A quota of a resource that kube-controller-manager does not
+	// know yet gets its status after this time.
 	quotaSync = 10 * time.Second
 )
 

@@ -24,7 +24,8 @@ const (
 	widgetNamespace = "custom-resources"
 	widgetOwner     = "owner"
 	widgetQuota     = "quota"
-	// widgetTimeout bounds each wait. kube-controller-manager looks for new resources every 30 seconds.
+	// widgetTimeout bounds each wait. kube-controller-manager looks for new resources every 30
+	// seconds.
 	widgetTimeout = 3 * time.Minute
 	// widgetCount is the number of widgets that the quota permits.
 	widgetCount = 3

@@ -122,7 +122,8 @@ func (c goldenCase) configuresAdmission() bool {
 	})
 }
 
-// sleeps reports whether a case waits for controllers for a fixed time, in which those of the servers race.
+// sleeps reports whether a case waits for controllers for a fixed time, in which those of the
+// servers race.
 func (c goldenCase) sleeps() bool {
 	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool { return s.Sleep != "" })
 }

@@ -215,7 +215,8 @@ func readBases(kinds []*kind, kindsDir, casesDir string) error {
 	return nil
 }
 
-// omitAggregation leaves aggregated cluster roles out, which the product fills without a controller manager.
+// omitAggregation leaves aggregated cluster roles out, which the product fills without a controller
+// manager.
 func omitAggregation(kinds []*kind) {
 	for _, k := range kinds {
 		if k.resource != "clusterroles" {

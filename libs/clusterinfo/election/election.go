@@ -67,8 +67,8 @@ func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registe
 	return NewWithClient(o, leases, host+"_"+string(uuid.NewUUID()), log, r), nil
 }
 
-// NewWithClient returns an Elector that uses a client of the namespace, and an identity that must be unique among
-// the replicas.
+// NewWithClient returns an Elector that uses a client of the namespace, and an identity that must
+// be unique among the replicas.
 func NewWithClient(o *Options, leases Leases, identity string, log *slog.Logger, r prometheus.Registerer) *Election {
 	e := &Election{
 		options: *o, leases: leases, log: log.With("lease", o.ResourceNamespace+"/"+o.ResourceName), identity: identity,

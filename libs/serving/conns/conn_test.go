@@ -149,8 +149,8 @@ func sendLarge(c *Conn, p []byte) error {
 	return nil
 }
 
-// TestBlockedWritesHoldNoPermit checks that with one permit, one client gets all of a large response while
-// others read nothing of theirs.
+// TestBlockedWritesHoldNoPermit checks that with one permit, one client gets all of a large
+// response while others read nothing of theirs.
 func TestBlockedWritesHoldNoPermit(t *testing.T) {
 	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
 	pair := func() (*Conn, net.Conn) {
@@ -242,7 +242,8 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 	}
 }
 
-// TestBelowTLSFindsOnlyAcceptedConnections checks that only a connection that a Listener accepted is found below TLS.
+// TestBelowTLSFindsOnlyAcceptedConnections checks that only a connection that a Listener accepted
+// is found below TLS.
 func TestBelowTLSFindsOnlyAcceptedConnections(t *testing.T) {
 	_, server := tcpPair(t)
 	below := newConn(t.Context(), &Listener{}, server)

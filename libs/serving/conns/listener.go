@@ -22,8 +22,8 @@ const (
 	// handshakeShare is the divisor for the CPUs that handshakes may use. At least one CPU is used.
 	handshakeShare = 4
 	// handshakeGrace is how long handshakes in progress may continue after Close. A client that has
-	// finished its part may have sent requests. Once the handshake is finished, an HTTP/2 client gets a
-	// GOAWAY; net/http closes the connection of an HTTP/1 client.
+	// finished its part may have sent requests. Once the handshake is finished, an HTTP/2 client
+	// gets a GOAWAY; net/http closes the connection of an HTTP/1 client.
 	handshakeGrace = 2 * time.Second
 
 	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"

@@ -177,8 +177,8 @@ func (c *pacedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// readDelay returns how long the next read must be delayed, and the counter of the reason. A connection
-// without resets is not delayed for the resets of other connections of its address.
+// readDelay returns how long the next read must be delayed, and the counter of the reason. A
+// connection without resets is not delayed for the resets of other connections of its address.
 func (c *pacedConn) readDelay() (time.Duration, prometheus.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,8 @@ type Config struct {
 	// has received what was sent, before the stream is reset. A call of SetStallTimeout changes it.
 	StallTimeout time.Duration
 	// ResponseTimeout is the time since the start of the request after which a response continues
-	// only while the connection acknowledges MinRate. A call of SetWriteDeadline replaces it. 0 means no
-	// limit.
+	// only while the connection acknowledges MinRate. A call of SetWriteDeadline replaces it. 0
+	// means no limit.
 	ResponseTimeout time.Duration
 	// MinRate is the rate in bytes per second, measured over each WriteTimeout, that a connection
 	// must acknowledge for responses that last longer than ResponseTimeout.

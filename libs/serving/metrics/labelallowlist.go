@@ -9,8 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// filteredGatherer is a gatherer that omits disabled and hidden metrics, and merges label values that are not
-// allowed.
+// filteredGatherer is a gatherer that omits disabled and hidden metrics, and merges label values
+// that are not allowed.
 type filteredGatherer struct {
 	source        prometheus.Gatherer
 	disabled      map[string]bool

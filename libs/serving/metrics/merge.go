@@ -82,7 +82,8 @@ func copySeries(m *dto.Metric) *dto.Metric {
 	return out
 }
 
-// addSeries adds the values of m to those of sum, a series of the same family. It drops quantiles, which cannot be added.
+// addSeries adds the values of m to those of sum, a series of the same family. It drops quantiles,
+// which cannot be added.
 func addSeries(sum, m *dto.Metric) {
 	switch {
 	case m.Counter != nil:

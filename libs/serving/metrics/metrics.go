@@ -70,8 +70,8 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 // errorLog logs the errors of a scrape.
 type errorLog struct{ log *slog.Logger }
 
-// disconnectPrefix is the prefix of errors for a client that disconnected during a scrape, which is not an
-// error of the process.
+// disconnectPrefix is the prefix of errors for a client that disconnected during a scrape, which is
+// not an error of the process.
 const disconnectPrefix = "error encoding and sending metric family:"
 
 func (l errorLog) Println(v ...any) {

@@ -69,7 +69,8 @@ func pid(t *testing.T, text, name string) int {
 	return n
 }
 
-// TestExitedInstanceIsRestarted checks that the log reports the restart, and other instances keep running.
+// TestExitedInstanceIsRestarted checks that the log reports the restart, and other instances keep
+// running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
 	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })

@@ -32,8 +32,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestFolderInUse checks that a second suite in a folder with other ports starts nothing, and does not replace
-// the kubeconfigs of the first one.
+// TestFolderInUse checks that a second suite in a folder with other ports starts nothing, and does
+// not replace the kubeconfigs of the first one.
 func TestFolderInUse(t *testing.T) {
 	first := start(t, nil)
 	first.out.await("all services are ready")

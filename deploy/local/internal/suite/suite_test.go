@@ -306,8 +306,8 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 }
 
-// TestUpWritesNothingTwice checks that a suite that ran before starts without writing files, as on a full
-// disk.
+// TestUpWritesNothingTwice checks that a suite that ran before starts without writing files, as on
+// a full disk.
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
 	run := func() map[string]time.Time {
@@ -341,8 +341,8 @@ func TestUpWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while the suite
-// runs, and NATS, which does not watch files, reloads.
+// TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while
+// the suite runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	u := start(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
 	u.out.await("all services are ready")

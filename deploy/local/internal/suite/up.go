@@ -40,8 +40,8 @@ type Config struct {
 	Color         bool
 }
 
-// Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it cannot
-// continue. When killNow ends, services that are still stopping are killed.
+// Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it
+// cannot continue. When killNow ends, services that are still stopping are killed.
 func Up(ctx, killNow context.Context, c Config) error {
 	if c.QuorumPatience == 0 {
 		c.QuorumPatience = time.Minute

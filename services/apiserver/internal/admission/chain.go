@@ -28,8 +28,8 @@ type Reserver interface {
 	Reserve(ctx context.Context, r *Request) (Reservation, error)
 }
 
-// Reservation is a reservation for a write. Exactly one of its methods is called, once. Neither is called
-// if the outcome of the write is unknown.
+// Reservation is a reservation for a write. Exactly one of its methods is called, once. Neither is
+// called if the outcome of the write is unknown.
 type Reservation interface {
 	Commit(ctx context.Context)   // the object was written
 	Rollback(ctx context.Context) // the object was not and will not be written

@@ -164,8 +164,8 @@ type admissionBuilder struct {
 	responses *webhookclient.ResponseLimiter
 }
 
-// newAdmission creates the admission chain. The writer is created
-// later, because it needs the chain.
+// newAdmission creates the admission chain. The writer is created later, because it needs the
+// chain.
 func newAdmission(
 	b *base,
 	o *config.AdmissionOptions,

@@ -121,8 +121,8 @@ func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, 
 	return c, nil
 }
 
-// waitForRevision waits until a write of a definition is processed: the controller has set its status, and
-// requests see the resulting API set.
+// waitForRevision waits until a write of a definition is processed: the controller has set its
+// status, and requests see the resulting API set.
 func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 	c.controller.WaitForRevision(ctx, revision)
 	c.informer.WaitForRevision(ctx, revision)

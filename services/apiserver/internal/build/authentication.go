@@ -227,8 +227,8 @@ func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.P
 	return keys, nil
 }
 
-// publishKeys serves the discovery documents for verifiers of tokens.
-// An issuer that is not an https URL has none.
+// publishKeys serves the discovery documents for verifiers of tokens. An issuer that is not an
+// https URL has none.
 func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() time.Duration) *issuerdocs.Documents {
 	d := issuerdocs.New(a.o.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
 	if err := d.Update(keys); err != nil {

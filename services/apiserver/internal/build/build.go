@@ -308,8 +308,8 @@ func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, er
 	return selector, nil
 }
 
-// newTracing creates the trace provider. Without a configuration there
-// is none, and requests have no overhead.
+// newTracing creates the trace provider. Without a configuration there is none, and requests have
+// no overhead.
 func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Provider, error) {
 	file, err := o.Read()
 	if file == nil || err != nil {

@@ -161,8 +161,8 @@ func TestCorruptObjects(t *testing.T) {
 	} {
 		a.want(c.code, "GET", c.path, "")
 	}
-	// The function damage writes eight values with a lost key, two without a format and one of another kind. The value of
-	// baduid is readable.
+	// The function damage writes eight values with a lost key, two without a format and one of
+	// another kind. The value of baduid is readable.
 	const damaged = 8 + 2 + 1
 	if n := a.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
 		t.Errorf("got %v damaged objects, want %d", n, damaged)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestJobCollectionDeletionWarnsOfOrphans checks when the deletion of all jobs without a propagation policy has
-// the warning that pods are kept.
+// TestJobCollectionDeletionWarnsOfOrphans checks when the deletion of all jobs without a
+// propagation policy has the warning that pods are kept.
 func TestJobCollectionDeletionWarnsOfOrphans(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

@@ -1,5 +1,5 @@
-// Package build is the composition root of the API server. It
-// constructs the parts from the options.
+// Package build is the composition root of the API server. It constructs the parts from the
+// options.
 //
 // The parts are grouped by subject, one file each:
 //

@@ -320,8 +320,7 @@ func TestTooManyRequests(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 20 {
-				// A list of a future version blocks for 3 s, or
-				// until its own timeout.
+				// A list of a future version blocks for 3 s, or until its own timeout.
 				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++

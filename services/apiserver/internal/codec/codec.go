@@ -35,7 +35,8 @@ type Codec struct {
 	json, jsonStrict, jsonPretty *kjson.Serializer
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
-	// metadataProgram is the program for metadata alone; metadataFrameHead is the JSON that precedes it.
+	// metadataProgram is the program for metadata alone; metadataFrameHead is the JSON that
+	// precedes it.
 	metadataProgram   func() *transcode.Program
 	metadataFrameHead []byte
 }
@@ -256,14 +257,14 @@ type Decoded struct {
 	GVK    schema.GroupVersionKind
 	// Unknown holds an error for each unknown or duplicate field, in order of appearance.
 	Unknown []error
-	// TypeUnchecked is set if GVK may differ from the kind of the KindCodec. The kind's validation then
-	// rejects the object.
+	// TypeUnchecked is set if GVK may differ from the kind of the KindCodec. The kind's validation
+	// then rejects the object.
 	TypeUnchecked bool
 }
 
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
-// come from expected. With strict, Decode reports unknown and duplicate fields. If it returns an error,
-// Decoded.GVK is the type as far as it is known.
+// come from expected. With strict, Decode reports unknown and duplicate fields. If it returns an
+// error, Decoded.GVK is the type as far as it is known.
 func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
 	d, body, err := c.decoder(media, body, expected, strict)
 	if err != nil {
@@ -323,8 +324,8 @@ func (k *KindCodec) CheckConvertible(obj runtime.Object) error {
 
 var errFallback = errors.New("not eligible for the lazy field; use the generic decoder")
 
-// DecodePatched decodes the JSON of an object that a patch has changed. It decodes like DecodeBody, and
-// rejects an object with a Go type if the patch has changed its type. The validation of other
+// DecodePatched decodes the JSON of an object that a patch has changed. It decodes like DecodeBody,
+// and rejects an object with a Go type if the patch has changed its type. The validation of other
 // objects checks their type.
 func (k *KindCodec) DecodePatched(doc []byte, strict bool) (Decoded, error) {
 	d, err := k.DecodeBody(api.MediaJSON, doc, strict)

@@ -388,8 +388,8 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	}
 }
 
-// TestDamagedStoredValuesAreErrors checks that decoding a damaged
-// stored value is an error and never panics.
+// TestDamagedStoredValuesAreErrors checks that decoding a damaged stored value is an error and
+// never panics.
 func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))

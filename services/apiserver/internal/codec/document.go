@@ -19,8 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// convertToServed returns the document of an item in the served version. Its apiVersion may still be the
-// stored one.
+// convertToServed returns the document of an item in the served version. Its apiVersion may still
+// be the stored one.
 func (k *KindCodec) convertToServed(ctx context.Context, it Item) ([]byte, error) {
 	if it.Served {
 		return it.Stored, nil
@@ -91,8 +91,8 @@ func (k *KindCodec) undecodableServed(doc []byte, err error) error {
 	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Kind.Kind, err))}
 }
 
-// convertToServedChecked converts like convertToServed. Its error is an *UndecodableError if the stored
-// value is not a document.
+// convertToServedChecked converts like convertToServed. Its error is an *UndecodableError if the
+// stored value is not a document.
 func (k *KindCodec) convertToServedChecked(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.convertToServed(ctx, it)
 	if err != nil {
@@ -262,8 +262,8 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 }
 
 // decodeDocumentBody decodes a body into a document. The body must state its kind. Its kind and
-// apiVersion may differ from those of the KindCodec. Then only the metadata is normalized, and the object
-// keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
+// apiVersion may differ from those of the KindCodec. Then only the metadata is normalized, and the
+// object keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
 	out := Decoded{TypeUnchecked: true}
 	original := body

@@ -218,8 +218,8 @@ func (k *KindCodec) raw(it Item) (message []byte, asStored bool, err error) {
 	return message, false, err
 }
 
-// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged, without
-// decoding it. Values that an older server stored may lack defaults.
+// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged,
+// without decoding it. Values that an older server stored may lack defaults.
 func (k *KindCodec) isDefaulted(it Item) bool {
 	if k.Kind.Default == nil && k.Kind.AfterDecode == nil {
 		return true
@@ -325,8 +325,9 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 	return ProtoMessageSize(p.s.MessageSize(p.partial)), nil
 }
 
-// CachedSize returns the size like Size, for a stored value of size bytes whose positions are cached in positions, the Positions
-// of its Item. It does not read the value. It returns false if there are no cached positions.
+// CachedSize returns the size like Size, for a stored value of size bytes whose positions are
+// cached in positions, the Positions of its Item. It does not read the value. It returns false if
+// there are no cached positions.
 func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int64) (int, bool) {
 	at := positions.Load()
 	if at == 0 || !p.coder.AsStored() {

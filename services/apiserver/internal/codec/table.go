@@ -204,8 +204,8 @@ func (k *KindCodec) decodeForTable(it Item) (registry.Object, error) {
 
 var errRow = errors.New("malformed table row")
 
-// AgeFormatter formats ages relative to one time. It keeps the last text because neighbours in a list often
-// have the same age.
+// AgeFormatter formats ages relative to one time. It keeps the last text because neighbours in a
+// list often have the same age.
 type AgeFormatter struct {
 	now  time.Time
 	sec  int64

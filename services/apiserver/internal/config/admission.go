@@ -15,7 +15,8 @@ import (
 // AdmissionOptions enable, disable and configure admission plugins.
 type AdmissionOptions struct {
 	Enable, Disable []string
-	// AdmissionControl, if not empty, lists the enabled plugins (--admission-control) and replaces Enable and Disable.
+	// AdmissionControl, if not empty, lists the enabled plugins (--admission-control) and replaces
+	// Enable and Disable.
 	AdmissionControl []string
 	// ConfigFile holds the configuration of plugins.
 	ConfigFile string

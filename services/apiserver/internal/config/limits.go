@@ -34,8 +34,8 @@ type Limits struct {
 	MaxConcurrentTokenReviews int
 	// MaxQueuedAuthorizations is the number of requests that wait for one authorization webhook.
 	MaxQueuedAuthorizations int
-	// MaxLargeWebhookResponses is the number of responses of more than 1 MiB that are read at a time, from
-	// admission webhooks and from conversion webhooks.
+	// MaxLargeWebhookResponses is the number of responses of more than 1 MiB that are read at a
+	// time, from admission webhooks and from conversion webhooks.
 	MaxLargeWebhookResponses int
 	// Conversions bounds the objects that conversion webhooks convert, and the results that responses
 	// hold.
@@ -50,8 +50,8 @@ type Limits struct {
 	MaxRewrittenPages int
 	// MaxAuditObjectBytes is the maximum size in bytes of an object in an audit event.
 	MaxAuditObjectBytes int64
-	// MaxAuditObjectsBytes is the maximum size in bytes of all objects that audit events of requests in
-	// progress hold.
+	// MaxAuditObjectsBytes is the maximum size in bytes of all objects that audit events of
+	// requests in progress hold.
 	MaxAuditObjectsBytes int64
 	// MaxAuditQueueBytes is the maximum size in bytes of events that wait for an audit backend.
 	MaxAuditQueueBytes int64

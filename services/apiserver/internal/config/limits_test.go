@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/user/limits.md")
 
-// TestLimitReference checks that the tables of docs/user/limits.md are generated from LimitTable: each stands between a begin
-// and an end comment with the name of its section.
+// TestLimitReference checks that the tables of docs/user/limits.md are generated from LimitTable:
+// each stands between a begin and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
 	o := config.NewOptions()
 	defaults := map[string]string{}

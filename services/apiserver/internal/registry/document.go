@@ -17,8 +17,8 @@ type Document struct {
 	// unknown fields and disallowed nulls, and normalizes metadata. It returns doc itself if
 	// nothing changes. Errors are those of invalid documents.
 	Normalize func(doc []byte, o DocumentOptions) (ServedDocument, error)
-	// EstimateCost estimates the cost in bytes of Normalize for a document in JSON, YAML or CBOR. It is
-	// cheap.
+	// EstimateCost estimates the cost in bytes of Normalize for a document in JSON, YAML or CBOR.
+	// It is cheap.
 	EstimateCost func(doc []byte, cbor bool) int
 	// ToServed converts stored documents of any version to the served one, with defaults and without
 	// unknown fields, in the same order. It returns a document itself if nothing changes.

@@ -1,6 +1,6 @@
-// Package registry declares the resources that the server serves. The packages of
-// api/kinds, one for each API group, hold the kinds: all properties of a kind are in its file, as a
-// Kind value. Generic code (handlers, codec, discovery, openapi, watch cache) uses these values. A Catalog
+// Package registry declares the resources that the server serves. The packages of api/kinds, one
+// for each API group, hold the kinds: all properties of a kind are in its file, as a Kind value.
+// Generic code (handlers, codec, discovery, openapi, watch cache) uses these values. A Catalog
 // combines the kinds and is immutable. The package does not store, serve or encode objects.
 package registry
 
@@ -54,15 +54,15 @@ type Kind struct {
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
 	Default func(Object)
-	// AfterDecode adjusts an object that was decoded from storage, after Default. Values that it changes
-	// must violate DefaultedRules.
+	// AfterDecode adjusts an object that was decoded from storage, after Default. Values that it
+	// changes must violate DefaultedRules.
 	AfterDecode func(Object)
-	// DefaultedRules, for kinds with a Default, returns rules that determine, without decoding it, whether
-	// a stored object has all defaults. Nil means that only decoding can determine it.
+	// DefaultedRules, for kinds with a Default, returns rules that determine, without decoding it,
+	// whether a stored object has all defaults. Nil means that only decoding can determine it.
 	DefaultedRules func() []transcode.Rule
-	// DeclarativeValidation runs the declarative validation of the type. Create.Validate and Update.Validate
-	// include the same rules, marked as covered. The gates DeclarativeValidation and
-	// DeclarativeValidationTakeover determine whose errors apply.
+	// DeclarativeValidation runs the declarative validation of the type. Create.Validate and
+	// Update.Validate include the same rules, marked as covered. The gates DeclarativeValidation
+	// and DeclarativeValidationTakeover determine whose errors apply.
 	DeclarativeValidation func(Object) field.ErrorList
 
 	Create       Create
@@ -98,9 +98,9 @@ type Names struct {
 	NamespaceRequired bool
 }
 
-// SpecStatusAccessors accesses the status of an object and its specification, which is everything except status
-// and metadata. A kind with the status subresource has all three functions. A kind that counts
-// generations has SpecChanged.
+// SpecStatusAccessors accesses the status of an object and its specification, which is everything
+// except status and metadata. A kind with the status subresource has all three functions. A kind
+// that counts generations has SpecChanged.
 type SpecStatusAccessors struct {
 	// CopyStatus sets the status of an object to that of another one; nil stands for an object
 	// without status. CopySpec sets everything except metadata and status. The two objects may
@@ -146,8 +146,8 @@ type Update struct {
 	AllowCreateOnUpdate bool
 	// RequireResourceVersion rejects updates without a resourceVersion.
 	RequireResourceVersion bool
-	// ResetFields are the dotted paths of fields that Prepare resets. A manager that sends them, also at
-	// creation, does not own them. Nil means the status, if the kind has one.
+	// ResetFields are the dotted paths of fields that Prepare resets. A manager that sends them,
+	// also at creation, does not own them. Nil means the status, if the kind has one.
 	ResetFields []string
 	// Prepare resets fields that a client must not change, in addition to the status. obj may share
 	// memory with old afterwards.
@@ -182,8 +182,8 @@ type Delete struct {
 	// ReturnObject makes DELETE return the deleted object instead of a Status. NoTable makes it
 	// return the Status as it is to a client that requests a Table.
 	ReturnObject, NoTable bool
-	// ForbiddenReason, if set, returns the reason why the object of a name cannot be deleted, or "" if it
-	// can.
+	// ForbiddenReason, if set, returns the reason why the object of a name cannot be deleted, or ""
+	// if it can.
 	ForbiddenReason func(name string) string
 	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested is
 	// the client's value or nil. A nil function means immediate deletion.
@@ -223,8 +223,8 @@ type Presentation struct {
 	Selectable []SelectableField
 	// UnknownLabel, if set, returns the error of an unknown field label.
 	UnknownLabel func(kind schema.GroupVersionKind, label string) error
-	// Columns are the columns of the Table representation; nil means Name and Created At. ColumnsFromStored
-	// computes their cells from the stored form of an object.
+	// Columns are the columns of the Table representation; nil means Name and Created At.
+	// ColumnsFromStored computes their cells from the stored form of an object.
 	Columns           []Column
 	ColumnsFromStored bool
 	// RowConditions, if set, returns the conditions of an object's row in a Table, or nil.
@@ -232,11 +232,11 @@ type Presentation struct {
 	// RowOrder, if set, returns the rank of an object among the rows of a list in a Table. Rows of
 	// the same rank are ordered by name.
 	RowOrder func(Object) int
-	// ColumnFields holds the fields that Columns and RowConditions use, as dotted JSON paths that include
-	// all fields below. Only these are decoded for a Table. Nil means all.
+	// ColumnFields holds the fields that Columns and RowConditions use, as dotted JSON paths that
+	// include all fields below. Only these are decoded for a Table. Nil means all.
 	ColumnFields []string
-	// ClearColumnFields, if set, clears an object with the fields of ColumnFields, so that another can be decoded into
-	// its memory.
+	// ClearColumnFields, if set, clears an object with the fields of ColumnFields, so that another
+	// can be decoded into its memory.
 	ClearColumnFields func(Object)
 }
 
@@ -254,8 +254,8 @@ type StorageForm struct {
 	Prefix string
 	// Version is the group version of the stored form; the zero value means the served one.
 	Version schema.GroupVersion
-	// New returns the stored Go type. ToStored and FromStored convert. All are nil if the stored form is the
-	// served one, or differs from it only in the version's name.
+	// New returns the stored Go type. ToStored and FromStored convert. All are nil if the stored
+	// form is the served one, or differs from it only in the version's name.
 	New        func() runtime.Object
 	ToStored   func(served Object) (Object, error)
 	FromStored func(stored Object) (Object, error)
@@ -332,8 +332,8 @@ type Subresource struct {
 	// Scale makes it a scale subresource.
 	Scale *Scale
 
-	// ResetFields are the dotted paths of fields that a write through the subresource does not change. A
-	// manager that sends them does not own them. Nil for "status" means spec.
+	// ResetFields are the dotted paths of fields that a write through the subresource does not
+	// change. A manager that sends them does not own them. Nil for "status" means spec.
 	ResetFields []string
 }
 

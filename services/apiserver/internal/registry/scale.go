@@ -20,8 +20,8 @@ type Scale struct {
 	Validate func(Object) error
 	// AllowUnconditionalUpdate allows writes of a scale without a resourceVersion.
 	AllowUnconditionalUpdate bool
-	// ValidatedWithObject means that the rules of the object cover its replicas. Otherwise invalid metadata of
-	// the scale and negative replicas are rejected.
+	// ValidatedWithObject means that the rules of the object cover its replicas. Otherwise invalid
+	// metadata of the scale and negative replicas are rejected.
 	ValidatedWithObject bool
 	// Columns differ from those of built-in kinds in the Table of a scale.
 	Columns ScaleColumns

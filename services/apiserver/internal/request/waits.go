@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// WaitTimes records how long a request waited for limits and for admission webhooks, and the steps that
-// it reached. Its methods accept a nil receiver, which records nothing.
+// WaitTimes records how long a request waited for limits and for admission webhooks, and the steps
+// that it reached. Its methods accept a nil receiver, which records nothing.
 type WaitTimes struct {
 	nanoseconds atomic.Int64
 	steps       steps

@@ -33,8 +33,8 @@ func Warn(ctx context.Context, text string) {
 	}
 }
 
-// CheckpointWarnings returns a function that removes the warnings added after this call. It is for a write
-// that is repeated because of a conflict with a concurrent write.
+// CheckpointWarnings returns a function that removes the warnings added after this call. It is for
+// a write that is repeated because of a conflict with a concurrent write.
 func CheckpointWarnings(ctx context.Context) (rollback func()) {
 	w := FromContext(ctx).Warnings
 	if w == nil {

@@ -306,7 +306,8 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 	}
 }
 
-// TestRejectedRequestIsAudited checks that a request rejected by the in-flight limit is recorded with its user.
+// TestRejectedRequestIsAudited checks that a request rejected by the in-flight limit is recorded
+// with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {
 	var a *auditFixture
 	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Overload.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
@@ -321,8 +322,8 @@ func TestRejectedRequestIsAudited(t *testing.T) {
 	}
 }
 
-// TestAuditMemoryIsReleased checks that the memory of recorded objects is released after each request. One
-// user gets at most the free memory.
+// TestAuditMemoryIsReleased checks that the memory of recorded objects is released after each
+// request. One user gets at most the free memory.
 func TestAuditMemoryIsReleased(t *testing.T) {
 	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`)
 	var a *auditFixture
@@ -354,7 +355,8 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 	}
 }
 
-// TestEscapedSizeCounts checks that the size limit applies to the event, in which markup characters are escaped.
+// TestEscapedSizeCounts checks that the size limit applies to the event, in which markup characters
+// are escaped.
 func TestEscapedSizeCounts(t *testing.T) {
 	for text, want := range map[string]bool{
 		strings.Repeat("x", 400<<10):       true,

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestCanceledRequestCountsAs499 checks that a failure after the client has gone counts as 499, not as a server error.
+// TestCanceledRequestCountsAs499 checks that a failure after the client has gone counts as 499, not
+// as a server error.
 func TestCanceledRequestCountsAs499(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

@@ -44,8 +44,8 @@ func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	}
 }
 
-// newCORSHandler returns a handler that answers 200 to all requests
-// that pass the filters, and its log.
+// newCORSHandler returns a handler that answers 200 to all requests that pass the filters, and its
+// log.
 func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	t.Helper()
 	catalog, err := builtin.Catalog()

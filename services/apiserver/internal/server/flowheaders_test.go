@@ -34,8 +34,9 @@ func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
 	return n
 }
 
-// TestLongRunningRequestsPassFlowControl checks that a long-running request holds its seat until it has started and does not count as in flight.
-// Watches and rejected requests have the flow control headers.
+// TestLongRunningRequestsPassFlowControl checks that a long-running request holds its seat until it
+// has started and does not count as in flight. Watches and rejected requests have the flow control
+// headers.
 func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	everything := []string{"*"}
 	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u"}, Spec: flowcontrolv1.FlowSchemaSpec{

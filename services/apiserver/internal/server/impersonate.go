@@ -134,8 +134,8 @@ type impersonatedUser struct {
 	size   int      // in bytes of header; the checks take time in proportion
 }
 
-// parseImpersonation parses the impersonation headers, except extra.
-// It returns nil if there are none.
+// parseImpersonation parses the impersonation headers, except extra. It returns nil if there are
+// none.
 func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 	if users := h[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
 		return nil, apierrors.NewBadRequest("requested several users to impersonate")

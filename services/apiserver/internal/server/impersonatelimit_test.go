@@ -40,8 +40,8 @@ func (j authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (aut
 	return j.decide(ctx, a), "", nil
 }
 
-// impersonationFixture sends impersonated requests through a server
-// with one permit for large requests.
+// impersonationFixture sends impersonated requests through a server with one permit for large
+// requests.
 type impersonationFixture struct {
 	permits *limit.Queue[string]
 	c       *Config
@@ -100,8 +100,9 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	return w.Code
 }
 
-// TestLargeImpersonationNeedsPermit checks that a request that impersonates many groups holds a permit during the checks, except the first
-// check of the name and while a webhook answers. Without a permit it is rejected.
+// TestLargeImpersonationNeedsPermit checks that a request that impersonates many groups holds a
+// permit during the checks, except the first check of the name and while a webhook answers. Without
+// a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
 	allow := func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow }
@@ -173,7 +174,8 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	}
 }
 
-// TestImpersonationReleasesPermit checks that the permit is released after a panic and after a cancellation.
+// TestImpersonationReleasesPermit checks that the permit is released after a panic and after a
+// cancellation.
 func TestImpersonationReleasesPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
 	i := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {

@@ -28,8 +28,8 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// TestStalledRequestsDoNotBlockOtherUsers checks that the requests of one user never end and fill the user's share. Other
-// users and health checks are still served.
+// TestStalledRequestsDoNotBlockOtherUsers checks that the requests of one user never end and fill
+// the user's share. Other users and health checks are still served.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

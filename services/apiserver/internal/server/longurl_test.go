@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected if no permit becomes free in time. It is not parsed then.
+// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected if no permit becomes free
+// in time. It is not parsed then.
 func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := limit.New[string](limit.Options{Size: 1})

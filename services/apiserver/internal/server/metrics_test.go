@@ -205,7 +205,8 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 	}
 }
 
-// TestFlushPassesFilters checks that a flush passes all filters, and the access log is written at debug level only.
+// TestFlushPassesFilters checks that a flush passes all filters, and the access log is written at
+// debug level only.
 func TestFlushPassesFilters(t *testing.T) {
 	var log bytes.Buffer
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {

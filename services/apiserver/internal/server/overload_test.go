@@ -37,7 +37,8 @@ func (b overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) 
 	return authz.Allow, "", nil
 }
 
-// TestWebhookOverloadReturns429 checks that an overloaded webhook yields 429 instead of 401, 403 or 500.
+// TestWebhookOverloadReturns429 checks that an overloaded webhook yields 429 instead of 401, 403 or
+// 500.
 func TestWebhookOverloadReturns429(t *testing.T) {
 	for name, c := range map[string]struct {
 		authenticator interface {

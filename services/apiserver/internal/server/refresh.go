@@ -69,8 +69,8 @@ func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request 
 	return r.WithContext(ctx)
 }
 
-// withAPISetRefresh reads the newest API set for withUnknownResource
-// and passes on all other requests.
+// withAPISetRefresh reads the newest API set for withUnknownResource and passes on all other
+// requests.
 func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refresh := request.FromContext(r.Context()).RefreshAPISet; refresh != nil {

@@ -144,7 +144,8 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 	}
 }
 
-// TestUnknownResourceCountsAgainstLimits checks that a refresh counts against the in-flight limit. The found resource counts by its own verb.
+// TestUnknownResourceCountsAgainstLimits checks that a refresh counts against the in-flight limit.
+// The found resource counts by its own verb.
 func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	for _, test := range []struct {
 		name, path string
@@ -175,7 +176,8 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	}
 }
 
-// TestReturnedRequestIsAuthorizedAgain checks that a returned request is resolved and authorized again, at most maxReturns times.
+// TestReturnedRequestIsAuthorizedAgain checks that a returned request is resolved and authorized
+// again, at most maxReturns times.
 func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 	for _, test := range []struct {
 		path                  string

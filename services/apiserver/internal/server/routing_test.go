@@ -56,7 +56,8 @@ func TestGoaway(t *testing.T) {
 	}
 }
 
-// TestTimeoutParameterShortensDeadline checks that the timeout parameter can shorten the deadline, but not extend it.
+// TestTimeoutParameterShortensDeadline checks that the timeout parameter can shorten the deadline,
+// but not extend it.
 func TestTimeoutParameterShortensDeadline(t *testing.T) {
 	const all = time.Minute
 	for query, want := range map[string]time.Duration{

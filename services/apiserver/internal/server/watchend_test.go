@@ -24,8 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// startServer runs a server in which all requests are long-running,
-// and returns its URL and a client.
+// startServer runs a server in which all requests are long-running, and returns its URL and a
+// client.
 func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (string, *http.Client) {
 	t.Helper()
 	o := serving.NewOptions("testd", 0)
@@ -62,7 +62,8 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	return "https://" + s.Addr().String(), &http.Client{Transport: transport}
 }
 
-// TestWatchIsRecordedUntilItEnds checks that a watch that continues after its handler counts as running until it ends.
+// TestWatchIsRecordedUntilItEnds checks that a watch that continues after its handler counts as
+// running until it ends.
 func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	ends := make(chan func(any), 1)
 	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
@@ -101,7 +102,8 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	is("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
 }
 
-// TestTracedWatchEndsWithItsHandler checks that the span of a watch has the duration of its handler, so a traced watch must end with the handler.
+// TestTracedWatchEndsWithItsHandler checks that the span of a watch has the duration of its
+// handler, so a traced watch must end with the handler.
 func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 	config, err := (&tracing.Options{ConfigFile: tracingtest.Start(t).Config(t)}).Read()
 	if err != nil {

@@ -177,8 +177,8 @@ func ManyWait() error {
 // ErrModified is the reason of a conflict: the object has another resourceVersion.
 var ErrModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// FromError returns the Status of any error, cut to MaxMessage and MaxCauses. As in Kubernetes, the Status
-// of an error without a reason has none.
+// FromError returns the Status of any error, cut to MaxMessage and MaxCauses. As in Kubernetes, the
+// Status of an error without a reason has none.
 func FromError(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {

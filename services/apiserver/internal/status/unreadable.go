@@ -49,8 +49,8 @@ func internalError(e *storage.CorruptObjectError, text string) error {
 	return apierrors.NewInternalError(errors.New(text))
 }
 
-// DecryptionRejected returns the error of a request that did not get to decrypt an object because of a limit,
-// so that the object may be intact. It returns nil for all other errors.
+// DecryptionRejected returns the error of a request that did not get to decrypt an object because
+// of a limit, so that the object may be intact. It returns nil for all other errors.
 func DecryptionRejected(e *storage.CorruptObjectError) error {
 	var status *apierrors.StatusError
 	if errors.As(e.Err, &status) {

@@ -119,8 +119,8 @@ func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	return events, nil
 }
 
-// HistoryReplaced returns the error for a store whose history does not contain the position. newest is the
-// store's revision, or 0 if unknown.
+// HistoryReplaced returns the error for a store whose history does not contain the position. newest
+// is the store's revision, or 0 if unknown.
 func (p Position) HistoryReplaced(newest int64, reason string) *ReplacedError {
 	return &ReplacedError{KnownRevision: p.Revision, NewestRevision: newest, Reason: reason}
 }

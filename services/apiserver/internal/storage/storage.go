@@ -42,8 +42,8 @@ type ListResult struct {
 	Items []KeyValue
 	// Revision is the store's revision that the page was read at.
 	Revision int64
-	// Count is the number of keys from StartKey (or the start of the prefix) on, including items beyond
-	// the limit.
+	// Count is the number of keys from StartKey (or the start of the prefix) on, including items
+	// beyond the limit.
 	Count int64
 	// HasMore is whether the limit left items out.
 	HasMore bool
@@ -98,8 +98,9 @@ type WriteOptions struct {
 	// TTL makes the value expire; 0 keeps it. Lifetimes may be rounded up so that writes share a
 	// lease.
 	TTL time.Duration
-	// Preconditions holds preconditions. Unless all of them hold at the write's own revision, nothing is
-	// written and the error is *PreconditionError. Errors about the key itself take precedence.
+	// Preconditions holds preconditions. Unless all of them hold at the write's own revision,
+	// nothing is written and the error is *PreconditionError. Errors about the key itself take
+	// precedence.
 	Preconditions []Precondition
 }
 

@@ -320,8 +320,8 @@ func TestGatesAreReported(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens checks that tokens of a kind that is not configured are unknown, and the service does not
-// wait for objects that no configured kind needs.
+// TestKindsOfTokens checks that tokens of a kind that is not configured are unknown, and the
+// service does not wait for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, c := range map[string]struct {

@@ -189,8 +189,8 @@ func (f *fixture) post(c *http.Client, path, version, token string, audiences ..
 	return resp.StatusCode, string(response)
 }
 
-// review returns the result of a review of a token: the user name, "unknown", the error of the review, or the
-// status code of another response than 200.
+// review returns the result of a review of a token: the user name, "unknown", the error of the
+// review, or the status code of another response than 200.
 func (f *fixture) review(token string, audiences ...string) string {
 	f.t.Helper()
 	code, response := f.post(f.client, "/", v1, token, audiences...)

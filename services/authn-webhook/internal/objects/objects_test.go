@@ -158,8 +158,8 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestGuessesOfBootstrapTokensAreLimited checks that unknown token ids cause few requests, and known tokens
-// are still found.
+// TestGuessesOfBootstrapTokensAreLimited checks that unknown token ids cause few requests, and
+// known tokens are still found.
 func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
 	lookups := start(t, api, true)
@@ -233,7 +233,8 @@ func TestLittleIsCached(t *testing.T) {
 	}
 }
 
-// TestFailingAPIServerIsNoResult checks that a failing API server does not mean that an object is absent.
+// TestFailingAPIServerIsNoResult checks that a failing API server does not mean that an object is
+// absent.
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")

@@ -147,8 +147,8 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
-// TestReviewTimeout checks that a review ends after a default time, or the time of the request. A decision
-// counts even if it took all of the time.
+// TestReviewTimeout checks that a review ends after a default time, or the time of the request. A
+// decision counts even if it took all of the time.
 func TestReviewTimeout(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for name, c := range map[string]struct {

@@ -190,8 +190,8 @@ func TestABACAlone(t *testing.T) {
 	}
 }
 
-// TestFeatureGates checks that a gate is effective, other gates of a cluster are accepted, and the metrics
-// list all.
+// TestFeatureGates checks that a gate is effective, other gates of a cluster are accepted, and the
+// metrics list all.
 func TestFeatureGates(t *testing.T) {
 	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
 	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`

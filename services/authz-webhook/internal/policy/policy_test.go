@@ -157,8 +157,8 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 	}
 }
 
-// TestRestoredStoreIsListedAgain checks that after a restore of the store, its revision is below the last one,
-// or already past it when the server is available again.
+// TestRestoredStoreIsListedAgain checks that after a restore of the store, its revision is below
+// the last one, or already past it when the server is available again.
 func TestRestoredStoreIsListedAgain(t *testing.T) {
 	for name, restore := range map[string]func(*fixture){
 		"behind": func(f *fixture) {
@@ -219,8 +219,8 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestResourceSliceVersions checks that resource slices are followed in the served version. Without one,
-// nothing waits for them.
+// TestResourceSliceVersions checks that resource slices are followed in the served version. Without
+// one, nothing waits for them.
 func TestResourceSliceVersions(t *testing.T) {
 	n1 := "n1"
 	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}}

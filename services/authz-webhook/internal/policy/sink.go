@@ -48,8 +48,8 @@ func (s *rules) advance(revision string) {
 	s.engine.Update(func(tx *rbac.Tx) { tx.Advance(s.kind, revisionNumber(revision)) })
 }
 
-// revisionNumber parses a resourceVersion. A value that is not a number comes from an API server that does
-// not use numbers. Positions then stay at 0, and decisions are not cached.
+// revisionNumber parses a resourceVersion. A value that is not a number comes from an API server
+// that does not use numbers. Positions then stay at 0, and decisions are not cached.
 func revisionNumber(revision string) int64 {
 	n, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {

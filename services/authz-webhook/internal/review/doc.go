@@ -7,8 +7,8 @@
 //	no access review              400, 405, 413 or 415
 //
 // Responses carry the position of the policy in the header X-Binnacle-Policy-Revision. It is read
-// before the decision, so the decision includes at least the changes up to it. Decisions on nodes also depend on pods, whose
-// position is not reported, so they carry Cache-Control: no-store.
+// before the decision, so the decision includes at least the changes up to it. Decisions on nodes
+// also depend on pods, whose position is not reported, so they carry Cache-Control: no-store.
 //
 // The package keeps no state between reviews. Package app mounts it.
 package review

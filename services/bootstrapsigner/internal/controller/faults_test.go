@@ -32,8 +32,8 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	})
 }
 
-// TestSignatureExpiresWithItsToken checks that the signature is removed when the token expires, not at the
-// next resync.
+// TestSignatureExpiresWithItsToken checks that the signature is removed when the token expires, not
+// at the next resync.
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))

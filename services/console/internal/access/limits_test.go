@@ -30,8 +30,8 @@ func (s *slow) Create(ctx context.Context, review *authenticationv1.TokenReview,
 	return s.AuthenticationV1().TokenReviews().Create(ctx, review, o)
 }
 
-// TestUnknownTokensBlockNoOthers checks that unknown tokens affect neither cached tokens, nor clients with
-// certificates, nor other networks.
+// TestUnknownTokensBlockNoOthers checks that unknown tokens affect neither cached tokens, nor
+// clients with certificates, nor other networks.
 func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	s := &slow{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)

@@ -89,8 +89,8 @@ func protected(t *testing.T, path string, h http.Header) {
 	}
 }
 
-// TestPageFitsItsPolicy checks that the content security policy rejects inline content and other origins.
-// Texts of replicas must not become markup.
+// TestPageFitsItsPolicy checks that the content security policy rejects inline content and other
+// origins. Texts of replicas must not become markup.
 func TestPageFitsItsPolicy(t *testing.T) {
 	err := fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -127,8 +127,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestScrapesAreFrequentWhileViewed checks that the interval is short while clients view the page, and long
-// otherwise.
+// TestScrapesAreFrequentWhileViewed checks that the interval is short while clients view the page,
+// and long otherwise.
 func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newScrapes(t)

@@ -201,7 +201,8 @@ func FuzzMetrics(f *testing.F) {
 	})
 }
 
-// TestScrapeReportsUnreachableReplicas covers a server with a wrong certificate and one that is not reachable.
+// TestScrapeReportsUnreachableReplicas covers a server with a wrong certificate and one that is not
+// reachable.
 func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	server := func(metrics int) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

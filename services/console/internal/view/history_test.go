@@ -73,7 +73,8 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 	}
 }
 
-// TestRestartedReplica checks that counters from before a restart are not compared with those after it.
+// TestRestartedReplica checks that counters from before a restart are not compared with those after
+// it.
 func TestRestartedReplica(t *testing.T) {
 	h := view.NewHistory()
 	why := scrape.Rejection{Subject: "LIST pods", Reason: "403: not permitted"}

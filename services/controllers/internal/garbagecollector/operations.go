@@ -25,8 +25,8 @@ const (
 	// tableAge is the maximum age of the table that maps kinds to resources. The graph refreshes it
 	// when definitions change.
 	tableAge = time.Minute
-	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time. Their
-	// requests wait in one line with those of other namespaces.
+	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time.
+	// Their requests wait in one line with those of other namespaces.
 	parallelOrphans = 4
 	// requestTimeout bounds one request.
 	requestTimeout = 30 * time.Second

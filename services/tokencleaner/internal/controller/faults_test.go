@@ -69,8 +69,8 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestTokensDeletedByOtherClients checks that tokens deleted by other clients are not errors, even if the
-// deletion was missed.
+// TestTokensDeletedByOtherClients checks that tokens deleted by other clients are not errors, even
+// if the deletion was missed.
 func TestTokensDeletedByOtherClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(secret("seenby", expiresIn(time.Minute)), secret("missed", expiresIn(time.Minute)))

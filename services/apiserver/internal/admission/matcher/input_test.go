@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestIndexMixesExactAndEquivalent checks that an entry with match policy Exact does not affect others.
+// TestIndexMixesExactAndEquivalent checks that an entry with match policy Exact does not affect
+// others.
 func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	var entries []matcher.Entry[string]
 	for _, c := range []struct {
@@ -42,7 +43,8 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	}
 }
 
-// TestNamespaces checks that the namespace of a Namespace is itself, also before the request has its name.
+// TestNamespaces checks that the namespace of a Namespace is itself, also before the request has
+// its name.
 func TestNamespaces(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	named := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// TestChangedPoliciesApplyToTheNextRequest checks that an undecodable new version leaves the former one in
-// force until the policy is replaced or deleted.
+// TestChangedPoliciesApplyToTheNextRequest checks that an undecodable new version leaves the former
+// one in force until the policy is replaced or deleted.
 func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	denyUnless := func(value string) string {
 		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)

@@ -53,8 +53,8 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 	}
 }
 
-// TestSameAsCEL checks that policies give the verdicts of cel-go over plain maps, for random objects and
-// policies.
+// TestSameAsCEL checks that policies give the verdicts of cel-go over plain maps, for random
+// objects and policies.
 func TestSameAsCEL(t *testing.T) {
 	const manyPolicies, manyObjects = 60, 150
 	r := rand.New(rand.NewPCG(1, 2))

@@ -42,7 +42,8 @@ func withMatchConstraint(policy, more string) string {
 	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
 }
 
-// TestUnknownPoliciesRejectRequests checks that before the policies are loaded, every request is rejected.
+// TestUnknownPoliciesRejectRequests checks that before the policies are loaded, every request is
+// rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
 	stored := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
@@ -104,8 +105,8 @@ func TestExemptRequests(t *testing.T) {
 	}
 }
 
-// TestInvalidPoliciesRejectMatchingRequests checks that an invalid policy rejects only requests that match it,
-// and only if failurePolicy is Fail.
+// TestInvalidPoliciesRejectMatchingRequests checks that an invalid policy rejects only requests
+// that match it, and only if failurePolicy is Fail.
 func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 	const selector = `namespaceSelector: "Odd" is not a valid label selector operator`
 	broken := func(s *dependencies) {
@@ -171,8 +172,8 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 	return expressions.NewPrograms(c), c, nil
 }
 
-// TestServerErrorsIgnoreFailurePolicy checks that an unreadable namespace, a canceled request and throttling
-// reject the request whatever the failurePolicy.
+// TestServerErrorsIgnoreFailurePolicy checks that an unreadable namespace, a canceled request and
+// throttling reject the request whatever the failurePolicy.
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	stored := []string{
@@ -214,7 +215,8 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestUndecodableParametersFollowFailurePolicy checks that an undecodable parameter is an error of the policy.
+// TestUndecodableParametersFollowFailurePolicy checks that an undecodable parameter is an error of
+// the policy.
 func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
@@ -244,8 +246,8 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfRequests checks that namespaceObject is null for cluster-scoped objects and for namespaces.
-// Namespaced parameters require a namespaced request.
+// TestNamespacesOfRequests checks that namespaceObject is null for cluster-scoped objects and for
+// namespaces. Namespaced parameters require a namespaced request.
 func TestNamespacesOfRequests(t *testing.T) {
 	f := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -271,8 +273,8 @@ func TestNamespacesOfRequests(t *testing.T) {
 	}
 }
 
-// TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and blank ones are
-// dropped.
+// TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and
+// blank ones are dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
 	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
 	r := f.configMap("a", strings.Repeat("x", 11<<10))
@@ -289,8 +291,8 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	}
 }
 
-// TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many operations
-// reject the request.
+// TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many
+// operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
 	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
 	f := newFixture(t, mutatingPolicy("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
@@ -323,8 +325,9 @@ type counter struct{ calls *int }
 
 func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; return nil }
 
-// TestMatchPolicyConvertsVersions checks that a policy sees the version that it matches, and its mutations are
-// converted back. A failing conversion rejects the request whatever the failurePolicy.
+// TestMatchPolicyConvertsVersions checks that a policy sees the version that it matches, and its
+// mutations are converted back. A failing conversion rejects the request whatever the
+// failurePolicy.
 func TestMatchPolicyConvertsVersions(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
 	only := func(text string) string {

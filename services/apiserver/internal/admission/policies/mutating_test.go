@@ -88,8 +88,8 @@ func TestMutationsOfPods(t *testing.T) {
 	}
 }
 
-// TestNumericRange checks that a number that does not fit into a field is rejected like a value of another
-// type.
+// TestNumericRange checks that a number that does not fit into a field is rejected like a value of
+// another type.
 func TestNumericRange(t *testing.T) {
 	const wrong = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
 	for number, want := range map[string]string{
@@ -117,7 +117,8 @@ func TestMutationsIgnoreDeletes(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that a policy with reinvocationPolicy IfNeeded runs again after a later change.
+// TestReinvocation checks that a policy with reinvocationPolicy IfNeeded runs again after a later
+// change.
 func TestReinvocation(t *testing.T) {
 	count := func(key string) string {
 		return `"mutations":[` + applyConfigurationMutation(`Object{data: {'`+key+`': string(object.data.size())}}`) + `]`

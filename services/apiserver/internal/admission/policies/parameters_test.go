@@ -206,8 +206,8 @@ func TestParameterCache(t *testing.T) {
 	}
 }
 
-// TestParameterCacheIsBounded checks that bytes and number are bounded, and the least recently used parameter
-// is evicted.
+// TestParameterCacheIsBounded checks that bytes and number are bounded, and the least recently used
+// parameter is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, most, least int }{
 		"large":        {size: 60_000, most: maxCachedBytes / 60_000, least: maxCachedBytes/60_000 - 2},
@@ -233,8 +233,9 @@ func TestParameterCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestSelectedParametersAreChargedTogether checks that selected parameters are charged before any is decoded.
-// A throttled request decodes none. If their total size would fill the cache, none is cached.
+// TestSelectedParametersAreChargedTogether checks that selected parameters are charged before any
+// is decoded. A throttled request decodes none. If their total size would fill the cache, none is
+// cached.
 func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	const size, many = 40_000, maxSelectedSize/40_000 + 1
 	f := newFixture(t)

@@ -123,8 +123,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestMessageExpressionCost checks that messages of successful validations are not evaluated and cost nothing.
-// A message that exceeds the remaining budget fails the validation.
+// TestMessageExpressionCost checks that messages of successful validations are not evaluated and
+// cost nothing. A message that exceeds the remaining budget fails the validation.
 func TestMessageExpressionCost(t *testing.T) {
 	const many = 30
 	validation := func(expression, message string) string {
@@ -150,8 +150,8 @@ func TestMessageExpressionCost(t *testing.T) {
 	}
 }
 
-// TestMessageExpressionsCannotAuthorize checks that neither messages nor the variables that they read can call
-// the authorizer.
+// TestMessageExpressionsCannotAuthorize checks that neither messages nor the variables that they
+// read can call the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
 	f := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
 	if got := statusText(f.validating.Validate(t.Context(), f.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {

@@ -94,8 +94,8 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy 
 	return p.require(ctx, r, target, "paramRef", `does not have %q permission on the object referenced by paramRef`, target.Verb)
 }
 
-// readAttributes returns the attributes for reading parameters of a kind. For an unknown kind, it requires
-// access to everything.
+// readAttributes returns the attributes for reading parameters of a kind. For an unknown kind, it
+// requires access to everything.
 func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
 	target := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {

@@ -225,7 +225,8 @@ func TestManyKinds(t *testing.T) {
 	}
 }
 
-// TestLookupsAreBounded checks that the number of lookups for a policy with many rules or names is bounded.
+// TestLookupsAreBounded checks that the number of lookups for a policy with many rules or names is
+// bounded.
 func TestLookupsAreBounded(t *testing.T) {
 	var names, rules []string
 	for i := range 1000 {

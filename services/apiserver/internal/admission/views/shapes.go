@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// StructEncodings caches how Go structs are encoded as JSON. It is safe for concurrent use. The zero value
-// is empty.
+// StructEncodings caches how Go structs are encoded as JSON. It is safe for concurrent use. The
+// zero value is empty.
 type StructEncodings struct{ cache sync.Map } // of *structEncoding, by reflect.Type
 
 // structEncoding holds the fields of a struct, including those of inlined structs.

@@ -31,8 +31,8 @@ type Views struct {
 	changed *View
 }
 
-// NewViews returns the views of a request. ctx bounds calls of conversion webhooks. shapes is shared by
-// all requests. family returns the served versions of the request's resource.
+// NewViews returns the views of a request. ctx bounds calls of conversion webhooks. shapes is
+// shared by all requests. family returns the served versions of the request's resource.
 func NewViews(ctx context.Context, c *codec.Codec, shapes *StructEncodings, r *admission.Request, family func() []*apiset.Resource) *Views {
 	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
@@ -57,8 +57,8 @@ type View struct {
 	objectTree, oldTree any
 }
 
-// ForKind returns the view in a kind. It converts changes that were made in another kind. An error is a
-// Status.
+// ForKind returns the view in a kind. It converts changes that were made in another kind. An error
+// is a Status.
 func (v *Views) ForKind(kind schema.GroupVersionKind) (*View, error) {
 	view, err := v.viewIn(kind)
 	return view, v.rejection(err)

@@ -122,8 +122,8 @@ func TestMissingObjectsAreNull(t *testing.T) {
 	}
 }
 
-// TestChangesAreConvertedBack checks that a change in one version is visible in the next view, and in the
-// object of the request at the end.
+// TestChangesAreConvertedBack checks that a change in one version is visible in the next view, and
+// in the object of the request at the end.
 func TestChangesAreConvertedBack(t *testing.T) {
 	for name, kinds := range map[string][]schema.GroupVersionKind{
 		"the own version":     {v1},
@@ -182,8 +182,8 @@ func TestOtherKindsAreRejected(t *testing.T) {
 	}
 }
 
-// TestKindErrorHasTheWordsOfKubernetes checks that a patched object of another kind is rejected with the
-// message of Kubernetes' conversion.
+// TestKindErrorHasTheWordsOfKubernetes checks that a patched object of another kind is rejected
+// with the message of Kubernetes' conversion.
 func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}

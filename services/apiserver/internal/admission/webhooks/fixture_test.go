@@ -265,8 +265,8 @@ func (s *webhookServer) forget(n int) {
 	s.received = s.received[n:]
 }
 
-// serve starts a webhook server. respond returns the response field of the AdmissionReview, or writes a
-// response itself and returns "".
+// serve starts a webhook server. respond returns the response field of the AdmissionReview, or
+// writes a response itself and returns "".
 func serve(t testing.TB, respond func(w http.ResponseWriter, review receivedReview) string) *webhookServer {
 	t.Helper()
 	server := &webhookServer{}

@@ -48,8 +48,8 @@ func things(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
 }
 
-// TestRenewedCertificates checks that a renewed client certificate is used for the next request, although
-// availability checks keep the connection with the old certificate alive.
+// TestRenewedCertificates checks that a renewed client certificate is used for the next request,
+// although availability checks keep the connection with the old certificate alive.
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -451,7 +451,8 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreClosed checks that connections are closed when the APIService is deleted and at shutdown.
+// TestConnectionsAreClosed checks that connections are closed when the APIService is deleted and at
+// shutdown.
 func TestConnectionsAreClosed(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)

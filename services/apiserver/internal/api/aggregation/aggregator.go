@@ -269,8 +269,8 @@ func (a *Aggregator) CheckAll() {
 	a.TriggerChecks()
 }
 
-// ServiceChanged schedules checks of the servers behind a service. It is called when the service or its
-// endpoints change.
+// ServiceChanged schedules checks of the servers behind a service. It is called when the service or
+// its endpoints change.
 func (a *Aggregator) ServiceChanged(namespace, name string) {
 	behind := a.directory().byService[service{namespace, name}]
 	for _, r := range behind {

@@ -21,8 +21,8 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// TestClientsCannotForgeIdentity checks that the proxied identity headers come from this server alone, however
-// a client spells them.
+// TestClientsCannotForgeIdentity checks that the proxied identity headers come from this server
+// alone, however a client spells them.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -62,8 +62,8 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 	}
 }
 
-// TestUpgradesRemoveConnectionHeaders checks that a client cannot use the Connection header to make a proxy
-// drop the identity headers that this server sets.
+// TestUpgradesRemoveConnectionHeaders checks that a client cannot use the Connection header to make
+// a proxy drop the identity headers that this server sets.
 func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -103,8 +103,8 @@ func TestLocalAddressesAreRejected(t *testing.T) {
 	}
 }
 
-// TestAllowedAddressesOfNames checks that a host name may resolve to loopback, but to no other address that
-// only this machine reaches.
+// TestAllowedAddressesOfNames checks that a host name may resolve to loopback, but to no other
+// address that only this machine reaches.
 func TestAllowedAddressesOfNames(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
@@ -116,8 +116,8 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 	}
 }
 
-// TestLocalAddressesAreRejectedForProxies checks that an address that only the proxy's machine reaches is not
-// dialed through the proxy. The proxy resolves names itself.
+// TestLocalAddressesAreRejectedForProxies checks that an address that only the proxy's machine
+// reaches is not dialed through the proxy. The proxy resolves names itself.
 func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 	for address, allowed := range map[string]bool{
 		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::ffff:169.254.169.254": false,
@@ -146,7 +146,8 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 	}
 }
 
-// TestUnboundedResponsesAreCut checks that neither headers nor documents of a server are read without a bound.
+// TestUnboundedResponsesAreCut checks that neither headers nor documents of a server are read
+// without a bound.
 func TestUnboundedResponsesAreCut(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -193,8 +194,8 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 	}
 }
 
-// TestConditionQuotesLittleOfAResponse checks that a server that answers with a long text that is not HTTP does
-// not fill its APIService.
+// TestConditionQuotesLittleOfAResponse checks that a server that answers with a long text that is
+// not HTTP does not fill its APIService.
 func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	ca := newAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)}})
@@ -224,7 +225,8 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	}
 }
 
-// TestUnansweredUpgradesEnd checks that an upgrade that the server does not respond ends with its request.
+// TestUnansweredUpgradesEnd checks that an upgrade that the server does not respond ends with its
+// request.
 func TestUnansweredUpgradesEnd(t *testing.T) {
 	ca := newAuthority(t)
 	requests := make(chan bool, 1)
@@ -248,8 +250,8 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 	}
 }
 
-// TestPagesAndEarlyHints checks that a long HTML page is streamed, and an early hints response does not remove
-// this server's headers.
+// TestPagesAndEarlyHints checks that a long HTML page is streamed, and an early hints response does
+// not remove this server's headers.
 func TestPagesAndEarlyHints(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -278,8 +280,8 @@ func TestPagesAndEarlyHints(t *testing.T) {
 	}
 }
 
-// TestExpandingDocumentsAreRejected checks that a document whose decoded form is far larger than its text is
-// not decoded. Documents of other servers stay available.
+// TestExpandingDocumentsAreRejected checks that a document whose decoded form is far larger than
+// its text is not decoded. Documents of other servers stay available.
 func TestExpandingDocumentsAreRejected(t *testing.T) {
 	ca := newAuthority(t)
 	many := strings.Repeat("{},", 1<<18)

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestBreakerOpensForUnreachableServers checks that after several failures, requests are rejected at once
-// until the server responds again.
+// TestBreakerOpensForUnreachableServers checks that after several failures, requests are rejected
+// at once until the server responds again.
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
 	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
@@ -86,9 +86,9 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	})
 }
 
-// TestRequestsPerServerAreLimited checks that a bounded number of requests waits for one server, and one user
-// may have half of them. Answered watches do not count. Neither watches nor requests that wait long
-// hold a seat of flow control.
+// TestRequestsPerServerAreLimited checks that a bounded number of requests waits for one server,
+// and one user may have half of them. Answered watches do not count. Neither watches nor requests
+// that wait long hold a seat of flow control.
 func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServerAreLimited) }
 
 func requestsPerServerAreLimited(t *testing.T, n *network) {

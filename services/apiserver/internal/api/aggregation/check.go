@@ -61,7 +61,8 @@ func (r *remote) startCheckIfDue(now time.Time) bool {
 	return true
 }
 
-// delayCheck delays the first check of r, which replaces old, until minCheckInterval after the last one.
+// delayCheck delays the first check of r, which replaces old, until minCheckInterval after the last
+// one.
 func (r *remote) delayCheck(old *remote) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -148,9 +149,9 @@ var unreachableTexts = []string{
 	"HTTP response to HTTPS client",
 }
 
-// EqualConditions reports whether two conditions are equivalent. Replicas and consecutive checks describe a
-// lost connection in different words and with different ports. Only a bad status is compared by its
-// number.
+// EqualConditions reports whether two conditions are equivalent. Replicas and consecutive checks
+// describe a lost connection in different words and with different ports. Only a bad status is
+// compared by its number.
 func EqualConditions(a, b *apiregistrationv1.APIServiceCondition) bool {
 	if a.Status != b.Status || a.Reason != b.Reason {
 		return false

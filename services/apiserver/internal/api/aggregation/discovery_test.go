@@ -41,8 +41,8 @@ func (b *fixture) discovered() string {
 	return strings.Join(names, " ")
 }
 
-// TestSourceOfDiscovery checks that without an aggregated document, resources come from the list of the group
-// version. A server whose document cannot be read, or that is unavailable, is stale.
+// TestSourceOfDiscovery checks that without an aggregated document, resources come from the list of
+// the group version. A server whose document cannot be read, or that is unavailable, is stale.
 func TestSourceOfDiscovery(t *testing.T) { inBubble(t, sourceOfDiscovery) }
 
 func sourceOfDiscovery(t *testing.T, n *network) {
@@ -271,8 +271,8 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	}
 }
 
-// serveDiscovery responds to /apis with the aggregated document while ready is set and with 503 before,
-// and the path of the group version with the given code and no body.
+// serveDiscovery responds to /apis with the aggregated document while ready is set and with 503
+// before, and the path of the group version with the given code and no body.
 func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -289,8 +289,8 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	}
 }
 
-// TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to respond to /apis at
-// first, becomes current as soon as it answers, whatever else happens.
+// TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to respond
+// to /apis at first, becomes current as soon as it answers, whatever else happens.
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
@@ -304,8 +304,8 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	b.eventually("current", func() bool { return b.discovered() == "spies" })
 }
 
-// TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its availability
-// check are read and current, also while its APIService changes.
+// TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its
+// availability check are read and current, also while its APIService changes.
 func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool

@@ -34,8 +34,8 @@ func unavailable(t *testing.T, b *fixture, name string) float64 {
 	return -1
 }
 
-// TestUnavailableMetric checks that the gauge exists once availability is known, and until the APIService is
-// deleted.
+// TestUnavailableMetric checks that the gauge exists once availability is known, and until the
+// APIService is deleted.
 func TestUnavailableMetric(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)

@@ -17,8 +17,8 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// TestOnlyChangedServersAreChecked checks that a server is checked when its APIService, service or endpoints
-// change, and only changed APIServices are decoded.
+// TestOnlyChangedServersAreChecked checks that a server is checked when its APIService, service or
+// endpoints change, and only changed APIServices are decoded.
 func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
 	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
@@ -71,8 +71,8 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	}
 }
 
-// Each check requests several documents, so a client that
-// changes its APIService in a loop must not cause one per change.
+// Each check requests several documents, so a client that changes its APIService in a loop must not
+// cause one per change.
 func TestChangedServerIsCheckedOncePerSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		ca := newAuthority(t)

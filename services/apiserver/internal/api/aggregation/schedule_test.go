@@ -70,8 +70,8 @@ func (b *fixture) notifications() int {
 	return b.changed
 }
 
-// TestChangesAreNotified checks that each change of resources, documents and availability is notified, an
-// unchanged server is not.
+// TestChangesAreNotified checks that each change of resources, documents and availability is
+// notified, an unchanged server is not.
 func TestChangesAreNotified(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
@@ -120,8 +120,8 @@ func TestChangesAreNotified(t *testing.T) {
 	}
 }
 
-// TestTransitionTimeFollowsTheStatus checks that a new reason is notified, but keeps the transition time of
-// the status.
+// TestTransitionTimeFollowsTheStatus checks that a new reason is notified, but keeps the transition
+// time of the status.
 func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
@@ -157,8 +157,8 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	}
 }
 
-// TestCheckSchedule checks that an available server is checked rarely. A change during a check leads to
-// another check soon after. Checks of one server never overlap.
+// TestCheckSchedule checks that an available server is checked rarely. A change during a check
+// leads to another check soon after. Checks of one server never overlap.
 func TestCheckSchedule(t *testing.T) {
 	ca := newAuthority(t)
 	held, goOn := make(chan bool, 8), make(chan bool)
@@ -227,8 +227,8 @@ func TestCheckSchedule(t *testing.T) {
 	b.eventually("put back", func() bool { return b.condition(name) == passed && requests() == first+4 })
 }
 
-// TestStoredConditionCountsBeforeTheFirstCheck checks that until a server is checked here, the condition of
-// its APIService decides. A check that is aborted reports nothing.
+// TestStoredConditionCountsBeforeTheFirstCheck checks that until a server is checked here, the
+// condition of its APIService decides. A check that is aborted reports nothing.
 func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -301,8 +301,8 @@ func TestServersThatMove(t *testing.T) {
 	})
 }
 
-// TestUnresolvableServersAreStale checks that a server whose address is unknown or invalid is unavailable. If
-// only discovery fails to resolve it, its resources are stale.
+// TestUnresolvableServersAreStale checks that a server whose address is unknown or invalid is
+// unavailable. If only discovery fails to resolve it, its resources are stale.
 func TestUnresolvableServersAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for _, c := range []struct {

@@ -108,8 +108,8 @@ func TestOpenAPIOfServers(t *testing.T) {
 	})
 }
 
-// TestHangingOpenAPIDoesNotBlock checks that a server that does not respond to the request for its document does
-// not delay the documents of other servers for long.
+// TestHangingOpenAPIDoesNotBlock checks that a server that does not respond to the request for its
+// document does not delay the documents of other servers for long.
 func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDoesNotBlock) }
 
 func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
@@ -166,8 +166,8 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestOpenAPIOfSeveralServers checks that documents are ordered by priority. Servers that are unavailable,
-// cannot be reached or have no document are left out.
+// TestOpenAPIOfSeveralServers checks that documents are ordered by priority. Servers that are
+// unavailable, cannot be reached or have no document are left out.
 func TestOpenAPIOfSeveralServers(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -221,8 +221,9 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 	}
 }
 
-// TestOpenAPIIsRefreshed checks that a missing document is requested again soon, an existing one later. A
-// known document is kept when the server fails, and is returned without waiting for the server.
+// TestOpenAPIIsRefreshed checks that a missing document is requested again soon, an existing one
+// later. A known document is kept when the server fails, and is returned without waiting for the
+// server.
 func TestOpenAPIIsRefreshed(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)

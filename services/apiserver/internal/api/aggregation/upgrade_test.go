@@ -19,9 +19,9 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestUpgradedConnectionsOutliveTheirRequest checks that an established connection does not end with the
-// deadline of its request. It does not count as a request that waits for the server, but as a
-// long-running connection.
+// TestUpgradedConnectionsOutliveTheirRequest checks that an established connection does not end
+// with the deadline of its request. It does not count as a request that waits for the server, but
+// as a long-running connection.
 func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {

@@ -38,9 +38,9 @@ type Definition struct {
 	Versions []*Resource
 }
 
-// WithDefinitions returns the set s with some definitions replaced, as of a revision of the store. Built-in
-// kinds have priority. The cost depends on the number of changes only. Calls on the same set must
-// not be concurrent.
+// WithDefinitions returns the set s with some definitions replaced, as of a revision of the store.
+// Built-in kinds have priority. The cost depends on the number of changes only. Calls on the same
+// set must not be concurrent.
 func (s *Set) WithDefinitions(changed []Definition, revision int64) *Set {
 	out := &Set{base: s, revision: revision}
 	if s.custom != nil {

@@ -75,8 +75,8 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 	}
 }
 
-// TestSetsFollowDefinitions checks that definitions are added, changed and removed, some of them together.
-// Each set contains the definitions of its time and does not change.
+// TestSetsFollowDefinitions checks that definitions are added, changed and removed, some of them
+// together. Each set contains the definitions of its time and does not change.
 func TestSetsFollowDefinitions(t *testing.T) {
 	groups, versions := []string{"a", "a.b", "b"}, []string{"v1", "v2"}
 	var resources, kinds []string

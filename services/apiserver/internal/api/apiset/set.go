@@ -29,8 +29,8 @@ type Resource struct {
 	Slot int
 	// Variant is the variant of the store whose entries have the selectable fields of this kind.
 	Variant string
-	// DefinitionContext is canceled when the definition of the kind changes, which ends watches. It is nil for
-	// kinds that do not change.
+	// DefinitionContext is canceled when the definition of the kind changes, which ends watches. It
+	// is nil for kinds that do not change.
 	DefinitionContext context.Context
 	// owners holds the field managers by subresource; "" is the object itself.
 	owners map[string]*apply.Manager

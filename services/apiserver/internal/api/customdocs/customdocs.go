@@ -212,8 +212,8 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 	return resources
 }
 
-// fullDefinitionOf returns a definition with its schemas. A definition with several versions is decoded once
-// for all versions that are described together.
+// fullDefinitionOf returns a definition with its schemas. A definition with several versions is
+// decoded once for all versions that are described together.
 func fullDefinitionOf(r *openapi.SchemaCache, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()

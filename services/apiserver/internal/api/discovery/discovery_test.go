@@ -333,8 +333,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestGroupListOrder checks that groups of equal priority are ordered by their APIServices in the group list,
-// and by name in aggregated discovery.
+// TestGroupListOrder checks that groups of equal priority are ordered by their APIServices in the
+// group list, and by name in aggregated discovery.
 func TestGroupListOrder(t *testing.T) {
 	d, h := serve(t)
 	var all []discovery.GroupVersion

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestDocumentsThatShare checks that a document does not depend on earlier documents that it shares parts
-// with.
+// TestDocumentsThatShare checks that a document does not depend on earlier documents that it shares
+// parts with.
 func TestDocumentsThatShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 1))
 	list := func(group string) []metav1.APIResource {

@@ -126,7 +126,8 @@ func resourceOf(path string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 }
 
-// asProtobuf encodes a JSON object as stored protobuf. It returns nil for an object of a type that client-go does not know.
+// asProtobuf encodes a JSON object as stored protobuf. It returns nil for an object of a type that
+// client-go does not know.
 func asProtobuf(t *testing.T, data []byte) []byte {
 	t.Helper()
 	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
@@ -144,7 +145,8 @@ func asProtobuf(t *testing.T, data []byte) []byte {
 	return b
 }
 
-// read converts and decodes a stored object. It returns the object without the fields that the server sets.
+// read converts and decodes a stored object. It returns the object without the fields that the
+// server sets.
 func read(converter *olderversions.Converter, coder *codec.KindCodec, kind *registry.Kind, stored []byte) (map[string]any, error) {
 	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
 	if err != nil {

@@ -75,8 +75,8 @@ func (c *client) ended() bool {
 	}
 }
 
-// TestManyWaitForOneDocument checks that concurrent requests for a document build it once. A waiting request
-// releases its slot and its seats, and can be canceled, even if it was the first.
+// TestManyWaitForOneDocument checks that concurrent requests for a document build it once. A
+// waiting request releases its slot and its seats, and can be canceled, even if it was the first.
 func TestManyWaitForOneDocument(t *testing.T) {
 	for name, c := range map[string]struct{ path, accept string }{
 		"v2":             {path: "/openapi/v2"},
@@ -134,8 +134,8 @@ func TestManyWaitForOneDocument(t *testing.T) {
 	}
 }
 
-// TestUnwantedDocumentsAreNotBuilt checks that a build that has not started is dropped when its last request
-// is canceled. One that has started is completed and cached.
+// TestUnwantedDocumentsAreNotBuilt checks that a build that has not started is dropped when its
+// last request is canceled. One that has started is completed and cached.
 func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -173,8 +173,8 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	})
 }
 
-// TestPanicsAreNotCached checks that a panic during a build fails the waiting requests, and the next request
-// builds again.
+// TestPanicsAreNotCached checks that a panic during a build fails the waiting requests, and the
+// next request builds again.
 func TestPanicsAreNotCached(t *testing.T) {
 	s := newSmallService(t)
 	g := widgets(t, "1")
@@ -198,8 +198,8 @@ func TestPanicsAreNotCached(t *testing.T) {
 	}
 }
 
-// TestGroupVersionsAreReadTogether checks that the source of a group is read once for all its versions that
-// are described together.
+// TestGroupVersionsAreReadTogether checks that the source of a group is read once for all its
+// versions that are described together.
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		s := newSmallService(t)
@@ -232,8 +232,8 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 	}
 }
 
-// TestExtensionsDoNotChangeLocalDocument checks that the local v2 document stays the same while only extension
-// servers change.
+// TestExtensionsDoNotChangeLocalDocument checks that the local v2 document stays the same while
+// only extension servers change.
 func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	open := make(chan struct{})
 	close(open)

@@ -203,7 +203,8 @@ func TestPatchParameters(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsHaveModels checks that versions that share a Go type in the server have separate models.
+// TestOlderVersionsHaveModels checks that versions that share a Go type in the server have separate
+// models.
 func TestOlderVersionsHaveModels(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -328,8 +329,8 @@ func TestSpecialTypes(t *testing.T) {
 	}
 }
 
-// TestMergeRulesEqualClientGo checks that for apply, the document must have the meaning of the schema in
-// client-go.
+// TestMergeRulesEqualClientGo checks that for apply, the document must have the meaning of the
+// schema in client-go.
 func TestMergeRulesEqualClientGo(t *testing.T) {
 	h := service(t)
 	all := map[string]*spec.Schema{}

@@ -119,8 +119,8 @@ func sortParameters(ps []parameter) {
 	sort.Slice(ps, func(i, j int) bool { return ps[i].name < ps[j].name })
 }
 
-// connect returns the operations of a subresource that proxies the connection. HEAD and OPTIONS are not
-// verbs. A subresource has them if it proxies every method; only then it has the verb delete.
+// connect returns the operations of a subresource that proxies the connection. HEAD and OPTIONS are
+// not verbs. A subresource has them if it proxies every method; only then it has the verb delete.
 func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
 	for _, m := range []struct{ verb, method string }{
 		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},

@@ -25,22 +25,21 @@ type RemoteGroupVersion struct {
 }
 
 // RemoteV2Document is the part of another server's v2 document for a group version, as returned by
-// ExtractGroupVersion.
-// Equal tags mean equal texts.
+// ExtractGroupVersion. Equal tags mean equal texts.
 type RemoteV2Document struct {
 	GroupVersion schema.GroupVersion
 	Tag          string
 	Text         []byte
 }
 
-// SetRemoteV2Documents sets the function that returns the v2 documents of other servers, in order of priority. It
-// is called for each request for the v2 document.
+// SetRemoteV2Documents sets the function that returns the v2 documents of other servers, in order
+// of priority. It is called for each request for the v2 document.
 func (s *Service) SetRemoteV2Documents(swaggers func(context.Context) []RemoteV2Document) {
 	s.swaggers = swaggers
 }
 
-// ExtractGroupVersion returns the paths of a group version in another server's v2 document, with the definitions
-// to which they refer. The result can be merged with other documents.
+// ExtractGroupVersion returns the paths of a group version in another server's v2 document, with
+// the definitions to which they refer. The result can be merged with other documents.
 func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
@@ -76,8 +75,8 @@ type mergedDocument struct {
 	doc  *document
 }
 
-// mergedV2 returns the v2 document merged with the v2 documents of other servers. It omits documents that cannot be
-// merged.
+// mergedV2 returns the v2 document merged with the v2 documents of other servers. It omits
+// documents that cannot be merged.
 func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
 	if s.swaggers == nil {
 		return snap.v2

@@ -73,8 +73,8 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	return build.value, build.err
 }
 
-// stopWaiting ends the wait of one caller. A build that has not started is canceled when its last caller
-// leaves.
+// stopWaiting ends the wait of one caller. A build that has not started is canceled when its last
+// caller leaves.
 func (s *shared[T]) stopWaiting(build *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,8 @@ func manyWidgets(t testing.TB, versions int) []openapi.Group {
 	return groups
 }
 
-// TestDocumentsLeaveAProcessor checks that builds of many documents leave one processor to other requests.
+// TestDocumentsLeaveAProcessor checks that builds of many documents leave one processor to other
+// requests.
 func TestDocumentsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +56,8 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 	})
 }
 
-// TestDocumentsShareCommonParts checks that documents that are built together share the work for common parts.
+// TestDocumentsShareCommonParts checks that documents that are built together share the work for
+// common parts.
 func TestDocumentsShareCommonParts(t *testing.T) {
 	s := newSmallService(t)
 	get(t, s, "/openapi/v3")

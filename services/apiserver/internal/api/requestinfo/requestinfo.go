@@ -61,8 +61,8 @@ type Info struct {
 	// HasEmptySegment reports whether a path segment is empty that holds the name of a group, version,
 	// namespace, resource, object or subresource.
 	HasEmptySegment bool
-	// retryAllowed reports whether the caller of Resolve accepts the operation back. retryRequested reports
-	// whether Retry has been called.
+	// retryAllowed reports whether the caller of Resolve accepts the operation back. retryRequested
+	// reports whether Retry has been called.
 	retryAllowed, retryRequested bool
 	// Delegate is the server that serves the group version or the resource if this server does
 	// not. Then Target is nil.
@@ -85,8 +85,8 @@ func (i *Info) GroupVersion() (gv schema.GroupVersion, ok bool) {
 // longRunningSubresources holds the subresources that are long-running on any server.
 var longRunningSubresources = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
 
-// AllowRetry allows the operation to be given back with Retry. The caller checks RetryRequested afterwards
-// and resolves the request again.
+// AllowRetry allows the operation to be given back with Retry. The caller checks RetryRequested
+// afterwards and resolves the request again.
 func (i *Info) AllowRetry() { i.retryAllowed = true }
 
 // Retry gives back an operation that had no effect and no response because its target is no longer
@@ -252,8 +252,8 @@ func (i *Info) parseTarget(parts []string) target {
 	return p
 }
 
-// setCollectionVerb replaces the verbs of single objects by those of collections, and reads the selectors of a
-// collection from the query.
+// setCollectionVerb replaces the verbs of single objects by those of collections, and reads the
+// selectors of a collection from the query.
 func (i *Info) setCollectionVerb(r *http.Request, p target) {
 	if r.URL.RawQuery != "" && (i.Collection || p.prefix != "") {
 		i.Query = r.URL.Query()
@@ -301,8 +301,8 @@ func (i *Info) validOptions() bool {
 	return err == nil
 }
 
-// setTarget finds the target of the path. There is no target unless the path is exactly one that the kind
-// serves.
+// setTarget finds the target of the path. There is no target unless the path is exactly one that
+// the kind serves.
 func (i *Info) setTarget(p target) {
 	kind := i.Kinds.Resource(i.GVR())
 	if kind == nil || p.hasEmptySegment || p.prefix == "proxy" {

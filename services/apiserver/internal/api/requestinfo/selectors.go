@@ -12,8 +12,8 @@ import (
 // requirement is matched against every object and every watch event.
 const MaxRequirements = 1000
 
-// TooManySelectorTerms reports whether the selectors exceed MaxRequirements. Such a request is rejected without
-// parsing the selectors, before it is authorized.
+// TooManySelectorTerms reports whether the selectors exceed MaxRequirements. Such a request is
+// rejected without parsing the selectors, before it is authorized.
 func (i *Info) TooManySelectorTerms() bool {
 	return requirements(MaxRequirements, i.FieldSelector, i.LabelSelector) > MaxRequirements
 }

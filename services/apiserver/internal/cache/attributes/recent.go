@@ -8,8 +8,8 @@ import (
 	"unique"
 )
 
-// InternCache caches the parts that recent sets were built from. Objects of one resource share all field
-// names, most label keys and many values. The cache finds these without a lookup in the
+// InternCache caches the parts that recent sets were built from. Objects of one resource share all
+// field names, most label keys and many values. The cache finds these without a lookup in the
 // process-wide table of unique strings. It is safe for concurrent use. The zero value is empty, and
 // a nil Recent caches nothing.
 type InternCache struct{ tables sync.Pool }

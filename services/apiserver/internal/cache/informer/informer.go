@@ -148,8 +148,8 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	i.moved = make(chan struct{})
 }
 
-// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation starts
-// when the store was restored from a backup.
+// Synced reports whether the state of the watch cache's current incarnation was received. A new
+// incarnation starts when the store was restored from a backup.
 func (i *Informer) Synced() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

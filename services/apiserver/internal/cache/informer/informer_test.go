@@ -244,7 +244,8 @@ func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 	f.expect("MODIFIED 1")
 }
 
-// TestInformerResynchronizesAfterMissedChanges checks that after a compaction or a restored backup, changes were missed.
+// TestInformerResynchronizesAfterMissedChanges checks that after a compaction or a restored backup,
+// changes were missed.
 func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	for name, broken := range map[string]error{
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},

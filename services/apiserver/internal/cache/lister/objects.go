@@ -66,8 +66,8 @@ type RevisionWaiter interface {
 	WaitFor(ctx context.Context, revision int64) error
 }
 
-// Wait blocks until the cache has the recorded writes. Writes of an earlier incarnation need no wait: the
-// cache was loaded again when the revision of the store went backwards.
+// Wait blocks until the cache has the recorded writes. Writes of an earlier incarnation need no
+// wait: the cache was loaded again when the revision of the store went backwards.
 func (w *WriteBarrier) Wait(ctx context.Context, c RevisionWaiter) error {
 	if m := w.newest.Load(); m != nil && m.incarnation == c.Incarnation() {
 		return c.WaitFor(ctx, m.revision)

@@ -58,8 +58,8 @@ func New(limit int64, r prometheus.Registerer) *Budget {
 // Limit returns the size of the budget in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// PartLimit returns the maximum of all history, and of all caches, in bytes: each leaves a third to the
-// other.
+// PartLimit returns the maximum of all history, and of all caches, in bytes: each leaves a third to
+// the other.
 func (b *Budget) PartLimit() int64 { return b.limit / 3 * 2 }
 
 // History registers a part that has priority over caches and never shrinks.
@@ -104,8 +104,8 @@ func (b *Budget) excess() int64 {
 	return max(history+caches-b.limit, caches-b.PartLimit())
 }
 
-// HasHeadroom reports whether more can be kept without eviction soon: a quarter of the budget, and of the
-// caches' part of it, is free.
+// HasHeadroom reports whether more can be kept without eviction soon: a quarter of the budget, and
+// of the caches' part of it, is free.
 func (b *Budget) HasHeadroom() bool {
 	history, caches := b.used()
 	return history+caches < b.limit/4*3 && caches < b.PartLimit()/4*3

@@ -70,7 +70,8 @@ func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched,
 	return fetched, returned, NoIndex
 }
 
-// InspectedCount returns the number of entries that a selection must visit, or maximum if there are more.
+// InspectedCount returns the number of entries that a selection must visit, or maximum if there are
+// more.
 func (im *Image) InspectedCount(sel Selection, maximum int) int {
 	m := sel.Compile()
 	if m.Name != "" {

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
-// TestDictionarySizeFollowsValues checks that the size of dictionaries depends on the total size of values. They are dropped when the values
-// are gone.
+// TestDictionarySizeFollowsValues checks that the size of dictionaries depends on the total size of
+// values. They are dropped when the values are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 4))
 	for _, c := range []struct{ all, maximum int64 }{
@@ -43,8 +43,8 @@ func TestDictionarySizeFollowsValues(t *testing.T) {
 	}
 }
 
-// TestDictionaryIsReplacedForFewValues checks that a full dictionary is replaced by one of equal size when there are too few values for a larger
-// one.
+// TestDictionaryIsReplacedForFewValues checks that a full dictionary is replaced by one of equal
+// size when there are too few values for a larger one.
 func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 6))
 	for _, all := range []int64{200 << 10, 400 << 10, 3 << 20} {

@@ -62,7 +62,8 @@ func (p packed) check(t interface{ Fatalf(string, ...any) }) {
 	}
 }
 
-// TestValuesOfOneTemplateArePacked checks that values of one template shrink to a fraction, after the first few.
+// TestValuesOfOneTemplateArePacked checks that values of one template shrink to a fraction, after
+// the first few.
 func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 1))
 	for _, n := range []int{1, 3, 20} {
@@ -94,7 +95,8 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	}
 }
 
-// TestRandomValuesAreNotPacked checks that values without shared text are not compressed and add no sequences.
+// TestRandomValuesAreNotPacked checks that values without shared text are not compressed and add no
+// sequences.
 func TestRandomValuesAreNotPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 2))
 	var s valuedict.Pool

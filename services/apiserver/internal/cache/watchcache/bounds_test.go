@@ -69,7 +69,8 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	}
 }
 
-// TestWatchersShareReadsOfOlderValues checks that watchers that need the same older value share one read of it.
+// TestWatchersShareReadsOfOlderValues checks that watchers that need the same older value share one
+// read of it.
 func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
@@ -113,7 +114,8 @@ func (s *countedOlder) Get(ctx context.Context, key string, revision int64) (sto
 	return s.memStore.Get(ctx, key, revision)
 }
 
-// TestWatcherExpiresWhenOlderValueIsCompacted checks that if the store has compacted the older value, only the watchers that need it expire.
+// TestWatcherExpiresWhenOlderValueIsCompacted checks that if the store has compacted the older
+// value, only the watchers that need it expire.
 func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store := newMemStore()
 	r := newRig(t, store, func(c *watchcache.Config) {
@@ -137,7 +139,8 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	}
 }
 
-// TestBusyResourceDoesNotEvictHistoryOfOthers checks that a resource with many changes does not shorten the history of others.
+// TestBusyResourceDoesNotEvictHistoryOfOthers checks that a resource with many changes does not
+// shorten the history of others.
 func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	const limit = 400_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {

@@ -22,24 +22,26 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// RevisionReader reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
-// the store's history does not contain a position that the cache had reached before the call.
+// RevisionReader reads the newest revision of the store linearizably. It returns
+// *storage.ReplacedError if the store's history does not contain a position that the cache had
+// reached before the call.
 type RevisionReader interface {
 	VerifyHistory(ctx context.Context, at storage.Position) (int64, error)
 }
 
-// HistoryReader reads a key as of a revision, and the store's current revision. Its errors are those of
-// storage.Interface.
+// HistoryReader reads a key as of a revision, and the store's current revision. Its errors are
+// those of storage.Interface.
 type HistoryReader interface {
 	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
 }
 
-// Config configures a Cache. Source and CurrentRevision are required. Zero values of the other fields mean
-// the Default constants, no logging, unregistered metrics and the wall clock.
+// Config configures a Cache. Source and CurrentRevision are required. Zero values of the other
+// fields mean the Default constants, no logging, unregistered metrics and the wall clock.
 type Config struct {
 	Source          Source
 	CurrentRevision RevisionReader
-	// HistoryReader reads values that history has dropped. Without it, watches that need such a value end.
+	// HistoryReader reads values that history has dropped. Without it, watches that need such a
+	// value end.
 	HistoryReader HistoryReader
 	// Root is the prefix of all keys.
 	Root      string
@@ -143,8 +145,8 @@ type Cache struct {
 
 	mu    sync.Mutex // before all other locks
 	loads int        // how often the full state was loaded
-	// reloading means that the history of the previous incarnation is discarded and the current incarnation is not
-	// loaded yet. stopFollowing ends the running Follow.
+	// reloading means that the history of the previous incarnation is discarded and the current
+	// incarnation is not loaded yet. stopFollowing ends the running Follow.
 	reloading     bool
 	stopFollowing context.CancelFunc
 	// defined holds the stores of resources that entries define, by the keys of those entries.

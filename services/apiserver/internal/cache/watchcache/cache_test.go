@@ -190,7 +190,8 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestUnreadableValueIsServedWithError checks that a value that cannot be decoded is served with the attributes of its key and an error.
+// TestUnreadableValueIsServedWithError checks that a value that cannot be decoded is served with
+// the attributes of its key and an error.
 func TestUnreadableValueIsServedWithError(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/bad", "nonsense")
@@ -213,7 +214,8 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	}
 }
 
-// TestMostRecentSharesReads checks that concurrent callers share one read of the newest revision. The read starts after their calls.
+// TestMostRecentSharesReads checks that concurrent callers share one read of the newest revision.
+// The read starts after their calls.
 func TestMostRecentSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
@@ -271,7 +273,8 @@ func (brokenNewest) VerifyHistory(context.Context, storage.Position) (int64, err
 	return 0, storage.ErrUnavailable
 }
 
-// TestWaitForRequestsProgress checks that the cache requests progress for revisions that change nothing below its root.
+// TestWaitForRequestsProgress checks that the cache requests progress for revisions that change
+// nothing below its root.
 func TestWaitForRequestsProgress(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	rev := r.store.bump()
@@ -356,8 +359,8 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	}
 }
 
-// TestRetainedSnapshotExpiresWithHistory checks that a retained snapshot expires with history, however often it is read. Otherwise its objects would
-// never be released.
+// TestRetainedSnapshotExpiresWithHistory checks that a retained snapshot expires with history,
+// however often it is read. Otherwise its objects would never be released.
 func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	budget := memory.New(memory.Default, nil)

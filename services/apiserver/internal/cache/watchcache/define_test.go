@@ -105,8 +105,8 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	}
 }
 
-// TestChangedDefinitionReplacesStore checks that a changed definition replaces the store of its resource. References to the former store read
-// from the new one.
+// TestChangedDefinitionReplacesStore checks that a changed definition replaces the store of its
+// resource. References to the former store read from the new one.
 func TestChangedDefinitionReplacesStore(t *testing.T) {
 	store := newMemStore()
 	define(store, "widgets", "1")
@@ -157,7 +157,8 @@ func (s *oldState) Load(_ context.Context, page func([]storage.KeyValue) error) 
 	return s.place, page(s.items)
 }
 
-// TestHistoryStartsAtDefinition checks that changes after the definition in the same load or batch are history of the resource.
+// TestHistoryStartsAtDefinition checks that changes after the definition in the same load or batch
+// are history of the resource.
 func TestHistoryStartsAtDefinition(t *testing.T) {
 	event := func(revision int64, key, value string) storage.Event {
 		return storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision, Value: []byte(value)}
@@ -244,7 +245,8 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 	}
 }
 
-// TestReloadReplacesDefinedResources checks that a load that replaces history also replaces the defined resources.
+// TestReloadReplacesDefinedResources checks that a load that replaces history also replaces the
+// defined resources.
 func TestReloadReplacesDefinedResources(t *testing.T) {
 	store := newMemStore()
 	for _, name := range []string{"stays", "changes", "goes"} {
@@ -297,7 +299,8 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	}
 }
 
-// TestConflictingDefinitionIsIgnored checks that a definition that conflicts with an existing resource is ignored.
+// TestConflictingDefinitionIsIgnored checks that a definition that conflicts with an existing
+// resource is ignored.
 func TestConflictingDefinitionIsIgnored(t *testing.T) {
 	store := newMemStore()
 	r := newRig(t, store, withDefinitions)

@@ -33,11 +33,11 @@
 //
 // # Defined resources
 //
-// Entries of a resource may define other resources (ResourceConfig.DefinedResource, load.go). A defined
-// resource exists, under the same lock, before the next change is applied. So its history is complete
-// from its definition on, on every replica and after a restart. If a definition changes, the resource
-// starts over: its watchers end, and callers that hold the old Store read the new one. Values that
-// belong to no resource are kept until a resource claims them.
+// Entries of a resource may define other resources (ResourceConfig.DefinedResource, load.go). A
+// defined resource exists, under the same lock, before the next change is applied. So its history
+// is complete from its definition on, on every replica and after a restart. If a definition
+// changes, the resource starts over: its watchers end, and callers that hold the old Store read the
+// new one. Values that belong to no resource are kept until a resource claims them.
 //
 // # States of a watcher
 //

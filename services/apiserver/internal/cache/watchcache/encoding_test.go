@@ -172,7 +172,8 @@ func testForgotten(t *testing.T, events, kept int) {
 	}
 }
 
-// TestEncodingFinishedAfterRemovalIsNotKept checks that an encoding that is finished after its resource was removed is not kept.
+// TestEncodingFinishedAfterRemovalIsNotKept checks that an encoding that is finished after its
+// resource was removed is not kept.
 func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store := newMemStore()
 	define(store, "pods", "")
@@ -245,8 +246,8 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 		verbatim(c)
 	})
 	encodings := func() float64 { return r.metric("binnacle_watch_cache_encoding_bytes") }
-	// fill encodes all pods, and returns the bytes of encodings once they fit the budget
-	// beside the history. The goroutine that applies batches may still evict when the last pod is encoded.
+	// fill encodes all pods, and returns the bytes of encodings once they fit the budget beside the
+	// history. The goroutine that applies batches may still evict when the last pod is encoded.
 	fill := func(history float64) float64 {
 		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
 			_, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return make([]byte, 4000), nil })

@@ -100,7 +100,8 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 	}
 }
 
-// follow applies the changes after a position of an incarnation until the stream is lost or the incarnation ends.
+// follow applies the changes after a position of an incarnation until the stream is lost or the
+// incarnation ends.
 func (c *Cache) follow(ctx context.Context, from storage.Position, incarnation uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -380,8 +380,8 @@ func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 	return nil, err
 }
 
-// readHistory returns an entry with its value, which the history has dropped. If the store has compacted
-// it, the error is *storage.CompactedError.
+// readHistory returns an entry with its value, which the history has dropped. If the store has
+// compacted it, the error is *storage.CompactedError.
 func (c *Cache) readHistory(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if c.cfg.HistoryReader == nil {
 		return nil, &storage.CompactedError{}

@@ -18,7 +18,8 @@ type storeMetrics struct {
 	returned                              atomic.Uint64
 	stored                                storedLists
 	forgottenEarly, reduced               atomic.Uint64
-	// byIndex holds the tree of keys first, then the indexed fields in the order of ResourceConfig.Index.
+	// byIndex holds the tree of keys first, then the indexed fields in the order of
+	// ResourceConfig.Index.
 	byIndex []indexMetrics
 	// wait is created on first use: it is large, and most resources are idle.
 	wait func() prometheus.Observer

@@ -71,7 +71,8 @@ func newLargeRig(t *testing.T, n int) *rig {
 	})
 }
 
-// TestPinnedBytesCountsSnapshots checks that the objects of a snapshot are counted as pinned until the snapshot is released.
+// TestPinnedBytesCountsSnapshots checks that the objects of a snapshot are counted as pinned until
+// the snapshot is released.
 func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sn := r.pods.Snapshot()

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// replacedRig returns a rig whose store was saved at revision 5 and is at revision 9. The objects named
-// ghost exist only in the revisions after the backup.
+// replacedRig returns a rig whose store was saved at revision 5 and is at revision 9. The objects
+// named ghost exist only in the revisions after the backup.
 func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Buffer) {
 	t.Helper()
 	store := newMemStore()
@@ -42,8 +42,8 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 
 const saved, newest = 5, 9
 
-// writesAfterRestore lists what may be written to the store between its restoration and the next access
-// of the cache. The restoration undoes four writes.
+// writesAfterRestore lists what may be written to the store between its restoration and the next
+// access of the cache. The restoration undoes four writes.
 var writesAfterRestore = map[string][]op{
 	"no writes":                nil,
 	"fewer writes than undone": {{"/registry/pods/a/new", []byte("{}")}},
@@ -58,8 +58,8 @@ var writesAfterRestore = map[string][]op{
 	},
 }
 
-// restoreBackup restores the store and writes to it before the cache watches it again. No watch survives
-// a restoration.
+// restoreBackup restores the store and writes to it before the cache watches it again. No watch
+// survives a restoration.
 func (r *rig) restoreBackup(writes []op) {
 	synctest.Wait()
 	r.store.mu.Lock()
@@ -101,8 +101,8 @@ func forRestorations(t *testing.T, test func(t *testing.T, r *rig, log *bytes.Bu
 	}
 }
 
-// TestRestoredStoreExpiresWatchers checks that all watchers expire after the store was restored, and that
-// an error is logged.
+// TestRestoredStoreExpiresWatchers checks that all watchers expire after the store was restored,
+// and that an error is logged.
 func TestRestoredStoreExpiresWatchers(t *testing.T) {
 	forRestorations(t, func(t *testing.T, r *rig, log *bytes.Buffer, writes []op) {
 		nodes, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{AfterRevision: newest})
@@ -240,7 +240,8 @@ func TestReadDetectsStoreRewind(t *testing.T) {
 	}
 }
 
-// TestIdleCacheDetectsStoreRewind checks that the periodic check of an idle cache detects the restoration.
+// TestIdleCacheDetectsStoreRewind checks that the periodic check of an idle cache detects the
+// restoration.
 func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
@@ -305,8 +306,8 @@ func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error
 	return s.Source.Load(ctx, page)
 }
 
-// TestWatchResumesWithinRevision checks a watch that is interrupted within the deletion of all keys of a
-// lease, which has one revision. It resumes from its last revision and misses no event.
+// TestWatchResumesWithinRevision checks a watch that is interrupted within the deletion of all keys
+// of a lease, which has one revision. It resumes from its last revision and misses no event.
 func TestWatchResumesWithinRevision(t *testing.T) {
 	const n = 200 // more than a watcher reads at once
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }

@@ -88,7 +88,8 @@ func (s Snapshot) SelectCorrupt(sel objects.Selection, from string, fn func(*obj
 	s.image.SelectCorrupt(sel, from, fn)
 }
 
-// InspectedCount returns the number of entries that a selection must visit, or maximum if there are more.
+// InspectedCount returns the number of entries that a selection must visit, or maximum if there are
+// more.
 func (s Snapshot) InspectedCount(sel objects.Selection, maximum int) int {
 	return s.image.InspectedCount(sel, maximum)
 }

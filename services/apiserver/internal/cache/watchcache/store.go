@@ -29,9 +29,9 @@ type ResourceConfig struct {
 	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
 	// name.
 	Index []string
-	// DefinedResource, if set, reads from an summary the resource that the value defines. It returns false
-	// if the value defines none. It must depend on nothing else, nor keep parts of the value, nor
-	// call the cache.
+	// DefinedResource, if set, reads from an summary the resource that the value defines. It
+	// returns false if the value defines none. It must depend on nothing else, nor keep parts of
+	// the value, nor call the cache.
 	DefinedResource func(value []byte) (ResourceConfig, bool)
 	// Packed keeps large values compressed beside their outlines. It suits values that are rarely
 	// read and repetitive.
@@ -62,8 +62,8 @@ type Store struct {
 	replacement atomic.Pointer[Store]
 	// gone means that the resource is no longer in the cache.
 	gone atomic.Bool
-	// discarded means that the store shows a discarded history. incarnation counts histories and changes
-	// under mu.
+	// discarded means that the store shows a discarded history. incarnation counts histories and
+	// changes under mu.
 	discarded    bool
 	incarnation  atomic.Uint64
 	cachedImages []*cachedImage
@@ -276,8 +276,8 @@ func (s *Store) compactDictionaries() {
 	}
 }
 
-// replaceDictionary replaces entries by equal ones with another dictionary. Entries that the log refers to
-// stay until the log drops them.
+// replaceDictionary replaces entries by equal ones with another dictionary. Entries that the log
+// refers to stay until the log drops them.
 func (s *Store) replaceDictionary(entries []*objects.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -102,7 +102,8 @@ func randomObject(template, n int) string {
 	return object{Data: fmt.Sprintf("number %d is %s", n, b)}.String()
 }
 
-// TestDictionariesFollowChangingTemplates checks that values still share dictionaries when templates change and a few objects of each remain.
+// TestDictionariesFollowChangingTemplates checks that values still share dictionaries when
+// templates change and a few objects of each remain.
 func TestDictionariesFollowChangingTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, templates, rounds = 1600, 20, 30
@@ -146,7 +147,8 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 	})
 }
 
-// TestSealedAndVerbatimValuesShareNoDictionary checks that values that are sealed in the store or configured as verbatim are not put into a dictionary.
+// TestSealedAndVerbatimValuesShareNoDictionary checks that values that are sealed in the store or
+// configured as verbatim are not put into a dictionary.
 func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 	for _, c := range []struct {
 		name   string

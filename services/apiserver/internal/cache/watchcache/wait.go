@@ -250,9 +250,9 @@ func (p *position) set(at storage.Position, incarnation uint64) {
 	p.incarnation = incarnation
 }
 
-// endIncarnation ends an incarnation. Its watchers end, and the cache serves no requests until everything
-// is reloaded. Derived data is discarded immediately, the objects when the new ones are loaded. Only the
-// first call in an incarnation has an effect.
+// endIncarnation ends an incarnation. Its watchers end, and the cache serves no requests until
+// everything is reloaded. Derived data is discarded immediately, the objects when the new ones are
+// loaded. Only the first call in an incarnation has an effect.
 func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +278,8 @@ func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedErr
 	}
 }
 
-// endIncarnation ends all watchers and discards everything except the objects. The caller holds Cache.mu.
+// endIncarnation ends all watchers and discards everything except the objects. The caller holds
+// Cache.mu.
 func (s *Store) endIncarnation(wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()

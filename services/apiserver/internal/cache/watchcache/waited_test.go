@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// OldestChangeAge measures the age of changes that arrived while the watcher existed. Earlier changes are
-// history.
+// OldestChangeAge measures the age of changes that arrived while the watcher existed. Earlier
+// changes are history.
 func TestWaitedExcludesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)

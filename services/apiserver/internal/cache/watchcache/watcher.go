@@ -17,8 +17,9 @@ type WatchOptions struct {
 	// It is ignored with InitialState.
 	AfterRevision int64
 	Initial       Initial
-	// OnExpired, if set, is called once if history drops the position of a watcher whose owner is blocked
-	// on a slow client, and so not in Next. It must not block. It never runs after Close has returned.
+	// OnExpired, if set, is called once if history drops the position of a watcher whose owner is
+	// blocked on a slow client, and so not in Next. It must not block. It never runs after Close
+	// has returned.
 	OnExpired func()
 }
 
@@ -67,8 +68,9 @@ type Watcher struct {
 	createdAt, oldestApplied int64
 }
 
-// initialState is the remaining initial state: the part of a snapshot from a key on, or single objects,
-// so that a watcher of few objects does not keep the whole snapshot alive. It is immutable.
+// initialState is the remaining initial state: the part of a snapshot from a key on, or single
+// objects, so that a watcher of few objects does not keep the whole snapshot alive. It is
+// immutable.
 type initialState struct {
 	revision int64
 	snapshot Snapshot
@@ -168,8 +170,8 @@ func (w *Watcher) Trigger() {
 	w.parking.Unpark()
 }
 
-// OldestChangeAge returns how long ago the oldest of the changes that Next has just returned was applied
-// here. It returns false if all of them are older than the watcher.
+// OldestChangeAge returns how long ago the oldest of the changes that Next has just returned was
+// applied here. It returns false if all of them are older than the watcher.
 func (w *Watcher) OldestChangeAge() (time.Duration, bool) {
 	if w.oldestApplied == 0 {
 		return 0, false
@@ -201,10 +203,10 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	}
 }
 
-// Poll returns the available events like Next, but does not wait. If Next would wait, ok is false, and
-// resume is called once another Poll is due. Until then only Trigger and Close may be called. The end of a context does not call
-// resume; Trigger does. resume is called by the goroutines that change the watched objects, and must
-// not block.
+// Poll returns the available events like Next, but does not wait. If Next would wait, ok is false,
+// and resume is called once another Poll is due. Until then only Trigger and Close may be called.
+// The end of a context does not call resume; Trigger does. resume is called by the goroutines that
+// change the watched objects, and must not block.
 func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events []Event, ok bool, err error) {
 	if w.calls.Load()%2 == 0 { // otherwise it was parked
 		w.calls.Add(1)

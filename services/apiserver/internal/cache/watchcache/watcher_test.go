@@ -21,7 +21,8 @@ import (
 
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
-// TestWatcherTransitions checks that a watcher receives ADDED and DELETED when an object starts and ceases to match.
+// TestWatcherTransitions checks that a watcher receives ADDED and DELETED when an object starts and
+// ceases to match.
 func TestWatcherTransitions(t *testing.T) {
 	const key = "/registry/pods/a/x"
 	var (
@@ -62,7 +63,8 @@ func TestWatcherTransitions(t *testing.T) {
 	}
 }
 
-// TestWatchersShareEntries checks that watchers receive the same entries, so that encodings can be shared.
+// TestWatchersShareEntries checks that watchers receive the same entries, so that encodings can be
+// shared.
 func TestWatchersShareEntries(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	all := r.watch(watchcache.WatchOptions{AfterRevision: 1})
@@ -101,7 +103,8 @@ func TestWatchersShareEntries(t *testing.T) {
 	}
 }
 
-// TestUnrelatedChangesDoNotExpireWatcher checks that changes that a watcher does not select never expire it.
+// TestUnrelatedChangesDoNotExpireWatcher checks that changes that a watcher does not select never
+// expire it.
 func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	const floods = 500
 	tests := []struct {
@@ -216,7 +219,8 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	}
 }
 
-// TestHistoryBytesAreBounded checks that all resources share one limit of bytes of history. The largest one loses history first.
+// TestHistoryBytesAreBounded checks that all resources share one limit of bytes of history. The
+// largest one loses history first.
 func TestHistoryBytesAreBounded(t *testing.T) {
 	const limit = 100_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
@@ -251,7 +255,8 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestIdleHistoryIsReleased checks that the cache releases the memory of history when no changes arrive.
+// TestIdleHistoryIsReleased checks that the cache releases the memory of history when no changes
+// arrive.
 func TestIdleHistoryIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)
@@ -315,7 +320,8 @@ func TestWatchFromFutureRevision(t *testing.T) {
 	}
 }
 
-// TestWatcherRevisionStopsAtUnreadEvents checks that a watcher's revision advances with unrelated changes, but never beyond unread events.
+// TestWatcherRevisionStopsAtUnreadEvents checks that a watcher's revision advances with unrelated
+// changes, but never beyond unread events.
 func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), AfterRevision: 1})
@@ -386,8 +392,8 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// TestReloadExpiresWatchers checks that if history was compacted before the cache saw it, the reload expires watchers. Entries of
-// unchanged objects are kept.
+// TestReloadExpiresWatchers checks that if history was compacted before the cache saw it, the
+// reload expires watchers. Entries of unchanged objects are kept.
 func TestReloadExpiresWatchers(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/same", podOnNode("n1"))

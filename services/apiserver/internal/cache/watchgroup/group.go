@@ -41,8 +41,8 @@ type Group struct {
 // WatchesAll reports whether the group watches all objects of the resource.
 func (g *Group) WatchesAll() bool { return g.scope.kind == scopeAll }
 
-// CurrentWake returns the wake of the next change, which all active watchers share. The caller holds Store.mu for reading and has
-// read all records.
+// CurrentWake returns the wake of the next change, which all active watchers share. The caller
+// holds Store.mu for reading and has read all records.
 func (g *Group) CurrentWake() *Wake {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Parking is a watcher's registration with a Wake: it holds the callback that a change invokes. It must not be copied.
+// Parking is a watcher's registration with a Wake: it holds the callback that a change invokes. It
+// must not be copied.
 type Parking struct {
 	Closed atomic.Bool // set by the watcher when it ends
 	parked atomic.Bool // resume must be called
@@ -75,8 +76,8 @@ func (wk *Wake) Unregister(p *Parking) {
 	wk.parked = wk.parked[:last]
 }
 
-// asyncWakeThreshold is the number of watchers above which a separate goroutine resumes them, instead of
-// the one that applies changes.
+// asyncWakeThreshold is the number of watchers above which a separate goroutine resumes them,
+// instead of the one that applies changes.
 const asyncWakeThreshold = 256
 
 // wakeAll wakes all watchers that wait for the change.

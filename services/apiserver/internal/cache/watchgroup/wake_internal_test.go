@@ -2,8 +2,8 @@ package watchgroup
 
 import "testing"
 
-// TestClosedWatcherIsNotParked checks that a watcher that is nudged and closed while it is being parked does not stay on the list of parked
-// watchers.
+// TestClosedWatcherIsNotParked checks that a watcher that is nudged and closed while it is being
+// parked does not stay on the list of parked watchers.
 func TestClosedWatcherIsNotParked(t *testing.T) {
 	var g Group
 	wk := g.CurrentWake()

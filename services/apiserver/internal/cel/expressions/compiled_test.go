@@ -84,7 +84,8 @@ func TestVariablesOfScopes(t *testing.T) {
 	}
 }
 
-// TestWithTypesChecksObjectFields checks expressions with known object types. Unknown types are dynamic.
+// TestWithTypesChecksObjectFields checks expressions with known object types. Unknown types are
+// dynamic.
 func TestWithTypesChecksObjectFields(t *testing.T) {
 	things := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
 	for _, c := range []struct {

@@ -172,7 +172,8 @@ func (p *Policy) Declare(visible VariableSet, name, expression string) error {
 	return err
 }
 
-// Check returns the error of an expression like Compiler.Check. The expression may use the policy's variables.
+// Check returns the error of an expression like Compiler.Check. The expression may use the policy's
+// variables.
 func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
 	_, err := p.envs.check(p.budget, visible, expression, expected)
 	return err

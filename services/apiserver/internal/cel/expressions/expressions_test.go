@@ -116,8 +116,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestVariablesDoNotGrowTypes checks that if variables double the types of others, the type eventually becomes
-// dynamic.
+// TestVariablesDoNotGrowTypes checks that if variables double the types of others, the type
+// eventually becomes dynamic.
 func TestVariablesDoNotGrowTypes(t *testing.T) {
 	c, err := expressions.New()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestProgramsAreShared checks that equal expressions share a program if everything that they depend on is
-// equal.
+// TestProgramsAreShared checks that equal expressions share a program if everything that they
+// depend on is equal.
 func TestProgramsAreShared(t *testing.T) {
 	c, err := expressions.New()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // Bounds of a document that a client sends, in addition to its length. Each list and object costs
-// memory when it is decoded, compared, recorded in managedFields and encoded. Each level above a value costs time.
+// memory when it is decoded, compared, recorded in managedFields and encoded. Each level above a
+// value costs time.
 const (
 	// MaxDepth is the maximum nesting depth.
 	MaxDepth = 500

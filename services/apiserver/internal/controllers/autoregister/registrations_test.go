@@ -14,8 +14,8 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// TestUnchangedRegistrationsAreNotRead checks that thousands of registered group versions cause neither reads
-// nor writes as long as their APIServices are correct, or managed by another client.
+// TestUnchangedRegistrationsAreNotRead checks that thousands of registered group versions cause
+// neither reads nor writes as long as their APIServices are correct, or managed by another client.
 func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wanted []APIService

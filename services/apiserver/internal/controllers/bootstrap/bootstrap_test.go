@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBootstrapWaitsForCaches checks that no step starts before the caches are loaded, so its timeout does not
-// expire while it waits.
+// TestBootstrapWaitsForCaches checks that no step starts before the caches are loaded, so its
+// timeout does not expire while it waits.
 func TestBootstrapWaitsForCaches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, loaded := make(chan struct{}), make(chan struct{})

@@ -33,9 +33,9 @@ const (
 	danglingSpread    = 45 * time.Second
 )
 
-// DanglingController records in the status of every flow schema whether its priority level exists. It is
-// notified of changed schemas and levels, and evaluates only the affected schemas. Its methods are
-// safe for concurrent use.
+// DanglingController records in the status of every flow schema whether its priority level exists.
+// It is notified of changed schemas and levels, and evaluates only the affected schemas. Its
+// methods are safe for concurrent use.
 type DanglingController struct {
 	API    *internalclient.Client
 	Logger *slog.Logger

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestCompetingStatusWritesAreLimited checks that the status of a flow schema is written at most six times a
-// minute, which does not affect other schemas.
+// TestCompetingStatusWritesAreLimited checks that the status of a flow schema is written at most
+// six times a minute, which does not affect other schemas.
 func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()
 	d := NewDanglingController(nil, slog.New(slog.DiscardHandler))

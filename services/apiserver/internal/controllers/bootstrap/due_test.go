@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDueTasksRun checks that a task runs when it is due, is retried soon after an error, and does not run in
-// a loop if another writer reverts its result.
+// TestDueTasksRun checks that a task runs when it is due, is retried soon after an error, and does
+// not run in a loop if another writer reverts its result.
 func TestDueTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -113,8 +113,8 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 	return roles
 }
 
-// TestGateChangeAddsRules checks that a stored role without the rules of a gate gets them, and keeps the
-// rules that an administrator added.
+// TestGateChangeAddsRules checks that a stored role without the rules of a gate gets them, and
+// keeps the rules that an administrator added.
 func TestGateChangeAddsRules(t *testing.T) {
 	find := func(set string) *rbacv1.ClusterRole {
 		gates := features.New()

@@ -77,8 +77,8 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 	}
 }
 
-// TestFieldsOfManyVersions checks that the cost of selectable fields is linear in the number of versions, and
-// an object costs only its own version.
+// TestFieldsOfManyVersions checks that the cost of selectable fields is linear in the number of
+// versions, and an object costs only its own version.
 func TestFieldsOfManyVersions(t *testing.T) {
 	const fields = 8 // per version
 	define := func(versions int) (r watchcache.ResourceConfig, allocated float64) {

@@ -25,10 +25,10 @@ var storePaths = jsontext.Compile(
 // versionFields selects the selectable fields of a version.
 var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 
-// DefinitionReader returns a function that reads the watch cache resource for the objects of all versions
-// from a stored definition. It returns false before the definition is established, and for a
-// resource that is not definable. Selectors match the fields of the stored version. Attributes are
-// read from the documents, so only the defaults of selectable fields are read from schemas.
+// DefinitionReader returns a function that reads the watch cache resource for the objects of all
+// versions from a stored definition. It returns false before the definition is established, and for
+// a resource that is not definable. Selectors match the fields of the stored version. Attributes
+// are read from the documents, so only the defaults of selectable fields are read from schemas.
 // ignoreFields ignores selectable fields.
 func DefinitionReader(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.ResourceConfig, bool) {
 	return func(stored []byte) (watchcache.ResourceConfig, bool) {

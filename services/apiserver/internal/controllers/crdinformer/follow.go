@@ -44,8 +44,8 @@ type Syncer struct {
 	defined map[string]*defined // by key
 	// definitions holds their definitions. Observers receive copies of it.
 	definitions *btree.Map[string, *kind.CRD]
-	// pending holds the keys of definitions that changed since the last swap, with the definitions that
-	// are served under them.
+	// pending holds the keys of definitions that changed since the last swap, with the definitions
+	// that are served under them.
 	pending map[string]*defined
 	// unreadable holds the keys of definitions that cannot be read or served.
 	unreadable map[string]bool

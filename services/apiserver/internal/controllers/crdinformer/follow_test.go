@@ -220,8 +220,8 @@ func (f *fixture) serves(s *apiset.Set, i int) bool {
 	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
 }
 
-// TestDefinitionsAreAddedAndRemoved checks that initial definitions are served at once. Later changes affect
-// only their own definition, and earlier snapshots stay as they are.
+// TestDefinitionsAreAddedAndRemoved checks that initial definitions are served at once. Later
+// changes affect only their own definition, and earlier snapshots stay as they are.
 func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {

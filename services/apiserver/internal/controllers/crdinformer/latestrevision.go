@@ -11,8 +11,8 @@ import (
 // waitTimeout bounds how long a request waits for definitions that other replicas wrote.
 const waitTimeout = 2 * time.Second
 
-// minReadInterval is the minimum interval between the starts of two reads. A read starts immediately if
-// none started before within that time.
+// minReadInterval is the minimum interval between the starts of two reads. A read starts
+// immediately if none started before within that time.
 const minReadInterval = 5 * time.Millisecond
 
 // revisionReads shares reads of the newest revision, so that many requests for unknown resources
@@ -61,8 +61,8 @@ func (r *revisionReads) start(read func(context.Context) (int64, error)) {
 	close(next.done)
 }
 
-// WaitForRevision waits until the API set reflects the definitions at a revision. The wait is bounded by
-// waitTimeout.
+// WaitForRevision waits until the API set reflects the definitions at a revision. The wait is
+// bounded by waitTimeout.
 func (s *Syncer) WaitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

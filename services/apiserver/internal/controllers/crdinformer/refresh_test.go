@@ -35,8 +35,8 @@ func TestRefreshesShareReads(t *testing.T) {
 	}
 }
 
-// TestRefreshDoesNotJoinEarlierRead checks that a read that is in progress may be older than a write that
-// precedes the refresh. The refresh waits for the next read.
+// TestRefreshDoesNotJoinEarlierRead checks that a read that is in progress may be older than a
+// write that precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
 	f.until()

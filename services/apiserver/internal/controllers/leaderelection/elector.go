@@ -45,8 +45,8 @@ func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	}
 }
 
-// runAsLeader runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
-// so that no two replicas work at the same time.
+// runAsLeader runs work as long as the Lease is renewed. It releases the Lease only after work has
+// ended, so that no two replicas work at the same time.
 func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 	e.Logger.Info("acquired the leader election lease", "lease", e.key.String())
 	workCtx, stop := context.WithCancel(ctx)

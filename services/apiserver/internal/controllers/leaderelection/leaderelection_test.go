@@ -163,8 +163,8 @@ func TestOneControllerElects(t *testing.T) {
 	})
 }
 
-// TestIneligibleLeases checks that neither the lease of the controllers nor an invalid lease name is a subject
-// of election.
+// TestIneligibleLeases checks that neither the lease of the controllers nor an invalid lease name
+// is a subject of election.
 func TestIneligibleLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -183,8 +183,8 @@ func TestIneligibleLeases(t *testing.T) {
 	})
 }
 
-// TestClocksThatAreAhead checks that timestamps in the future neither delay an election, nor keep a dead
-// candidate, nor hide the answers of a live one.
+// TestClocksThatAreAhead checks that timestamps in the future neither delay an election, nor keep a
+// dead candidate, nor hide the answers of a live one.
 func TestClocksThatAreAhead(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	ahead := func(by time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now().Add(by)} }
@@ -233,8 +233,8 @@ func TestClocksThatAreAhead(t *testing.T) {
 	}
 }
 
-// TestChangeReconcilesOneLease checks that the cost of a change does not depend on the number of candidates
-// for other leases.
+// TestChangeReconcilesOneLease checks that the cost of a change does not depend on the number of
+// candidates for other leases.
 func TestChangeReconcilesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -298,8 +298,8 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 	})
 }
 
-// TestLogIsConcise checks that a problem of a lease is logged once, whatever the state of others. Texts of
-// clients are truncated.
+// TestLogIsConcise checks that a problem of a lease is logged once, whatever the state of others.
+// Texts of clients are truncated.
 func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -333,8 +333,8 @@ func TestLogIsConcise(t *testing.T) {
 	})
 }
 
-// TestLogOfManyLeasesIsBounded checks that the number of log lines does not grow with the number of failing
-// leases.
+// TestLogOfManyLeasesIsBounded checks that the number of log lines does not grow with the number of
+// failing leases.
 func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -141,8 +141,8 @@ func (m *Manager) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// WritesBlocked reports whether writes of a resource must wait, and the last error. For a custom resource
-// that has just been defined, WritesBlocked itself waits for a bounded time.
+// WritesBlocked reports whether writes of a resource must wait, and the last error. For a custom
+// resource that has just been defined, WritesBlocked itself waits for a bounded time.
 func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (reason error, held bool) {
 	if isCustom {
 		return m.waitForCustom(ctx, r)

@@ -131,8 +131,8 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	return t, got, nil
 }
 
-// restoreMetadata returns the object t that the webhook returned, with the original metadata except for
-// labels and annotations.
+// restoreMetadata returns the object t that the webhook returned, with the original metadata except
+// for labels and annotations.
 func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	m := t.Find(tape.Root, "metadata")
 	if m == tape.None {

@@ -65,9 +65,9 @@ func NewController(config Config) *Controller {
 	return c
 }
 
-// WaitForRevision waits until the controller has handled the changes up to a revision, so that a client
-// finds its new definition established. It waits at most settleTimeout. After that,
-// the status may follow later.
+// WaitForRevision waits until the controller has handled the changes up to a revision, so that a
+// client finds its new definition established. It waits at most settleTimeout. After that, the
+// status may follow later.
 func (c *Controller) WaitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()

@@ -100,8 +100,8 @@ func (s *finalizerStore) Delete(ctx context.Context, key string, expected int64,
 	return s.Interface.Delete(ctx, key, expected, preconditions...)
 }
 
-// TestConcurrentFinalizerIsRespected checks that an object that gets a finalizer during its deletion is
-// kept and terminating.
+// TestConcurrentFinalizerIsRespected checks that an object that gets a finalizer during its
+// deletion is kept and terminating.
 func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	ctx := context.Background()
 	store := &finalizerStore{etcdtest.Embedded(t), map[string]bool{}}
@@ -116,7 +116,8 @@ func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	}
 }
 
-// TestOtherPrefixesAreRejected checks that data with keys of other kinds is neither counted nor deleted.
+// TestOtherPrefixesAreRejected checks that data with keys of other kinds is neither counted nor
+// deleted.
 func TestOtherPrefixesAreRejected(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)

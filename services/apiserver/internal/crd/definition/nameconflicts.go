@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// NameConflicts decides for a changing set of definitions. It recomputes only changed definitions and those
-// whose names are not settled. It is not safe for concurrent use.
+// NameConflicts decides for a changing set of definitions. It recomputes only changed definitions
+// and those whose names are not settled. It is not safe for concurrent use.
 type NameConflicts struct {
 	groups map[string]*group
 	dirty  map[string]*group

@@ -91,8 +91,8 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 	add(u.kinds, n.ListKind)
 }
 
-// decide decides like Decide on claims whose held names are already counted. It restores the counts before
-// it returns.
+// decide decides like Decide on claims whose held names are already counted. It restores the counts
+// before it returns.
 func (u *nameUsage) decide(claims []NameClaim) []Decision {
 	order := make([]int, len(claims))
 	decisions := make([]Decision, len(claims))
@@ -176,9 +176,9 @@ func sameNames(a, b *v1.CustomResourceDefinitionNames) bool {
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }
 
-// HasOwnKeyPrefix reports whether only objects of a custom resource have its key prefix in the store.
-// Of the built-in kinds, only two are stored below a group with a dot. The keys of the others, and other
-// keys of the server, have no dot in the position of the group.
+// HasOwnKeyPrefix reports whether only objects of a custom resource have its key prefix in the
+// store. Of the built-in kinds, only two are stored below a group with a dot. The keys of the
+// others, and other keys of the server, have no dot in the position of the group.
 func HasOwnKeyPrefix(group, resource string) bool {
 	if !strings.Contains(group, ".") || resource == "" || strings.Contains(group+resource, "/") {
 		return false

@@ -11,7 +11,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// named returns the names of a definition, in the order plural, singular, kind, list kind, short names.
+// named returns the names of a definition, in the order plural, singular, kind, list kind, short
+// names.
 func named(n ...string) v1.CustomResourceDefinitionNames {
 	out := v1.CustomResourceDefinitionNames{Plural: n[0], Singular: n[1], Kind: n[2], ListKind: n[3]}
 	if len(n) > 4 {
@@ -186,8 +187,8 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 	})
 }
 
-// TestIncrementalDecisionsEqualDecide checks that NameConflicts reaches the same verdicts as Decide for
-// the same definitions, and reports every change.
+// TestIncrementalDecisionsEqualDecide checks that NameConflicts reaches the same verdicts as Decide
+// for the same definitions, and reports every change.
 func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := NewNameConflicts()

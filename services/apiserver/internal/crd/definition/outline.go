@@ -48,8 +48,8 @@ type Outliner struct {
 	next   atomic.Uint32
 }
 
-// WithoutSchemas returns the JSON of a stored definition without schemas and managed fields. It returns
-// a definition with an unusual layout unchanged.
+// WithoutSchemas returns the JSON of a stored definition without schemas and managed fields. It
+// returns a definition with an unusual layout unchanged.
 func (o *Outliner) WithoutSchemas(stored []byte) []byte {
 	b := summaryBuilder{doc: stored, stored: true, omitManagedFields: true, cache: o}
 	if !b.scan() {
@@ -233,10 +233,10 @@ func (b *summaryBuilder) extractSchema(target *[]byte, pos int) (end int, keep b
 // placeholder returns a schema that contains only a title with an index.
 func placeholder(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d"}}`, i) }
 
-// WithPlaceholders returns the JSON of a stored definition with placeholders in place of its schemas.
-// The text decodes to a definition that can be changed and encoded. restore replaces the placeholders in
-// the encoded JSON by the schemas. It returns false if a placeholder is missing. ok is false if the
-// definition has an unusual layout.
+// WithPlaceholders returns the JSON of a stored definition with placeholders in place of its
+// schemas. The text decodes to a definition that can be changed and encoded. restore replaces the
+// placeholders in the encoded JSON by the schemas. It returns false if a placeholder is missing. ok
+// is false if the definition has an unusual layout.
 func WithPlaceholders(stored []byte) (data []byte, restore func([]byte) ([]byte, bool), ok bool) {
 	b := summaryBuilder{doc: stored, stored: true, insertPlaceholders: true}
 	if !b.scan() {
@@ -275,8 +275,8 @@ func (o *Summary) schema(i int) []byte {
 	return o.versions[i]
 }
 
-// AddSchemas adds the schemas to a definition in v1 that was decoded from the summary. It returns false
-// if the layout of a schema is unusual. The caller then has to decode the full definition.
+// AddSchemas adds the schemas to a definition in v1 that was decoded from the summary. It returns
+// false if the layout of a schema is unusual. The caller then has to decode the full definition.
 func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 	if len(o.versions) != len(d.Spec.Versions) {
 		return false

@@ -33,8 +33,8 @@ func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 	}
 }
 
-// TestReusedOutlinerRemovesSchemas checks that an Outliner removes cached schemas, and schemas with the
-// prefix of a cached one, like a new Outliner.
+// TestReusedOutlinerRemovesSchemas checks that an Outliner removes cached schemas, and schemas with
+// the prefix of a cached one, like a new Outliner.
 func TestReusedOutlinerRemovesSchemas(t *testing.T) {
 	var reused definition.Outliner
 	for range 2 {

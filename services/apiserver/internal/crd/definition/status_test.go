@@ -154,8 +154,8 @@ func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
 	}
 }
 
-// TestDecodeSummaryOmitsLargeFields checks that a summary equals the definition without labels, managed
-// fields and schemas.
+// TestDecodeSummaryOmitsLargeFields checks that a summary equals the definition without labels,
+// managed fields and schemas.
 func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	full := gadgets()
 	full.UID, full.Generation = "u", 3

@@ -9,8 +9,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestAmplifyingColumns checks that a path that yields many times the content of an object shows nothing.
-// Other paths show their first match.
+// TestAmplifyingColumns checks that a path that yields many times the content of an object shows
+// nothing. Other paths show their first match.
 func TestAmplifyingColumns(t *testing.T) {
 	// Each name leads one level deeper, to the same value.
 	inner := `{"a":1,"b":2,"l":[1,2,3],"m":[{"n":"x","v":7}]}`
@@ -67,7 +67,8 @@ func TestAmplifyingColumns(t *testing.T) {
 	}
 }
 
-// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object again and again.
+// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object again and
+// again.
 func TestColumnsOfLargeObjects(t *testing.T) {
 	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
 	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {

@@ -125,8 +125,8 @@ func appendObject(b []byte, r *rand.Rand, depth int) []byte {
 	return append(b, '}')
 }
 
-// TestRowsMatchDecodedObjects checks that cells that are read from the text of a document equal those of the
-// decoded object.
+// TestRowsMatchDecodedObjects checks that cells that are read from the text of a document equal
+// those of the decoded object.
 func TestRowsMatchDecodedObjects(t *testing.T) {
 	const seed = 20261122
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -45,8 +45,8 @@ type Maker struct {
 // scaleKind is the kind of the scale subresource.
 var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
-// All returns a kind for each served version of a definition, in the order of the definition. The names
-// of the definition must be accepted, and it must not change afterwards.
+// All returns a kind for each served version of a definition, in the order of the definition. The
+// names of the definition must be accepted, and it must not change afterwards.
 func (m *Maker) All(d *CRD) []*registry.Kind {
 	var kinds, unserved []*registry.Kind
 	f := m.family(d)
@@ -81,8 +81,8 @@ func (d *CRD) SameVersion(o *CRD) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
-// NewCRD returns a definition. decodeOutline and decodeFull decode it again on each call. The result of
-// decodeOutline may lack the schemas.
+// NewCRD returns a definition. decodeOutline and decodeFull decode it again on each call. The
+// result of decodeOutline may lack the schemas.
 func NewCRD(decodeOutline, decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)) (*CRD, error) {
 	d, err := decodeOutline()
 	if err != nil {

@@ -238,7 +238,8 @@ func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error
 	return converted[0], nil
 }
 
-// convertDocuments implements registry.Document. It converts documents of any version to the given one.
+// convertDocuments implements registry.Document. It converts documents of any version to the given
+// one.
 func (f *family) convertDocuments(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	if f.converter != nil {
 		return f.converter.Convert(ctx, docs, version)

@@ -37,8 +37,8 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the replicas
-// of the spec, which may be from before the definition had a scale subresource.
+// TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the
+// replicas of the spec, which may be from before the definition had a scale subresource.
 func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	k := scaledKind(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
@@ -49,8 +49,8 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	}
 }
 
-// TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are those of
-// kube-apiserver.
+// TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are
+// those of kube-apiserver.
 func TestWholeFloatsAreNumbers(t *testing.T) {
 	k := scaledKind(t, `{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},"l":{"type":"array","items":{"type":"boolean"}},"e":{"type":"number","enum":[1]}}}`)
 	for text, want := range map[string][]string{
@@ -70,8 +70,8 @@ func TestWholeFloatsAreNumbers(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsDependOnVersionOfBody checks that the schema of the version in a body decides which of
-// its fields are unknown.
+// TestUnknownFieldsDependOnVersionOfBody checks that the schema of the version in a body decides
+// which of its fields are unknown.
 func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	version := func(name, field string) v1.CustomResourceDefinitionVersion {
 		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{

@@ -28,8 +28,8 @@ type SchemaCheck struct {
 	Schema *v1.JSONSchemaProps
 	// Path is the path of the schema, such as spec.versions[0].schema.openAPIV3Schema.
 	Path *field.Path
-	// KnownErrors holds other errors of the schema. Rules of the schemas that contain such an error are
-	// not compiled.
+	// KnownErrors holds other errors of the schema. Rules of the schemas that contain such an error
+	// are not compiled.
 	KnownErrors field.ErrorList
 	// AllowExpensive lets single rules exceed the cost limit, because the definition had such rules
 	// before the update.

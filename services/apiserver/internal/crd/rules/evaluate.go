@@ -97,8 +97,8 @@ type pair struct {
 	value, old tape.Ref
 }
 
-// ratchet holds the pair of a value, nil if it has no old value, and that of the nearest enclosing value
-// that has one.
+// ratchet holds the pair of a value, nil if it has no old value, and that of the nearest enclosing
+// value that has one.
 type ratchet struct{ self, enclosing *pair }
 
 // memberRatchet returns the ratchet of the member with a key. node is the schema of the member.
@@ -118,8 +118,8 @@ func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeInde
 	return sub
 }
 
-// unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing value that
-// has one decides.
+// unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing
+// value that has one decides.
 func (e *evaluation) unchanged(r ratchet) bool {
 	correlated := r.self
 	if correlated == nil {
@@ -128,7 +128,8 @@ func (e *evaluation) unchanged(r ratchet) bool {
 	return correlated != nil && e.comparer.Equal(correlated.node, correlated.value, correlated.old)
 }
 
-// evaluate evaluates the rules of a value and of the values within it. oldValue is oldSelf, or tape.None.
+// evaluate evaluates the rules of a value and of the values within it. oldValue is oldSelf, or
+// tape.None.
 func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
 	if e.doc.Kind(value) == tape.Null {
 		return
@@ -350,8 +351,8 @@ func (e *evaluation) addEvaluationError(rules *schemaRules, rule *rule, path *fi
 	return true
 }
 
-// evaluateMessage evaluates the messageExpression. ok reports whether there is a text. A non-empty detail
-// ends the evaluation of all rules.
+// evaluateMessage evaluates the messageExpression. ok reports whether there is a text. A non-empty
+// detail ends the evaluation of all rules.
 func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, ok bool, detail string) {
 	result, cost, err := rule.message.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {

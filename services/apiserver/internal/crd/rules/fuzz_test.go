@@ -15,8 +15,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// FuzzAnything checks that no schema, structural or not, and no two documents cause a panic, and shaping a
-// shaped document changes nothing.
+// FuzzAnything checks that no schema, structural or not, and no two documents cause a panic, and
+// shaping a shaped document changes nothing.
 func FuzzAnything(f *testing.F) {
 	for _, file := range []string{"crd-schema-lists-logic", "crd-schema-preserve", "crd-schema-defaults", "crd-cel-transitions"} {
 		data, err := os.ReadFile("testdata/" + file + ".json")

@@ -35,11 +35,13 @@ type step struct {
 	// Old is the object before an update.
 	Old json.RawMessage `json:"old"`
 
-	// Errors and Message are the causes and the message of the server's Status, if it rejects the write.
+	// Errors and Message are the causes and the message of the server's Status, if it rejects the
+	// write.
 	Errors   []string `json:"errors"`
 	Message  string   `json:"message"`
 	Warnings []string `json:"warnings"`
-	// Normalized is the stored object without metadata and type. Spec is its spec, if only that is recorded.
+	// Normalized is the stored object without metadata and type. Spec is its spec, if only that is
+	// recorded.
 	Normalized json.RawMessage `json:"shaped"`
 	Spec       json.RawMessage `json:"shaped spec"`
 }
@@ -61,8 +63,8 @@ func serve(t *testing.T, s *v1.JSONSchemaProps) served {
 
 var compiler = rules.NewCompiler()
 
-// TestRecordedWritesMatchReferenceServer checks that writes to custom resources give the errors, warnings and
-// stored objects of a kube-apiserver.
+// TestRecordedWritesMatchReferenceServer checks that writes to custom resources give the errors,
+// warnings and stored objects of a kube-apiserver.
 func TestRecordedWritesMatchReferenceServer(t *testing.T) {
 	files, err := filepath.Glob("testdata/[cp]*.json")
 	if err != nil || len(files) == 0 {
@@ -262,7 +264,8 @@ type definition struct {
 	Rejected bool                  `json:"refused"`
 }
 
-// TestRecordedDefinitions checks that definitions give the errors of a kube-apiserver about rules and defaults.
+// TestRecordedDefinitions checks that definitions give the errors of a kube-apiserver about rules
+// and defaults.
 func TestRecordedDefinitions(t *testing.T) {
 	var list []definition
 	read(t, "testdata/definitions.json", &list)

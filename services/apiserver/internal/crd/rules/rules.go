@@ -45,8 +45,8 @@ type rule struct {
 	messageExpression string // text
 }
 
-// Compile returns the rules of a schema, or nil if it has none. p is the program of the same schema. If
-// it is nil, errors of unchanged values are not tolerated. The result does not reference
+// Compile returns the rules of a schema, or nil if it has none. p is the program of the same
+// schema. If it is nil, errors of unchanged values are not tolerated. The result does not reference
 // the schema.
 func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	at := schema.Root
@@ -60,10 +60,10 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compile returns the rules of a schema and of those below it, or nil if there are none. h is the shape
-// of the schema's values. self is their type, nil if they have no type in CEL. A rule for such values
-// cannot be compiled, so every value is rejected. The rules of properties without a type are ignored.
-// at is the node of the schema in program, which may be nil.
+// compile returns the rules of a schema and of those below it, or nil if there are none. h is the
+// shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
+// such values cannot be compiled, so every value is rejected. The rules of properties without a
+// type are ignored. at is the node of the schema in program, which may be nil.
 func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
 	if !hasRules(s) {
 		return nil

@@ -158,7 +158,8 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 	}
 }
 
-// TestInvalidValuesFailRules checks the errors of rules that read values of another type than the schema's.
+// TestInvalidValuesFailRules checks the errors of rules that read values of another type than the
+// schema's.
 func TestInvalidValuesFailRules(t *testing.T) {
 	wrong := doc(t, `{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`)
 	tests := map[string]string{
@@ -233,7 +234,8 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 	}
 }
 
-// TestEqualRulesShareOneProgram checks that concurrent compilations share a program while it is in use.
+// TestEqualRulesShareOneProgram checks that concurrent compilations share a program while it is in
+// use.
 func TestEqualRulesShareOneProgram(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
 	c := rules.NewCompiler()
@@ -340,8 +342,8 @@ func TestRatchetingDisabled(t *testing.T) {
 	}
 }
 
-// TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one comparison of
-// the list. A comparison per item would take longer than the test's timeout.
+// TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one
+// comparison of the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
 	p, err := schema.Compile(s)
@@ -369,8 +371,8 @@ func TestManyToleratedItems(t *testing.T) {
 	}
 }
 
-// TestFieldsOfManyProperties checks that fields are looked up. A scan of all properties per field would take
-// longer than the test's timeout.
+// TestFieldsOfManyProperties checks that fields are looked up. A scan of all properties per field
+// would take longer than the test's timeout.
 func TestFieldsOfManyProperties(t *testing.T) {
 	const many, items, times = 40_000, 100_000, 10
 	var properties strings.Builder

@@ -23,8 +23,8 @@ func equalRules(fields int) *v1.JSONSchemaProps {
 	return s
 }
 
-// nestedRules returns a schema of nested objects that have one rule each. fields is the number of fields
-// of the innermost.
+// nestedRules returns a schema of nested objects that have one rule each. fields is the number of
+// fields of the innermost.
 func nestedRules(levels, fields int) *v1.JSONSchemaProps {
 	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {

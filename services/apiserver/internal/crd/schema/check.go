@@ -70,8 +70,8 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 	return r
 }
 
-// StructuralError returns the error that replaces the schema's rules if the errors found make the rules
-// meaningless. Otherwise it returns nil.
+// StructuralError returns the error that replaces the schema's rules if the errors found make the
+// rules meaningless. Otherwise it returns nil.
 func StructuralError(found field.ErrorList) *field.Error {
 	for _, e := range found {
 		switch e.Type {

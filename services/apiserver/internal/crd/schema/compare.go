@@ -124,8 +124,8 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	return b.String(), true
 }
 
-// equal compares two values like Equal. It does not cache the result, because a value may have many values
-// within.
+// equal compares two values like Equal. It does not cache the result, because a value may have many
+// values within.
 func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
 	kind, was := c.doc.Kind(v), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {

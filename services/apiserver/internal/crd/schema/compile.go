@@ -59,8 +59,8 @@ type compiler struct {
 	budget  *budgetShare
 }
 
-// add appends the node of a schema and those of the schemas within it. structural states that the schema is
-// not within allOf, anyOf, oneOf or not.
+// add appends the node of a schema and those of the schemas within it. structural states that the
+// schema is not within allOf, anyOf, oneOf or not.
 func (c *compiler) add(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
@@ -284,8 +284,8 @@ func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 	return nodes, nil
 }
 
-// setDefaults sets the default values, innermost first. Each default is normalized by its own schema, so
-// that it can be inserted unchanged.
+// setDefaults sets the default values, innermost first. Each default is normalized by its own
+// schema, so that it can be inserted unchanged.
 func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {

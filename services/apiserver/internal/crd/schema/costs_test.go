@@ -12,8 +12,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestLargeEnums checks that an enum with many values is a hash lookup, and accepts the same values as a small
-// one.
+// TestLargeEnums checks that an enum with many values is a hash lookup, and accepts the same values
+// as a small one.
 func TestLargeEnums(t *testing.T) {
 	few := []string{`"a"`, `"97"`, `97`, `98`, `2`, `2.5`, `-0.0`, `1e3`, `true`, `null`, `{"x":1}`, `["y"]`, `"\u00e9"`, `9007199254740993`}
 	many := slices.Clone(few)
@@ -39,8 +39,8 @@ func TestLargeEnums(t *testing.T) {
 	}
 }
 
-// TestExpensivePatterns checks that expensive matches are reported before they run, and very expensive ones
-// are rejected.
+// TestExpensivePatterns checks that expensive matches are reported before they run, and very
+// expensive ones are rejected.
 func TestExpensivePatterns(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
 	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
@@ -72,8 +72,8 @@ func TestExpensivePatterns(t *testing.T) {
 	}
 }
 
-// TestExpensiveBranches checks that the cost of nested branches is linear in their depth. Many branches for
-// many values are reported before they run, and too many are rejected.
+// TestExpensiveBranches checks that the cost of nested branches is linear in their depth. Many
+// branches for many values are reported before they run, and too many are rejected.
 func TestExpensiveBranches(t *testing.T) {
 	nested := func(keyword string, depth int) string {
 		s := `{"maximum":0}`
@@ -121,8 +121,8 @@ func patterned(n int, more string) (schema, object string) {
 	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
 }
 
-// TestPatternsThatAreSlowToCompile checks that compiling counts as cost, and the number of patterns compiled
-// for one object is bounded.
+// TestPatternsThatAreSlowToCompile checks that compiling counts as cost, and the number of patterns
+// compiled for one object is bounded.
 func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	const many = 1500
 	schema, object := patterned(many, "")
@@ -142,8 +142,8 @@ func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	}
 }
 
-// TestPatternBudgetBoundsCache checks that patterns beyond the budget are not cached, and that a removed
-// program releases its part of the budget.
+// TestPatternBudgetBoundsCache checks that patterns beyond the budget are not cached, and that a
+// removed program releases its part of the budget.
 func TestPatternBudgetBoundsCache(t *testing.T) {
 	schema, object := patterned(20, "")
 	var s v1.JSONSchemaProps
@@ -205,8 +205,8 @@ func TestManyRequiredProperties(t *testing.T) {
 	}
 }
 
-// TestDeepObjectsAreComparedOnce checks that all ancestors of an error are compared with the old object once.
-// A comparison per level would take longer than the test's timeout.
+// TestDeepObjectsAreComparedOnce checks that all ancestors of an error are compared with the old
+// object once. A comparison per level would take longer than the test's timeout.
 func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	const depth, many = 400, 50_000
 	schema := `{"type":"object","properties":{"z":{"type":"integer","maximum":5},
@@ -227,8 +227,8 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	}
 }
 
-// TestDefaultsAmongManyProperties checks that only properties with defaults are visited for each object.
-// Visiting all of them would take minutes.
+// TestDefaultsAmongManyProperties checks that only properties with defaults are visited for each
+// object. Visiting all of them would take minutes.
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
 	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
@@ -241,8 +241,8 @@ func TestDefaultsAmongManyProperties(t *testing.T) {
 	}
 }
 
-// TestManyMissingProperties checks that many missing properties in many objects are reported as expensive, and
-// their number is bounded.
+// TestManyMissingProperties checks that many missing properties in many objects are reported as
+// expensive, and their number is bounded.
 func TestManyMissingProperties(t *testing.T) {
 	for name, c := range map[string]struct {
 		many, objects, reports int

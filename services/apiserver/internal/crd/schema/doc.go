@@ -18,10 +18,10 @@
 // is stored. Keywords have the semantics of k8s.io/kube-openapi, including its oddities. A test
 // compares the two, and a plain implementation on trees, on random schemas and objects.
 //
-// Bounds: MaxNormalized limits what defaults add. At most 1,000 errors and unknown fields are reported.
-// Recursion follows the schema, not the document. Pattern matching cannot be interrupted, so the
-// total cost of compiling and matching patterns is limited, and a callback runs once when a check
-// is costly. Compiled patterns are cached within a memory budget (pattern.go). Long enums are
+// Bounds: MaxNormalized limits what defaults add. At most 1,000 errors and unknown fields are
+// reported. Recursion follows the schema, not the document. Pattern matching cannot be interrupted,
+// so the total cost of compiling and matching patterns is limited, and a callback runs once when a
+// check is costly. Compiled patterns are cached within a memory budget (pattern.go). Long enums are
 // indexed (values.go).
 //
 // Programs are immutable and safe for concurrent use.

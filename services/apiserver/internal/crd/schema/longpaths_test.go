@@ -34,8 +34,8 @@ const (
 	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
 )
 
-// TestErrorsWithLongPaths checks that errors with long paths are reported up to a limit in bytes, the first
-// ones as usual.
+// TestErrorsWithLongPaths checks that errors with long paths are reported up to a limit in bytes,
+// the first ones as usual.
 func TestErrorsWithLongPaths(t *testing.T) {
 	const many = 300
 	checked := func(p *Program, doc string) []string {
@@ -93,8 +93,8 @@ func TestErrorsWithLongPaths(t *testing.T) {
 	}
 }
 
-// TestManyInvalidOwners checks that owner references of embedded resources that are invalid in the same way
-// are validated in bounded memory.
+// TestManyInvalidOwners checks that owner references of embedded resources that are invalid in the
+// same way are validated in bounded memory.
 func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
 	p := program(t, embeddedObject)
@@ -119,8 +119,8 @@ func TestManyInvalidOwners(t *testing.T) {
 	}
 }
 
-// TestLongPathsAfterChanges checks that unchanged errors do not count towards the limit of bytes, but the time
-// to find them is bounded.
+// TestLongPathsAfterChanges checks that unchanged errors do not count towards the limit of bytes,
+// but the time to find them is bounded.
 func TestLongPathsAfterChanges(t *testing.T) {
 	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`
 	for name, c := range map[string]struct {

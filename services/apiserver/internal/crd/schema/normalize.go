@@ -185,8 +185,8 @@ func (s *normalizer) value(at NodeIndex, v tape.Ref, m mode) {
 	s.shapeArray(at, v, m)
 }
 
-// pruneContents prunes a value that no schema describes: it removes the members of objects, also within
-// arrays.
+// pruneContents prunes a value that no schema describes: it removes the members of objects, also
+// within arrays.
 func (s *normalizer) pruneContents(v tape.Ref) {
 	d := s.doc
 	switch d.Kind(v) {

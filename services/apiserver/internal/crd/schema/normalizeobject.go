@@ -72,8 +72,9 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 	}
 }
 
-// decide returns what happens to a member. sub is the node of its schema. named states whether the schema
-// of the object names the property, meta whether it is metadata, apiVersion or kind of a resource.
+// decide returns what happens to a member. sub is the node of its schema. named states whether the
+// schema of the object names the property, meta whether it is metadata, apiVersion or kind of a
+// resource.
 func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
 	if m == prune && !named && !meta && n.additional == unspecified {
 		s.reportUnknown(key, stepValue)
@@ -96,8 +97,8 @@ func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.R
 	return keepMember
 }
 
-// removeMember removes a member and one comma: the comma before it if an earlier member is kept, else the comma
-// after it. last is the end of the last member before it, end that of the object.
+// removeMember removes a member and one comma: the comma before it if an earlier member is kept,
+// else the comma after it. last is the end of the last member before it, end that of the object.
 func (s *normalizer) removeMember(key tape.Ref, last, retained, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)

@@ -278,7 +278,8 @@ func runeText(i int64) string {
 	return string(rune(i))
 }
 
-// minIndexedValues is the number of values from which an enum is indexed. Fewer are compared one by one.
+// minIndexedValues is the number of values from which an enum is indexed. Fewer are compared one by
+// one.
 const minIndexedValues = 16
 
 // enumIndex indexes the values of a long enum.

@@ -227,8 +227,9 @@ func (c *checker) checkJunctorSchema(path *field.Path, s *v1.JSONSchemaProps, an
 	}
 }
 
-// requireCounterparts requires that typed defines every field that the junctors of s restrict. typed is
-// the schema that defines the types of the same values. typedPath is its path, path that of s.
+// requireCounterparts requires that typed defines every field that the junctors of s restrict.
+// typed is the schema that defines the types of the same values. typedPath is its path, path that
+// of s.
 func (c *checker) requireCounterparts(typedPath, path *field.Path, typed, s *v1.JSONSchemaProps) {
 	forEachJunctor(path, s, func(path *field.Path, _ string, _ int, s *v1.JSONSchemaProps) {
 		c.requireCounterpart(typedPath, path, typed, s)

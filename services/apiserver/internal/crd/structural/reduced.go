@@ -24,8 +24,8 @@ func Minimize(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 // minimizer caches which patterns are valid regular expressions.
 type minimizer struct{ patterns map[string]bool }
 
-// reduce returns a simple schema without the properties that isSimpleTree accepts. root states that the
-// schema is that of the whole object.
+// reduce returns a simple schema without the properties that isSimpleTree accepts. root states that
+// the schema is that of the whole object.
 func (r *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
@@ -47,8 +47,8 @@ func (r *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps
 	return &out
 }
 
-// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is valid as
-// that of any property.
+// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is
+// valid as that of any property.
 func (r *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	if !r.isSimple(s) {
 		return false

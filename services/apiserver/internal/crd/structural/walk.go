@@ -78,8 +78,8 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	return s.Items.Schema
 }
 
-// forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value without
-// defining its type.
+// forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value
+// without defining its type.
 func forEachJunctor(path *field.Path, s *v1.JSONSchemaProps, visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
 	list := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {

@@ -248,8 +248,8 @@ func (r *runner) field(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, 
 	return appendSpecial(append(dst, f.name...), f.kind, v)
 }
 
-// appendValue appends a long or complex value of a field or an element. It copies the JSON from the memo
-// if possible.
+// appendValue appends a long or complex value of a field or an element. It copies the JSON from the
+// memo if possible.
 func (r *runner) appendValue(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
 	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached

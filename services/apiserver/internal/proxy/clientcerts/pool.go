@@ -89,9 +89,10 @@ func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() 
 // reloadInterval is the minimum interval between two reads of the files.
 const reloadInterval = time.Second
 
-// ReloadingCertificate returns a function for NewPool that returns the certificate in a pair of files. The
-// function reads the files again at most once per reloadInterval. It returns the previous
-// certificate while the files are unreadable or do not match, for example during a renewal.
+// ReloadingCertificate returns a function for NewPool that returns the certificate in a pair of
+// files. The function reads the files again at most once per reloadInterval. It returns the
+// previous certificate while the files are unreadable or do not match, for example during a
+// renewal.
 func ReloadingCertificate(pair *tlsfiles.Pair) func() *tls.Certificate {
 	var last atomic.Int64
 	started := time.Now()

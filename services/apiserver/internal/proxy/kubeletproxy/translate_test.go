@@ -46,8 +46,8 @@ func receive(conn *websocket.Conn, channel byte, n int) (out []byte, err error) 
 	return out, err
 }
 
-// TestFramesAboveLimitEndCommand checks that a frame of 1 MiB passes and a longer one ends the command.
-// The server holds a frame in memory until it is complete.
+// TestFramesAboveLimitEndCommand checks that a frame of 1 MiB passes and a longer one ends the
+// command. The server holds a frame in memory until it is complete.
 func TestFramesAboveLimitEndCommand(t *testing.T) {
 	const header = 1 // the number of the channel
 	for size, want := range map[int]bool{1: true, 200: true, 70_000: true, 1<<20 - header: true, 1 << 20: false, 20 << 20: false} {

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// maxSmallWrite is the maximum size of a small write in bytes. HTTP/2 clients acknowledge each ping
-	// and each change of the settings with a small write. Requests are larger, so they are not counted.
+	// maxSmallWrite is the maximum size of a small write in bytes. HTTP/2 clients acknowledge each
+	// ping and each change of the settings with a small write. Requests are larger, so they are not
+	// counted.
 	maxSmallWrite = 64
-	// bytesPerSmallWrite is the number of received bytes that allow one small write without counting it.
-	// Clients send one WINDOW_UPDATE for at least 4 KiB.
+	// bytesPerSmallWrite is the number of received bytes that allow one small write without
+	// counting it. Clients send one WINDOW_UPDATE for at least 4 KiB.
 	bytesPerSmallWrite = 1 << 10
-	// smallWriteRate is the number of counted small writes of a connection per second that do not delay
-	// reads. Clients send some when they cancel watches.
+	// smallWriteRate is the number of counted small writes of a connection per second that do not
+	// delay reads. Clients send some when they cancel watches.
 	smallWriteRate = 500
 	// smallWriteBurst is the maximum burst of counted small writes.
 	smallWriteBurst = 5000
@@ -26,8 +27,9 @@ const (
 	initialBurst = 200
 )
 
-// LimitTransport limits the heads of the responses that a transport receives to MaxHead. It also slows down
-// reads from a server that causes many small writes, for example with pings: each write is a system call.
+// LimitTransport limits the heads of the responses that a transport receives to MaxHead. It also
+// slows down reads from a server that causes many small writes, for example with pings: each write
+// is a system call.
 func LimitTransport(t *http.Transport) {
 	t.MaxResponseHeaderBytes = MaxHead
 	dial := t.DialContext

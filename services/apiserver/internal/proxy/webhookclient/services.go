@@ -16,8 +16,8 @@ import (
 type Services struct {
 	// Get returns a service, or a NotFound error.
 	Get func(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	// LocalAddress is the address of this server as host:port. Resolve returns it for the service kubernetes
-	// in the namespace default.
+	// LocalAddress is the address of this server as host:port. Resolve returns it for the service
+	// kubernetes in the namespace default.
 	LocalAddress string
 	// Internal, if set, sends requests to this server without a connection. The server handles them
 	// as requests of its own user.

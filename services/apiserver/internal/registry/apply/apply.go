@@ -153,8 +153,8 @@ func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, en
 	return merged{object: object, sets: sets}, err
 }
 
-// entriesAfter converts the owners after a merge to entries. If the object changes, the applier's entry
-// gets the current time.
+// entriesAfter converts the owners after a merge to entries. If the object changes, the applier's
+// entry gets the current time.
 func (m *Manager) entriesAfter(result merged, before managed, applier owner) managed {
 	entries := managed{}
 	for id, s := range result.sets {

@@ -103,8 +103,8 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// TestDifferencesMatchTheMergeLibrary checks that the compiled comparison gives the results of the merge
-// library, for every kind.
+// TestDifferencesMatchTheMergeLibrary checks that the compiled comparison gives the results of the
+// merge library, for every kind.
 func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 	fields, catalog := builtinFields(t)
 	const rounds = 2

@@ -26,7 +26,8 @@ func members(n int) map[string]any {
 	return m
 }
 
-// TestApplyLimitsMembers checks that field sets take time quadratic in the number of members of one object.
+// TestApplyLimitsMembers checks that field sets take time quadratic in the number of members of one
+// object.
 func TestApplyLimitsMembers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -77,7 +78,8 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	}
 }
 
-// TestApplyLimitsPathBytes checks that the key of a list element is part of the path of each field below it.
+// TestApplyLimitsPathBytes checks that the key of a list element is part of the path of each field
+// below it.
 func TestApplyLimitsPathBytes(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

@@ -46,8 +46,8 @@ func thing(spec map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}
 }
 
-// TestObjectsWithoutGoType checks that objects without a Go type are merged by their rules. Without rules,
-// maps merge by key and lists are atomic.
+// TestObjectsWithoutGoType checks that objects without a Go type are merged by their rules. Without
+// rules, maps merge by key and lists are atomic.
 func TestObjectsWithoutGoType(t *testing.T) {
 	const rules = `types:
 - name: thing

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// ManagedFields holds the managedFields of an object in the object's own representation. For documents they
-// are trees, which can be restored and compared without conversion.
+// ManagedFields holds the managedFields of an object in the object's own representation. For
+// documents they are trees, which can be restored and compared without conversion.
 type ManagedFields struct {
 	list []metav1.ManagedFieldsEntry
 	tree any // of a document; nil without managedFields

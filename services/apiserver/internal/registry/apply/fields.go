@@ -137,8 +137,8 @@ func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
 
-// ForOperation returns the manager of objects that are sent to a subresource that is an operation, and are
-// not stored.
+// ForOperation returns the manager of objects that are sent to a subresource that is an operation,
+// and are not stored.
 func (f *Fields) ForOperation(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
 	return f.Standalone(&registry.Kind{
 		Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
@@ -173,8 +173,8 @@ func pathOf(dotted string) fieldpath.Path {
 	return p
 }
 
-// maxCachedBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A parsed
-// set takes about ten times as much.
+// maxCachedBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A
+// parsed set takes about ten times as much.
 const maxCachedBytes = 256 << 10
 
 // setKey is the encoding of a field set of a kind.
@@ -183,8 +183,8 @@ type setKey struct {
 	raw  string
 }
 
-// fieldSetCache caches recently parsed sets. Similar objects have equal sets. It is safe for concurrent
-// use.
+// fieldSetCache caches recently parsed sets. Similar objects have equal sets. It is safe for
+// concurrent use.
 type fieldSetCache struct {
 	mu    sync.Mutex
 	byKey *simplelru.LRU[setKey, fieldSet]

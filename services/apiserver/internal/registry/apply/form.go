@@ -94,8 +94,8 @@ func (f documentRepresentation) convert(ctx context.Context, obj registry.Object
 	return converted, converted.UnmarshalJSON(out[0])
 }
 
-// complete removes unknown fields and malformed metadata, too. It keeps nulls, because a merge replaces an applied value
-// that became empty by null, which validation must reject.
+// complete removes unknown fields and malformed metadata, too. It keeps nulls, because a merge
+// replaces an applied value that became empty by null, which validation must reject.
 func (f documentRepresentation) complete(obj registry.Object) (registry.Object, error) {
 	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
 	if err != nil {

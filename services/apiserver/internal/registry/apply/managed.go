@@ -216,8 +216,8 @@ func truncateTime(now time.Time) *metav1.Time {
 	return &metav1.Time{Time: now.UTC().Truncate(time.Second)}
 }
 
-// maxConflictBytes is the size in bytes after which no more conflicts
-// are formatted. The response has a lower limit.
+// maxConflictBytes is the size in bytes after which no more conflicts are formatted. The response
+// has a lower limit.
 const maxConflictBytes = 1 << 20
 
 // conflictError returns the 409 of an apply: a cause for each field, and the text that clients
@@ -271,8 +271,8 @@ const MaxMembers = 20_000
 // each error, including the keys that identify list elements, possibly many times.
 const MaxPaths = 32 << 20
 
-// errExceedsLimits returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
-// object is rejected; after other writes it has no managedFields.
+// errExceedsLimits returns the error for objects that exceed MaxMembers or MaxPaths. An apply to
+// such an object is rejected; after other writes it has no managedFields.
 func errExceedsLimits() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes",
 		MaxMembers, MaxPaths))

@@ -329,9 +329,9 @@ type inBubble struct{ *testing.T }
 
 func (inBubble) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// TestSequencesMatchApimachinery checks that several managers apply to and update the same object. The object
-// and the owners equal those of apimachinery's field manager, owned fields exist, a forced apply
-// leaves no conflict, and a repeated apply changes nothing.
+// TestSequencesMatchApimachinery checks that several managers apply to and update the same object.
+// The object and the owners equal those of apimachinery's field manager, owned fields exist, a
+// forced apply leaves no conflict, and a repeated apply changes nothing.
 func TestSequencesMatchApimachinery(t *testing.T) {
 	m := deploymentManager(t, "")
 	field := newPeer(t, m)
@@ -349,8 +349,8 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 	})
 }
 
-// TestTextsOfQuantities checks that quantities with equal value and different text are different values for
-// ownership.
+// TestTextsOfQuantities checks that quantities with equal value and different text are different
+// values for ownership.
 func TestTextsOfQuantities(t *testing.T) {
 	m := deploymentManager(t, "")
 	for _, texts := range [][2]string{

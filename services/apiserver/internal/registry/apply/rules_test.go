@@ -322,8 +322,8 @@ func TestOtherVersions(t *testing.T) {
 	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
-// TestFromClientSideApply checks that apply takes over fields of client-side apply without a conflict. The
-// client may return to client-side apply.
+// TestFromClientSideApply checks that apply takes over fields of client-side apply without a
+// conflict. The client may return to client-side apply.
 func TestFromClientSideApply(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	config := map[string]any{

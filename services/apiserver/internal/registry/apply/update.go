@@ -204,8 +204,8 @@ func (m managed) bound() error {
 	return nil
 }
 
-// union returns the union of sets. It unites pairs, because a set that grows by one of thousands at a time
-// is copied for each of them.
+// union returns the union of sets. It unites pairs, because a set that grows by one of thousands at
+// a time is copied for each of them.
 func union(sets []*fieldpath.Set) *fieldpath.Set {
 	for len(sets) > 1 {
 		n := 0

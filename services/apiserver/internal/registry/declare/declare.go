@@ -60,8 +60,8 @@ func AdaptUpdateValidation[T registry.Object](rules func(fld validate.Field, obj
 	}
 }
 
-// SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers to the spec and status of an
-// object.
+// SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers
+// to the spec and status of an object.
 func SpecStatusAccessors[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.SpecStatusAccessors {
 	p := SpecAccessors(func(o T) *S { spec, _ := partsOf(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
@@ -77,8 +77,8 @@ func SpecStatusAccessors[T registry.Object, S, U any](partsOf func(T) (*S, *U)) 
 	return p
 }
 
-// SpecAccessors returns the registry.SpecStatusAccessors of a kind without a status. specOf returns a pointer to the spec
-// of an object.
+// SpecAccessors returns the registry.SpecStatusAccessors of a kind without a status. specOf returns
+// a pointer to the spec of an object.
 func SpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecStatusAccessors {
 	return registry.SpecStatusAccessors{
 		CopySpec: func(to, from registry.Object) { *specOf(to.(T)) = *specOf(from.(T)) },
@@ -88,8 +88,8 @@ func SpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecSta
 	}
 }
 
-// AdditionalVersion changes k to be served in another version that has the same fields. Objects are still stored
-// in the previous version. It returns k.
+// AdditionalVersion changes k to be served in another version that has the same fields. Objects are
+// still stored in the previous version. It returns k.
 func AdditionalVersion(version string, k *registry.Kind) *registry.Kind {
 	stored := k.StoredGVK().GroupVersion()
 	k.Version = version
@@ -140,9 +140,9 @@ func WithValidationOrder(s registry.Subresource, order ...registry.Rule) registr
 	return s
 }
 
-// WithResetFields sets ResetFields of a subresource: the dotted paths of the fields that a write through it
-// does not change. No paths mean that it resets no field. That differs from a nil ResetFields, which
-// means the spec for the status subresource.
+// WithResetFields sets ResetFields of a subresource: the dotted paths of the fields that a write
+// through it does not change. No paths mean that it resets no field. That differs from a nil
+// ResetFields, which means the spec for the status subresource.
 func WithResetFields(s registry.Subresource, paths ...string) registry.Subresource {
 	s.ResetFields = append([]string{}, paths...)
 	return s
@@ -198,6 +198,6 @@ func SelectorString(s *metav1.LabelSelector, invalid string) string {
 	return selector.String()
 }
 
-// ResetMetaForStatus resets the metadata that a status update must not change to the metadata of the live
-// object.
+// ResetMetaForStatus resets the metadata that a status update must not change to the metadata of
+// the live object.
 func ResetMetaForStatus(obj, old registry.Object) { metav1.ResetObjectMetaForStatus(obj, old) }

@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestManagedFieldsOfDocuments checks that errors in managedFields of documents equal those of other objects.
+// TestManagedFieldsOfDocuments checks that errors in managedFields of documents equal those of
+// other objects.
 func TestManagedFieldsOfDocuments(t *testing.T) {
 	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
 	good := map[string]any{

@@ -224,8 +224,8 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateValidatesUnchangedGenerateName checks that a kind that validates the metadata of each update like that of a
-// new object rejects a generateName that was written through a subresource.
+// TestUpdateValidatesUnchangedGenerateName checks that a kind that validates the metadata of each
+// update like that of a new object rejects a generateName that was written through a subresource.
 func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Kind: "ConfigMap", Namespaced: true}}
 	object := func() *corev1.ConfigMap {

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// TestManyOwners checks that the errors of many owner references equal those of apimachinery, which validates
-// each on its own.
+// TestManyOwners checks that the errors of many owner references equal those of apimachinery, which
+// validates each on its own.
 func TestManyOwners(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
@@ -71,8 +71,8 @@ func TestManyWrongOwners(t *testing.T) {
 	}
 }
 
-// TestManyControllers checks that each error about a second controller shows a bounded number of owners. A few
-// owners are all shown.
+// TestManyControllers checks that each error about a second controller shows a bounded number of
+// owners. A few owners are all shown.
 func TestManyControllers(t *testing.T) {
 	yes := true
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}

@@ -18,9 +18,10 @@ func SetServerFields(obj registry.Object, uid types.UID, created metav1.Time) {
 	obj.SetSelfLink("")
 }
 
-// PrepareUnstored prepares the metadata of an object that a client sends to an operation, and that is not stored.
-// It clears the fields that only the server sets, and sets the namespace to that of the path, which is
-// empty for cluster-scoped kinds. It returns an error if the object names another namespace.
+// PrepareUnstored prepares the metadata of an object that a client sends to an operation, and that
+// is not stored. It clears the fields that only the server sets, and sets the namespace to that of
+// the path, which is empty for cluster-scoped kinds. It returns an error if the object names
+// another namespace.
 func PrepareUnstored(obj registry.Object, namespace string) error {
 	SetServerFields(obj, "", metav1.Time{})
 	return SetNamespace(obj, namespace)

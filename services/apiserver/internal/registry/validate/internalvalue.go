@@ -16,8 +16,8 @@ func InPackage(text, pkg string) string {
 	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
 }
 
-// InternalValue returns a value whose text in messages has the names of Kubernetes' internal types, such
-// as core.Pod for v1.Pod. It returns v itself if no part of v has a type of the API.
+// InternalValue returns a value whose text in messages has the names of Kubernetes' internal types,
+// such as core.Pod for v1.Pod. It returns v itself if no part of v has a type of the API.
 func InternalValue(v any) any {
 	r := reflect.ValueOf(v)
 	if r.Kind() == reflect.Pointer && !r.IsNil() {

@@ -59,8 +59,8 @@ func (f Field) CheckFileMode(name string, mode *int32) {
 // CheckOctet requires a number from 0 to 255.
 func (f Field) CheckOctet(name string, n int32) { InRange(f, name, n, 0, maxOctet) }
 
-// CheckPartition requires the number of a disk partition, or zero. As in Kubernetes, the message is not
-// exact.
+// CheckPartition requires the number of a disk partition, or zero. As in Kubernetes, the message is
+// not exact.
 func (f Field) CheckPartition(name string, n int32) {
 	if n < 0 || n > maxOctet {
 		f.Invalid(name, n, content.InclusiveRangeError(1, maxOctet))

@@ -113,8 +113,8 @@ func (f Field) DuplicateWithDetail(name string, value any, detail string) {
 // InvalidOmitValue records an invalid value that the error does not show.
 func (f Field) InvalidOmitValue(name, detail string) { f.Invalid(name, field.OmitValueType{}, detail) }
 
-// RecordTwice applies rules once and records their errors twice. For some kinds, Kubernetes validates a
-// changed object first like a new one and then as a change, and reports both results.
+// RecordTwice applies rules once and records their errors twice. For some kinds, Kubernetes
+// validates a changed object first like a new one and then as a change, and reports both results.
 func (f Field) RecordTwice(rules func()) {
 	count := len(*f.errs)
 	rules()

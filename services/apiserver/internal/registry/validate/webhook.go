@@ -33,8 +33,8 @@ func (f Field) CheckWebhookURL(name, address string) {
 	}
 }
 
-// CheckWebhookService requires the name, the namespace and the port of a service, and an optional valid
-// URL path.
+// CheckWebhookService requires the name, the namespace and the port of a service, and an optional
+// valid URL path.
 func (f Field) CheckWebhookService(namespace, name string, path *string, port int32) {
 	if name == "" {
 		f.Required("name", "service name is required")

@@ -99,8 +99,9 @@ func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 	return a.completeFamilies(s, old)
 }
 
-// reservation holds the values that a service acquires, and those that it no longer needs, with one write.
-// It implements admission.Reservation. The caller of Allocate must call exactly one of Commit and Rollback, once.
+// reservation holds the values that a service acquires, and those that it no longer needs, with one
+// write. It implements admission.Reservation. The caller of Allocate must call exactly one of
+// Commit and Rollback, once.
 type reservation struct {
 	a                  *Allocator
 	service            *corev1.Service

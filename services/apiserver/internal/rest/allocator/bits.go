@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bitmapAllocator stores a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
-// big-endian number. Bit i of the number, counted from the lowest, is set if position i of the range
-// is taken. Every change is a compare-and-swap of that value.
+// bitmapAllocator stores a range allocation. Its stored value is a RangeAllocation: the text of the
+// range, and a big-endian number. Bit i of the number, counted from the lowest, is set if position
+// i of the range is taken. Every change is a compare-and-swap of that value.
 type bitmapAllocator struct {
 	store     storage.Interface
 	key       string
@@ -30,7 +30,8 @@ type bitmapAllocator struct {
 	observe func(*bitSet)
 
 	mu sync.Mutex // held during a change: only replicas compete, requests of one replica queue
-	// cached is the last known state of the store, in an incarnation of the watch cache. It may be outdated.
+	// cached is the last known state of the store, in an incarnation of the watch cache. It may be
+	// outdated.
 	cached      *bitSet
 	incarnation uint64
 	// currentIncarnation returns the current incarnation.

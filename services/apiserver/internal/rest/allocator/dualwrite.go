@@ -176,7 +176,8 @@ func (b *addressBitmap) allocatedCount() uint64 {
 	return uint64(b.cached.count())
 }
 
-// releaseFromBitmaps frees an address in the range allocations. It is called before the object is deleted.
+// releaseFromBitmaps frees an address in the range allocations. It is called before the object is
+// deleted.
 func (a *Allocator) releaseFromBitmaps(ctx context.Context, addr netip.Addr) error {
 	for _, b := range a.bitmaps {
 		if err := b.release(ctx, addr); err != nil {
@@ -221,8 +222,8 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 	return b.replace(ctx, old, next, text)
 }
 
-// reportBit reports an address of a service that the stored state lacks, that another
-// service has in next, or that is out of range. nothingStored means that there was no range allocation.
+// reportBit reports an address of a service that the stored state lacks, that another service has
+// in next, or that is out of range. nothingStored means that there was no range allocation.
 func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
 	position, ok := b.offset(addr)
 	p := problem{action: "ClusterIPAllocation"}

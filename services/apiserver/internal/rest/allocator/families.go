@@ -72,8 +72,8 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// keepsDualStackPreference reports whether a service prefers two families and does not change the relevant
-// fields. Such a service is neither upgraded nor downgraded when the cluster changes.
+// keepsDualStackPreference reports whether a service prefers two families and does not change the
+// relevant fields. Such a service is neither upgraded nor downgraded when the cluster changes.
 func keepsDualStackPreference(s, old *corev1.Service) bool {
 	const prefer = corev1.IPFamilyPolicyPreferDualStack
 	return old != nil && s.Spec.Type == old.Spec.Type && policyOf(s) == prefer &&

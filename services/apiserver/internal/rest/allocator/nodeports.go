@@ -83,9 +83,10 @@ func portFieldError(s *corev1.Service, requests []portRequest, err error) error 
 	return invalid(s, field.Invalid(w.path, w.port, p.err.Error()))
 }
 
-// portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had. A new
-// service gets one node port for all its ports with the same number, independent of the protocol,
-// unless the client requests otherwise. copyToFollowers copies the port to them after the allocation.
+// portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had.
+// A new service gets one node port for all its ports with the same number, independent of the
+// protocol, unless the client requests otherwise. copyToFollowers copies the port to them after the
+// allocation.
 func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests []portRequest, copyToFollowers func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
@@ -127,7 +128,8 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 	}
 }
 
-// requestedNodePort returns the node port that the client chose for any of the ports with a given number.
+// requestedNodePort returns the node port that the client chose for any of the ports with a given
+// number.
 func requestedNodePort(s *corev1.Service, port int32) int32 {
 	for i := range s.Spec.Ports {
 		if p := &s.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {

@@ -32,8 +32,8 @@ func (c *Cache) KeyOf(description []byte) (k Key) {
 	return k
 }
 
-// EndsSegment reports whether a segment ends after an item with this name. It is true for about one of n
-// names, where n is a power of two. The choice is unpredictable.
+// EndsSegment reports whether a segment ends after an item with this name. It is true for about one
+// of n names, where n is a power of two. The choice is unpredictable.
 func (c *Cache) EndsSegment(name string, n uint64) bool {
 	return maphash.String(c.seed, name)&(n-1) == 0
 }

@@ -96,7 +96,8 @@ func noExport(query string) error {
 	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
-// waitForVersion waits until the cache can serve a read at a version: any version for 0, the current one for
+// waitForVersion waits until the cache can serve a read at a version: any version for 0, the
+// current one for
 // -1, otherwise at least the given one.
 func (c *Call) waitForVersion(ctx context.Context, revision int64) error {
 	if revision < 0 {
@@ -116,8 +117,9 @@ func checkNotGone(s *watchcache.Store) error {
 	return nil
 }
 
-// checkSelectable returns apiset.ErrChanged if objects are selected by fields that the entries of the store
-// do not have, because the definition of the kind has changed since. Such fields would be empty.
+// checkSelectable returns apiset.ErrChanged if objects are selected by fields that the entries of
+// the store do not have, because the definition of the kind has changed since. Such fields would be
+// empty.
 func (c *Call) checkSelectable(o *listOptions, variant string) error {
 	if o.FieldSelector != "" && variant != c.Variant {
 		return apiset.ErrChanged

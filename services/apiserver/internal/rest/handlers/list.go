@@ -69,8 +69,8 @@ func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) 
 	return f, o, o.resolve(c.Coder, a.NoCache)
 }
 
-// minConvertedObjects is the minimum number of objects that a limited list converts at a time to select
-// from them.
+// minConvertedObjects is the minimum number of objects that a limited list converts at a time to
+// select from them.
 const minConvertedObjects = 500
 
 // selectedPage is page with the selector applied to the fields of the requested version. It reads
@@ -180,8 +180,8 @@ func (a *API) readablePage(
 	return snapshotPage(c, o, snap, from, scan)
 }
 
-// checkUsable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
-// key on.
+// checkUsable returns an error if a snapshot lacks the selected fields or has unreadable objects
+// from a key on.
 func (a *API) checkUsable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	if err := c.checkSelectable(o, snap.Variant()); err != nil {
 		return err

@@ -39,8 +39,8 @@ type listOptions struct {
 	metav1.ListOptions
 	label labels.Selector
 	field fields.Selector
-	// versionedFields is the part of the field selector that needs objects in the requested version. It is
-	// nil if the watch cache evaluates the whole selector.
+	// versionedFields is the part of the field selector that needs objects in the requested
+	// version. It is nil if the watch cache evaluates the whole selector.
 	versionedFields fields.Selector
 	// revision is the parsed resourceVersion; -1 if it is unset.
 	revision int64

@@ -102,8 +102,8 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	return p, nil
 }
 
-// visitStored visits the objects of an old version that a list selects. visit gets each object, even an
-// unreadable one, and the number of keys after it.
+// visitStored visits the objects of an old version that a list selects. visit gets each object,
+// even an unreadable one, and the number of keys after it.
 func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, visit func(e *objects.Entry, left int64) error) error {
 	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
 		return err

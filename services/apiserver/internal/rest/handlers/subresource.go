@@ -42,8 +42,8 @@ func (a *API) subresourceHandler(c *Call) handler {
 	return h
 }
 
-// requireView returns a handler that first rejects an Accept header that its view does not satisfy; see
-// responsewriters.View.
+// requireView returns a handler that first rejects an Accept header that its view does not satisfy;
+// see responsewriters.View.
 func (a *API) requireView(h handler, table bool) handler {
 	return func(c *Call) error {
 		if err := a.AcceptsView(c.R, table); err != nil {
@@ -279,7 +279,8 @@ func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource { re
 // Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
 func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
 
-// GetCurrent returns the current state of an object, in the call's namespace if its kind is namespaced.
+// GetCurrent returns the current state of an object, in the call's namespace if its kind is
+// namespaced.
 func GetCurrent[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
 	k := c.StoredKind(gvr)
 	if err := c.WaitForCurrentOf(k); err != nil {

@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestWaitForRevisionReleasesWorkLimit checks that a request that waits for a revision releases its limit for large work.
+// TestWaitForRevisionReleasesWorkLimit checks that a request that waits for a revision releases its
+// limit for large work.
 func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{
@@ -62,8 +63,8 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	}
 }
 
-// TestWaitForRevisionReleasesSeats checks that a request that waits longer for a revision releases its seats. It fails if too many requests
-// wait.
+// TestWaitForRevisionReleasesSeats checks that a request that waits longer for a revision releases
+// its seats. It fails if too many requests wait.
 func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{

@@ -40,8 +40,8 @@ func encoded(t *rapid.T, v any) []byte {
 	return b
 }
 
-// TestPatchedLabelsMatchGeneralPath checks that the fast path for patches of labels and annotations gives the same result as the general one and
-// does not change the old object.
+// TestPatchedLabelsMatchGeneralPath checks that the fast path for patches of labels and annotations
+// gives the same result as the general one and does not change the old object.
 func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 	short := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -85,8 +85,8 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 // costPerPair is the cost of comparing two list elements, in bytes of a document.
 const costPerPair = 12
 
-// change returns the tree of an object after the merge of patch, a copy of the tree of p that the merge
-// changes. shape is a value of the object's Go type.
+// change returns the tree of an object after the merge of patch, a copy of the tree of p that the
+// merge changes. shape is a value of the object's Go type.
 func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object, patch map[string]any) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

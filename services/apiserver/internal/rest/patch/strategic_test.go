@@ -324,8 +324,8 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 	}
 }
 
-// TestErrorOfStrategicPatchShowsMergedPatch checks that the error of a result that cannot be decoded shows
-// the patch without the nulls and directives that the merge removes.
+// TestErrorOfStrategicPatchShowsMergedPatch checks that the error of a result that cannot be
+// decoded shows the patch without the nulls and directives that the merge removes.
 func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 	catalog, c := builtinCodec(t)
 	pods := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -345,7 +345,8 @@ func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 	}
 }
 
-// TestLongListsAreRejected checks that long lists are rejected, because the time to merge lists is quadratic.
+// TestLongListsAreRejected checks that long lists are rejected, because the time to merge lists is
+// quadratic.
 func TestLongListsAreRejected(t *testing.T) {
 	names := func(n int) string {
 		var b strings.Builder

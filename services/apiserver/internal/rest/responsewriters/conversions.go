@@ -15,8 +15,8 @@ import (
 type ConversionBounds struct {
 	// Stored bounds the objects that are converted at a time.
 	Stored int
-	// MaxDocuments bounds the converted documents that responses hold. A webhook may return far more than it
-	// gets.
+	// MaxDocuments bounds the converted documents that responses hold. A webhook may return far
+	// more than it gets.
 	MaxDocuments int
 }
 
@@ -38,15 +38,16 @@ type conversion struct {
 	principal string
 }
 
-// pendingConversion is the conversion of an entry in a batch. doc and err are valid once the batch is done.
+// pendingConversion is the conversion of an entry in a batch. doc and err are valid once the batch
+// is done.
 type pendingConversion struct {
 	batch *batch
 	doc   []byte
 	err   error
 }
 
-// batch is a running conversion of entries. It is canceled when no request waits for it any more, so that
-// the conversions in progress have the limits of the requests that wait for them.
+// batch is a running conversion of entries. It is canceled when no request waits for it any more,
+// so that the conversions in progress have the limits of the requests that wait for them.
 type batch struct {
 	entries   []*objects.Entry
 	form      encodings.ID
@@ -120,7 +121,8 @@ func (c *Conversions) leave(joined map[*batch]struct{}) {
 	}
 }
 
-// forget removes the flights of a batch, so that later requests start another one. The caller holds mu.
+// forget removes the flights of a batch, so that later requests start another one. The caller holds
+// mu.
 func (c *Conversions) forget(b *batch) {
 	for e, f := range b.pending {
 		if at := (conversion{e, b.form, b.principal}); c.running[at] == f {
@@ -167,7 +169,8 @@ func (c *Conversions) served(ctx context.Context, serve func(context.Context, []
 	return out, err
 }
 
-// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover it.
+// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover
+// it.
 func recoverPanics(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {

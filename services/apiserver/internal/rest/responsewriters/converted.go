@@ -32,7 +32,8 @@ func (f *Encoder) Entry(e *objects.Entry) Encodable {
 }
 
 // Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
-// false. Errors are those of the webhook and of the context. The caller calls Finish when they are sent.
+// false. Errors are those of the webhook and of the context. The caller calls Finish when they are
+// sent.
 func (f *Encoder) Prepare(ctx context.Context, entries []*objects.Entry) error {
 	f.Finish()
 	if !f.Converts() || len(entries) == 0 {

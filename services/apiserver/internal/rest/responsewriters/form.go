@@ -100,8 +100,9 @@ type Encoder struct {
 	err error
 }
 
-// ForObject chooses the form of a response with one object or a view of it; sub may be nil. An error is 406. A form that does not
-// fit the response, or an invalid parameter of it, is an error when the response is written.
+// ForObject chooses the form of a response with one object or a view of it; sub may be nil. An
+// error is 406. A form that does not fit the response, or an invalid parameter of it, is an error
+// when the response is written.
 func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Encoder, error) {
 	if sub != nil && sub.NoTable {
 		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
@@ -385,9 +386,9 @@ func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
 // objects are. The objects of a node, for example, are listed repeatedly.
 const maxKeptItems = 128
 
-// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than maxKeptItems objects
-// are encoded from the stored values where possible, and their encodings are not kept. They would
-// displace the other kept encodings, and most would be used only once.
+// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than
+// maxKeptItems objects are encoded from the stored values where possible, and their encodings are
+// not kept. They would displace the other kept encodings, and most would be used only once.
 func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	switch {
 	case f.Representation == negotiation.Table:

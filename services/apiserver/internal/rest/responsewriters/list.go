@@ -219,8 +219,8 @@ func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchc
 	return f.endList(p, first)
 }
 
-// emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null in an
-// empty list of metadata, and in a table of a kind without columns of its own.
+// emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null
+// in an empty list of metadata, and in a table of a kind without columns of its own.
 func (f *Encoder) emptyElements() string {
 	switch {
 	case f.partial():

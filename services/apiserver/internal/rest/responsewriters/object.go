@@ -244,8 +244,8 @@ func (p Responder) acceptView(r *http.Request, table bool) (negotiation.Choice, 
 	return p.Media.Accept(r, negotiation.PartialObject, negotiation.PartialObjectList)
 }
 
-// AcceptsStream returns an error if the Accept header, which AcceptsView allows, requests another form of a
-// stream. internalName names the type of the stream in errors.
+// AcceptsStream returns an error if the Accept header, which AcceptsView allows, requests another
+// form of a stream. internalName names the type of the stream in errors.
 func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
 	choice, _ := p.acceptView(r, false)
 	switch choice.Representation {

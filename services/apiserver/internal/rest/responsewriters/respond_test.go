@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestErrorInUnacceptedMediaTypeIsIndented checks that a client that accepts no known media type gets indented
-// JSON, whatever program it is.
+// TestErrorInUnacceptedMediaTypeIsIndented checks that a client that accepts no known media type
+// gets indented JSON, whatever program it is.
 func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {

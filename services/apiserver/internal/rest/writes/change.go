@@ -92,8 +92,8 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 	return outcome{value: value, obj: obj, claim: claim}, nil
 }
 
-// showUnsetTime sets a creationTimestamp that the client left out to null, as the types of built-in kinds do.
-// Mutating admission sees it.
+// showUnsetTime sets a creationTimestamp that the client left out to null, as the types of built-in
+// kinds do. Mutating admission sees it.
 func showUnsetTime(obj registry.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

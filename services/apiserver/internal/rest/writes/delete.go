@@ -110,8 +110,8 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 	return w.Admission.Validate(ctx, attrs)
 }
 
-// effectiveOptions returns the options that admission sees of the deletion of a single object: with the
-// grace period that the object gets, and with its uid if the deletion takes several steps.
+// effectiveOptions returns the options that admission sees of the deletion of a single object: with
+// the grace period that the object gets, and with its uid if the deletion takes several steps.
 func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
 	o = o.DeepCopy()
 	// As in Kubernetes, the first step of a deletion in several steps has the options of the client.

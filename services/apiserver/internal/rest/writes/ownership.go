@@ -39,16 +39,16 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 	return authz.Forbidden(attrs, reason)
 }
 
-// recordOwnership records the field ownership of obj, to which the request changes live (nil for a creation).
-// Objects that cannot be compared lose their managedFields, which would no longer be true. The
-// error is that of an expired request, whose object may well be comparable.
+// recordOwnership records the field ownership of obj, to which the request changes live (nil for a
+// creation). Objects that cannot be compared lose their managedFields, which would no longer be
+// true. The error is that of an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
 	w.recordOwnershipAs(ctx, r, r.owner(), live, obj)
 	return ctx.Err()
 }
 
-// RecordSentOwnership records the field ownership of the body of a creation that is not stored as it is. As for
-// a stored object, duplicate owner references are removed first.
+// RecordSentOwnership records the field ownership of the body of a creation that is not stored as
+// it is. As for a stored object, duplicate owner references are removed first.
 func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
 	uniqueOwners(ctx, obj, false)
 	w.recordOwnershipAs(ctx, r, m, nil, obj)

@@ -22,7 +22,8 @@ type mutator func(*admission.Request)
 
 func (m mutator) Admit(_ context.Context, a *admission.Request) error { m(a); return nil }
 
-// TestAdmissionMayChangeManagedFields checks that changes of managedFields by admission are used if they are valid.
+// TestAdmissionMayChangeManagedFields checks that changes of managedFields by admission are used if
+// they are valid.
 func TestAdmissionMayChangeManagedFields(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSubresourcesOfPodsOwnSentFields checks that a manager that sends other changes to a subresource owns their fields
-// there, although the subresource drops the changes.
+// TestSubresourcesOfPodsOwnSentFields checks that a manager that sends other changes to a
+// subresource owns their fields there, although the subresource drops the changes.
 func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 	b := newBase(t)
 	pod := func() *corev1.Pod {
@@ -54,8 +54,8 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 	}
 }
 
-// TestMutatingAdmissionOfUpdateSeesSentMetadata checks that the server adds its metadata after mutating
-// admission, and validating admission sees it.
+// TestMutatingAdmissionOfUpdateSeesSentMetadata checks that the server adds its metadata after
+// mutating admission, and validating admission sees it.
 func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 	w := newBase(t).fixture(t)
 	live := wanted("k=v")
@@ -114,8 +114,8 @@ func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 	}
 }
 
-// TestUpdateThatRemovesObjectReturnsItsLastVersion removes the last finalizer of an object that is being
-// deleted.
+// TestUpdateThatRemovesObjectReturnsItsLastVersion removes the last finalizer of an object that is
+// being deleted.
 func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 	w := newBase(t).fixture(t)
 	live := config()
@@ -135,8 +135,8 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 	}
 }
 
-// TestUpdateOfAbsentObjectWarnsOfDuplicateOwners checks that duplicate owner references are found before the
-// object is.
+// TestUpdateOfAbsentObjectWarnsOfDuplicateOwners checks that duplicate owner references are found
+// before the object is.
 func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
 	w := newBase(t).fixture(t)
 	r := w.requestFor("c")

@@ -106,8 +106,8 @@ func (r *Request) withoutLazyField(stored []byte) []byte {
 	return stored
 }
 
-// encode returns the value to store for an object. text is the result of KindCodec.ServedJSON, or nil if it
-// is not available.
+// encode returns the value to store for an object. text is the result of KindCodec.ServedJSON, or
+// nil if it is not available.
 func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	value, err := r.encodeStored(ctx, obj, text)
 	if err == nil && r.restore != nil {
@@ -310,8 +310,8 @@ func (o *outcome) unchanged(ctx context.Context, l *liveObject) Result {
 	return Result{Item: codec.Item{Stored: value, Revision: l.kv.ModRevision}}
 }
 
-// compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to the stored
-// value, settles the claim, and returns the revision.
+// compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to
+// the stored value, settles the claim, and returns the revision.
 func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)

@@ -43,8 +43,8 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	return w.modifyOrCreate(ctx, r, compute, create)
 }
 
-// UpdateStored updates the object by applying change to a copy of the live object. A retry applies it to
-// the newer state. An error of change ends the write.
+// UpdateStored updates the object by applying change to a copy of the live object. A retry applies
+// it to the newer state. An error of change ends the write.
 func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
 	return w.modify(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
@@ -55,8 +55,8 @@ func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(regis
 	})
 }
 
-// UpdateUnvalidated applies alter to a copy of the live object and stores it without the rules of its kind. It
-// is for operations that have been admitted and keep the rules themselves.
+// UpdateUnvalidated applies alter to a copy of the live object and stores it without the rules of
+// its kind. It is for operations that have been admitted and keep the rules themselves.
 func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
 	return w.modify(ctx, r, "", func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
@@ -120,8 +120,8 @@ func (r *Request) applyPatch(ctx context.Context, t *patch.Target) (registry.Obj
 	return obj, nil
 }
 
-// checkConfiguration returns the error of a configuration that cannot be converted. Types that do not fit
-// are found later.
+// checkConfiguration returns the error of a configuration that cannot be converted. Types that do
+// not fit are found later.
 func (r *Request) checkConfiguration(configuration map[string]any) error {
 	if r.Resource.Convertible == nil {
 		return nil
@@ -181,8 +181,8 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 	}
 }
 
-// isStoredInRequestVersion reports whether a document is stored in the version of the request. Then it already
-// has the defaults of that version. A converted document gets them when it is decoded.
+// isStoredInRequestVersion reports whether a document is stored in the version of the request. Then
+// it already has the defaults of that version. A converted document gets them when it is decoded.
 func (l *liveObject) isStoredInRequestVersion(r *Request) bool {
 	version := ""
 	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {

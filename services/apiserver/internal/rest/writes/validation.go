@@ -164,8 +164,8 @@ func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 	}
 }
 
-// addDeclarativeErrors runs the declarative validation of a kind beside the handwritten one, whose errors
-// are errs. It returns the errors that apply.
+// addDeclarativeErrors runs the declarative validation of a kind beside the handwritten one, whose
+// errors are errs. It returns the errors that apply.
 func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
 	if k.DeclarativeValidation == nil || !w.Declared.Enabled {
 		return errs
@@ -185,7 +185,8 @@ func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, err
 	return append(errs.RemoveCoveredByDeclarative(), declared...)
 }
 
-// validateDeclared runs the declarative validation. If it panics, ok is false and errs holds the panic.
+// validateDeclared runs the declarative validation. If it panics, ok is false and errs holds the
+// panic.
 func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -266,8 +267,8 @@ func newReferences(all []metav1.OwnerReference) references {
 	return r
 }
 
-// isDuplicate reports whether the reference at index i equals an earlier one. It must be called for all
-// indices in order.
+// isDuplicate reports whether the reference at index i equals an earlier one. It must be called for
+// all indices in order.
 func (r references) isDuplicate(i int) bool {
 	candidate := referenceOf(r.all[i])
 	if r.indexByHash == nil {

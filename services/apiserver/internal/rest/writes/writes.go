@@ -39,8 +39,8 @@ type Config struct {
 	Authorizer authz.Authorizer
 	// Allocators by resource.
 	Allocators map[schema.GroupResource]Allocator
-	// WaitForRevision, by resource, waits for a bounded time until the server has acted on the write at a
-	// revision. The response waits for it.
+	// WaitForRevision, by resource, waits for a bounded time until the server has acted on the
+	// write at a revision. The response waits for it.
 	WaitForRevision map[schema.GroupResource]func(ctx context.Context, revision int64)
 	// Written, if set, is called with each written revision before the response is sent, so that
 	// decisions based on such objects can wait for that revision.
@@ -220,7 +220,8 @@ const (
 	eventDeleted = "Object deleted from database"
 )
 
-// timeEncoding records the start of an object's encoding. The function that it returns records the end.
+// timeEncoding records the start of an object's encoding. The function that it returns records the
+// end.
 func (r *Request) timeEncoding(ctx context.Context) (done func()) {
 	if !tracing.Recording(ctx) {
 		return func() {}
@@ -243,9 +244,9 @@ func (r *Request) withStoredValue(ctx context.Context) context.Context {
 	return ctx
 }
 
-// DeclarativeValidationOptions configures declarative validation (specification: "Declarative validation"). With
-// Enabled it runs beside the handwritten validation, and differences are logged and counted. With
-// Takeover its errors apply.
+// DeclarativeValidationOptions configures declarative validation (specification: "Declarative
+// validation"). With Enabled it runs beside the handwritten validation, and differences are logged
+// and counted. With Takeover its errors apply.
 type DeclarativeValidationOptions struct{ Enabled, Takeover bool }
 
 // Metrics counts failures of declarative validation. It also measures how long an update compares

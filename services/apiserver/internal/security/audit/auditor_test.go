@@ -149,7 +149,8 @@ func TestStatusEncoding(t *testing.T) {
 	}
 }
 
-// TestTruncatedAnnotationIsUnique checks that shortening sets Truncated once and keeps other annotations.
+// TestTruncatedAnnotationIsUnique checks that shortening sets Truncated once and keeps other
+// annotations.
 func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	event := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
 	for short, most := range map[*Event]int{event.WithoutObjects(): 4, event.Minimal(): 3} {
@@ -175,8 +176,8 @@ func TestMinimalEventOmitsEmptyFields(t *testing.T) {
 	}
 }
 
-// TestAnonymousRequestsShareBudgetByNetwork checks that anonymous requests have the same user name and share
-// the budget by network.
+// TestAnonymousRequestsShareBudgetByNetwork checks that anonymous requests have the same user name
+// and share the budget by network.
 func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}

@@ -18,8 +18,8 @@ type countingLimiter struct{ entered, left int }
 func (t *countingLimiter) Acquire(context.Context) error { t.entered++; return nil }
 func (t *countingLimiter) Release()                      { t.left++ }
 
-// TestLargeResponsesNeedPermit checks that large responses written in parts are recorded completely, with a
-// permit.
+// TestLargeResponsesNeedPermit checks that large responses written in parts are recorded
+// completely, with a permit.
 func TestLargeResponsesNeedPermit(t *testing.T) {
 	sink, had := &lineSink{lines: map[string]string{}}, &countingLimiter{}
 	auditor := New(Config{

@@ -28,8 +28,8 @@ func fullEvent() *Event {
 	}
 }
 
-// TestEventMatchesEncodingJSON checks that the JSON of an event equals that of encoding/json for the same
-// fields.
+// TestEventMatchesEncodingJSON checks that the JSON of an event equals that of encoding/json for
+// the same fields.
 func TestEventMatchesEncodingJSON(t *testing.T) {
 	line := fullEvent().AppendLine(nil)
 	quoted, _ := json.Marshal(oddString)

@@ -88,8 +88,8 @@ var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"
 
 func newArrival() ReceivedRequest { return ReceivedRequest{ID: "id"} }
 
-// TestObjectsAreRecordedFromTheirLevel checks that objects are recorded from their level on, and not encoded
-// below it.
+// TestObjectsAreRecordedFromTheirLevel checks that objects are recorded from their level on, and
+// not encoded below it.
 func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	for level, want := range map[Level][3]string{
 		Metadata: {"", "", ""}, Request: {`"asked"`, "", ""}, RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
@@ -153,8 +153,8 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsAreTruncated checks that objects beyond the limits are omitted, marked as truncated, and
-// take no bytes from other requests.
+// TestLargeObjectsAreTruncated checks that objects beyond the limits are omitted, marked as
+// truncated, and take no bytes from other requests.
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
 	objectOf := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
@@ -264,7 +264,8 @@ func TestInvalidJSONIsOmitted(t *testing.T) {
 	}
 }
 
-// TestAnnotationsAreRecordedOnce checks that the first value of a key is recorded, within the total limit.
+// TestAnnotationsAreRecordedOnce checks that the first value of a key is recorded, within the total
+// limit.
 func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	var log strings.Builder
@@ -295,7 +296,8 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	}
 }
 
-// TestEventOfSinkDoesNotChange checks that calls on the record during Process do not change the last event.
+// TestEventOfSinkDoesNotChange checks that calls on the record during Process do not change the
+// last event.
 func TestEventOfSinkDoesNotChange(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	r := auditor.Open(podsInfo, nil, newArrival)
@@ -330,8 +332,8 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 	}
 }
 
-// TestResponseStartedEventIsSnapshot checks that the ResponseStarted event is a snapshot that later calls do
-// not change.
+// TestResponseStartedEventIsSnapshot checks that the ResponseStarted event is a snapshot that later
+// calls do not change.
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
 	auditor, sink := newAuditor(Decision{Level: Metadata})
@@ -358,8 +360,8 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	}
 }
 
-// TestObjectFillsReference checks that the object fills the fields of the reference that the path did not
-// contain.
+// TestObjectFillsReference checks that the object fills the fields of the reference that the path
+// did not contain.
 func TestObjectFillsReference(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
@@ -444,8 +446,8 @@ func TestStagesByOutcome(t *testing.T) {
 	}
 }
 
-// TestRejectedRequestHoldsNothing checks that a request that is rejected because of a sink error is counted
-// and holds no bytes.
+// TestRejectedRequestHoldsNothing checks that a request that is rejected because of a sink error is
+// counted and holds no bytes.
 func TestRejectedRequestHoldsNothing(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	sink.fail = errors.New("the disk is full")
@@ -464,8 +466,8 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestSlowRequestsHaveLatencyAnnotations checks that slow requests have latency annotations; the default
-// threshold is half a second.
+// TestSlowRequestsHaveLatencyAnnotations checks that slow requests have latency annotations; the
+// default threshold is half a second.
 func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
 	for _, c := range []struct {

@@ -31,8 +31,8 @@ const (
 	defaultSlow = 500 * time.Millisecond
 )
 
-// LatencyTimer measures the time of a phase. It is a struct because a closure would be allocated for each
-// request.
+// LatencyTimer measures the time of a phase. It is a struct because a closure would be allocated
+// for each request.
 type LatencyTimer struct {
 	record *Record
 	phase  Phase

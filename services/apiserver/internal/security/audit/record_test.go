@@ -38,8 +38,8 @@ func (l *lineSink) Process(_ context.Context, event *Event) error {
 	return nil
 }
 
-// TestEndedRecordChangesNothing checks that calls on an ended record do not change the record that reuses its
-// state.
+// TestEndedRecordChangesNothing checks that calls on an ended record do not change the record that
+// reuses its state.
 func TestEndedRecordChangesNothing(t *testing.T) {
 	sink := &lineSink{lines: map[string]string{}}
 	auditor := New(Config{

@@ -41,7 +41,8 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// TestWithoutManagedFieldsDropsInvalidJSON checks that text with a syntax error at any position is dropped.
+// TestWithoutManagedFieldsDropsInvalidJSON checks that text with a syntax error at any position is
+// dropped.
 func TestWithoutManagedFieldsDropsInvalidJSON(t *testing.T) {
 	const text = `{"kind":"L","items":[{"metadata":{"name":"a","managedFields":[1],"x":{"y":2}}},{"metadata":{"managedFields":[2]}}],"rows":[{"object":{"metadata":{}}}]}`
 	for at := range len(text) {

@@ -171,8 +171,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreRemoved checks that a request leaves authentication without headers that identify a user,
-// whatever method authenticated it.
+// TestCredentialsAreRemoved checks that a request leaves authentication without headers that
+// identify a user, whatever method authenticated it.
 func TestCredentialsAreRemoved(t *testing.T) {
 	ca := newAuthority(t)
 	certs, err := authn.NewCertificates(ca.pool, false)

@@ -54,8 +54,8 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 	},
 }
 
-// TestCachedCertificateExpiry checks that a cached result is valid as long as every certificate of the chain,
-// and until the authorities change.
+// TestCachedCertificateExpiry checks that a cached result is valid as long as every certificate of
+// the chain, and until the authorities change.
 func TestCachedCertificateExpiry(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		for what, c := range map[string]struct {
@@ -174,7 +174,8 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	}
 }
 
-// TestFirstMethodThatAcceptsDecides checks that a credential that one method rejects may be valid for another.
+// TestFirstMethodThatAcceptsDecides checks that a credential that one method rejects may be valid
+// for another.
 func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)

@@ -97,8 +97,8 @@ func TestSelectorsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSuiteServicePermissions checks that each service of the suite has the permissions it needs, and no
-// others.
+// TestSuiteServicePermissions checks that each service of the suite has the permissions it needs,
+// and no others.
 func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()
 	may := map[string][]string{

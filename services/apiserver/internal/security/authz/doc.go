@@ -4,9 +4,9 @@
 // are libraries (authorizer, rbac, node, abac), which the access review service uses too.
 //
 // This package contains the attributes and messages of requests (authz.go), the fixed rules of the
-// suite's own services (suite.go), the policy in process (policy.go, feed.go) and the metrics around the
-// chain (observe.go). Package authzwebhook calls external services. Package authzconfig reads the
-// list of authorizers.
+// suite's own services (suite.go), the policy in process (policy.go, feed.go) and the metrics
+// around the chain (observe.go). Package authzwebhook calls external services. Package authzconfig
+// reads the list of authorizers.
 //
 // # The policy
 //

@@ -104,8 +104,8 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 	}
 }
 
-// TestLostStreamReloadsThePolicy checks that after a gap in the stream of changes, deleted objects have no
-// effect.
+// TestLostStreamReloadsThePolicy checks that after a gap in the stream of changes, deleted objects
+// have no effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))
@@ -154,8 +154,8 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestManyInitialBindings checks that all initial objects are effective once the policy reports that it is
-// current.
+// TestManyInitialBindings checks that all initial objects are effective once the policy reports
+// that it is current.
 func TestManyInitialBindings(t *testing.T) {
 	const users = 3000
 	f := newFixture(t, func(s *source) {
@@ -210,8 +210,8 @@ func TestWatchCacheStops(t *testing.T) {
 	}
 }
 
-// TestRestoredStore checks that after a restore of the store, the policy is that of the store, and positions
-// start again so that earlier decisions do not count as newer.
+// TestRestoredStore checks that after a restore of the store, the policy is that of the store, and
+// positions start again so that earlier decisions do not count as newer.
 func TestRestoredStore(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", reader("reader", "get"))

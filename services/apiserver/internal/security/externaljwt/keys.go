@@ -98,7 +98,8 @@ func (s *Signer) fetch(ctx context.Context) error {
 	}
 }
 
-// changedFrom reports whether two sets differ in their time or their keys. Keys with equal ids are equal.
+// changedFrom reports whether two sets differ in their time or their keys. Keys with equal ids are
+// equal.
 func (s *keySet) changedFrom(other *keySet) bool {
 	return !s.dataTime.Equal(other.dataTime) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
 		return a.ID == b.ID && a.Undiscoverable == b.Undiscoverable

@@ -8,7 +8,8 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// TestLevelDefaults checks that by default a level has 30 shares, borrows without limit and has no queues.
+// TestLevelDefaults checks that by default a level has 30 shares, borrows without limit and has no
+// queues.
 func TestLevelDefaults(t *testing.T) {
 	half, few := int32(50), limited("few", 25, 1, 1, 1)
 	few.Spec.Limited.BorrowingLimitPercent = &half

@@ -26,7 +26,8 @@ type SchemaStatusUpdater interface {
 type Configurator struct {
 	// Levels and Schemas follow the objects while they run.
 	Levels, Schemas *informer.Informer
-	// Control is the configured controller. It is nil if flow control is off. It is set before the informers run.
+	// Control is the configured controller. It is nil if flow control is off. It is set before the
+	// informers run.
 	Control    *Controller
 	references SchemaStatusUpdater
 

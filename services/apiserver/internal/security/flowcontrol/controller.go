@@ -140,8 +140,8 @@ func (c *Controller) removeLevel(name string) {
 type Width struct {
 	// Seats is the number of seats while the request runs, at least 1.
 	Seats int
-	// Final is the number of seats that stay occupied for AdditionalLatency when the request has ended. They
-	// stand for work that the request causes, such as watch events.
+	// Final is the number of seats that stay occupied for AdditionalLatency when the request has
+	// ended. They stand for work that the request causes, such as watch events.
 	Final             int
 	AdditionalLatency time.Duration
 }
@@ -318,7 +318,8 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	if r.schema.level.cancelWaiting(r, c.Now(), reason) {
 		return c.reject(r, reason)
 	}
-	// The request was admitted at the same time and has its seats. The level is about to close admitted.
+	// The request was admitted at the same time and has its seats. The level is about to close
+	// admitted.
 	<-r.admitted
 	return nil
 }

@@ -239,7 +239,8 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	})
 }
 
-// TestNoFlowStarves checks that a flow with one request is served soon although another flow floods the level.
+// TestNoFlowStarves checks that a flow with one request is served soon although another flow floods
+// the level.
 func TestNoFlowStarves(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
 	held, err := f.begin("flood", "l")
@@ -282,8 +283,8 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
-// TestSeatsAreConserved checks that under random operations, running requests never hold more seats than the
-// limit.
+// TestSeatsAreConserved checks that under random operations, running requests never hold more seats
+// than the limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20

@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestFirstMatchingSchemaWins checks that after any changes, the index finds the same schema as a linear
-// search.
+// TestFirstMatchingSchemaWins checks that after any changes, the index finds the same schema as a
+// linear search.
 func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := flowcontrol.NewCompiler()

@@ -124,8 +124,8 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	})
 }
 
-// TestExemptLevelKeepsItsSeats checks that the seats of an exempt level are not shared, and it does not
-// borrow.
+// TestExemptLevelKeepsItsSeats checks that the seats of an exempt level are not shared, and it does
+// not borrow.
 func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
 	l := limited("l", 50, 0, 0, 0)
@@ -143,8 +143,8 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	f.wantGauge("current_limit_seats", "catch-all", 55)
 }
 
-// TestMandatoryLevelsKeepTheirType checks that the mandatory levels keep their type regardless of the stored
-// objects.
+// TestMandatoryLevelsKeepTheirType checks that the mandatory levels keep their type regardless of
+// the stored objects.
 func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged := limited("exempt", 0, 0, 0, 0)
 	damaged.UID = "u"
@@ -167,7 +167,8 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	}
 }
 
-// TestFirstConfigurationIsLoadedOnce checks that the first request or dump loads the configuration, once.
+// TestFirstConfigurationIsLoadedOnce checks that the first request or dump loads the configuration,
+// once.
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
@@ -213,8 +214,8 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestNarrowRequestIsNotRejectedWhileSeatsAreFree checks that a narrow request behind a wide one is queued
-// beyond the queue length while seats are free.
+// TestNarrowRequestIsNotRejectedWhileSeatsAreFree checks that a narrow request behind a wide one is
+// queued beyond the queue length while seats are free.
 func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	f := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
 	wide := func(n int) <-chan *flowcontrol.Request {
@@ -238,7 +239,8 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	f.Release(<-third)
 }
 
-// TestWideRequestRunsAlone checks that a request that is wider than the level does not run beside final seats.
+// TestWideRequestRunsAlone checks that a request that is wider than the level does not run beside
+// final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time

@@ -141,8 +141,8 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 	}
 }
 
-// TestClockGoingBackwardsCountsNoTime checks that after the clock goes backwards, no time counts until it
-// reaches its former value.
+// TestClockGoingBackwardsCountsNoTime checks that after the clock goes backwards, no time counts
+// until it reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	for _, step := range []struct{ pass, sum time.Duration }{

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free seat waits
-// beyond the queue length.
+// TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free
+// seat waits beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
 	widthOf := func(seats int) func(int) flowcontrol.Width {

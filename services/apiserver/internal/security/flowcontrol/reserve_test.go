@@ -32,8 +32,8 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 	return running, came
 }
 
-// TestReserveIsForIdleFlows checks that while one flow floods the level, some seats remain for flows without a
-// running request.
+// TestReserveIsForIdleFlows checks that while one flow floods the level, some seats remain for
+// flows without a running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
 	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
@@ -92,8 +92,8 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 }
 
-// TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of flows without
-// a running request.
+// TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of
+// flows without a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	f := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
 	running, rest := f.flood("flood", 12, 6)
@@ -119,7 +119,8 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	}
 }
 
-// TestReserveIsNotExceeded checks that a flow without a running request gets no more seats than are free.
+// TestReserveIsNotExceeded checks that a flow without a running request gets no more seats than are
+// free.
 func TestReserveIsNotExceeded(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
 	running, rest := f.flood("flood", 8, 1)
@@ -174,8 +175,8 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 	}
 }
 
-// TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves a known
-// flow again, even if new flows keep arriving.
+// TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves
+// a known flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
 	type served struct {
@@ -220,8 +221,8 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f.Release(runs.q)
 }
 
-// TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the reserved
-// seats to a principal without a running request.
+// TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the
+// reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)

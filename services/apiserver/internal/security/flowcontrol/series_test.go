@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSeriesOfDeletedSchemaAreRemoved checks that removing a schema removes its series. The series of its
-// level and of other schemas remain.
+// TestSeriesOfDeletedSchemaAreRemoved checks that removing a schema removes its series. The series
+// of its level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	level := limited("l", 5, 0, 0, 0)
 	f := newFixture(t, 10, level)

@@ -9,7 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSubresourceNamesMatchExactly checks that a subresource is named by resource, slash and subresource.
+// TestSubresourceNamesMatchExactly checks that a subresource is named by resource, slash and
+// subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
 	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
 		s := schema("s", "l", 100, group("g-l"))
@@ -28,8 +29,8 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 	}
 }
 
-// TestServiceAccountSubjects checks that a service account subject matches only service accounts, and an empty
-// one matches no user.
+// TestServiceAccountSubjects checks that a service account subject matches only service accounts,
+// and an empty one matches no user.
 func TestServiceAccountSubjects(t *testing.T) {
 	accounts := func(namespace, name string) flowcontrolv1.Subject {
 		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSuspendedRequestHoldsNoSeats checks that a suspended request leaves its seats to others and waits for
-// them when it resumes.
+// TestSuspendedRequestHoldsNoSeats checks that a suspended request leaves its seats to others and
+// waits for them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
 		"with queues": limited("l", 5, 4, 2, 1), "without": limited("l", 5, 0, 0, 0),
@@ -97,8 +97,8 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	f.idle()
 }
 
-// TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold them again
-// when it ends.
+// TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold
+// them again when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
 	request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {

@@ -218,8 +218,8 @@ func (c *fuzz) configure(t *rapid.T) {
 	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
 
-// TestFittingRequestsDoNotWait checks that random operations change free seats and demand. After each, no
-// fitting request waits.
+// TestFittingRequestsDoNotWait checks that random operations change free seats and demand. After
+// each, no fitting request waits.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &fuzz{fixture: newFixture(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}

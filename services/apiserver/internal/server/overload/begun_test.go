@@ -60,8 +60,8 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	}
 }
 
-// TestBegunRequestReleasesSeats checks that a request releases its seats when it has begun, also if a filter
-// outside registered a function for that event.
+// TestBegunRequestReleasesSeats checks that a request releases its seats when it has begun, also if
+// a filter outside registered a function for that event.
 func TestBegunRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string

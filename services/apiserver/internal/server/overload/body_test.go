@@ -105,8 +105,8 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 }
 
-// TestBodyCost checks that the cost of a large body is its size. It is more if the body needs conversion
-// or has many values, in lists, nested or in lines.
+// TestBodyCost checks that the cost of a large body is its size. It is more if the body needs
+// conversion or has many values, in lists, nested or in lines.
 func TestBodyCost(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
@@ -208,7 +208,8 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	}
 }
 
-// TestLargeWorkIsReleasedWhenResponseBegins checks that a large request releases its bytes when the response starts.
+// TestLargeWorkIsReleasedWhenResponseBegins checks that a large request releases its bytes when the
+// response starts.
 func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	for name, start := range map[string]func(w http.ResponseWriter){
 		"a code":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
@@ -265,7 +266,8 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	})
 }
 
-// TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work limiter out to be large, is limited like a large body.
+// TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work
+// limiter out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := newShared(testBounds.LargeBytesPerCPU)
@@ -332,7 +334,8 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	})
 }
 
-// TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it has begun.
+// TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it
+// has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := New(Options{
@@ -392,7 +395,8 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	}
 }
 
-// TestLargeWorkWaitsWithoutSeats checks that a patch that waits for bytes releases its seat, which the request that holds the bytes waits for.
+// TestLargeWorkWaitsWithoutSeats checks that a patch that waits for bytes releases its seat, which
+// the request that holds the bytes waits for.
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

@@ -199,8 +199,8 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	}
 }
 
-// stalledBody returns the body to evict next in favor of r, nil if there is none. held is the memory in
-// bytes by principal. Other principals may hold as much as entitled. The caller holds mu.
+// stalledBody returns the body to evict next in favor of r, nil if there is none. held is the
+// memory in bytes by principal. Other principals may hold as much as entitled. The caller holds mu.
 func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled int, now time.Time) *reservedBody {
 	var victim *reservedBody
 	younger := false // o arrived after r

@@ -33,8 +33,8 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	}
 }
 
-// TestStalledBodyOccupiesOnlyArrivedBytes checks that a client announces 3 MiB and stalls after 100 bytes. Its request
-// holds no seats, and only the memory of a small body.
+// TestStalledBodyOccupiesOnlyArrivedBytes checks that a client announces 3 MiB and stalls after 100
+// bytes. Its request holds no seats, and only the memory of a small body.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
@@ -75,8 +75,8 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	})
 }
 
-// TestBodyMemoryIsSeparatePerLevel checks that if one priority level has no memory for bodies left, requests of the same level are
-// rejected and those of another level are served.
+// TestBodyMemoryIsSeparatePerLevel checks that if one priority level has no memory for bodies left,
+// requests of the same level are rejected and those of another level are served.
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}

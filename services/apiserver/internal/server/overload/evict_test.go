@@ -57,8 +57,8 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	})
 }
 
-// TestOldestBodyOfPrincipalCompletes checks that two bodies of one principal each hold the memory that the other needs to grow. The older one
-// completes, the later one is rejected.
+// TestOldestBodyOfPrincipalCompletes checks that two bodies of one principal each hold the memory
+// that the other needs to grow. The older one completes, the later one is rejected.
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := &bodyBudget{Queue: newShared(4 << 20)}

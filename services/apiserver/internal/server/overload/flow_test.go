@@ -19,7 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// TestResetStreamIsNotServed checks that a stream that is opened and reset at once does not reach the handler.
+// TestResetStreamIsNotServed checks that a stream that is opened and reset at once does not reach
+// the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := New(Options{
@@ -147,7 +148,8 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	}
 }
 
-// TestEndReleasesSeatsOfParallelResumes checks that a request that ends while two goroutines resume it holds no seats afterwards.
+// TestEndReleasesSeatsOfParallelResumes checks that a request that ends while two goroutines resume
+// it holds no seats afterwards.
 func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// TestSeatsAreReleasedOnce checks that a request releases its seats once, not after its end. A request with
-// several waits acquires the seats after the last one.
+// TestSeatsAreReleasedOnce checks that a request releases its seats once, not after its end. A
+// request with several waits acquires the seats after the last one.
 func TestSeatsAreReleasedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{

@@ -142,8 +142,8 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	return true
 }
 
-// acquire acquires a claim of a limit. If it has to wait, it releases the seats first. It returns false
-// if too many requests have released theirs, or if ctx ends.
+// acquire acquires a claim of a limit. If it has to wait, it releases the seats first. It returns
+// false if too many requests have released theirs, or if ctx ends.
 func (w *work) acquire(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
 	if q.TryAcquire(c) {
 		return true
@@ -160,8 +160,8 @@ func (w *work) needsPermit() bool {
 	return w.hasBytes && !w.hasPermit && w.suspended == 0
 }
 
-// releaseSeats releases the seats for good. It returns false if too
-// many requests have released theirs.
+// releaseSeats releases the seats for good. It returns false if too many requests have released
+// theirs.
 func (w *work) releaseSeats() bool {
 	w.mu.Lock()
 	seats, seatless := w.seats, w.seatless

@@ -167,7 +167,8 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 	}
 }
 
-// TestLongSuspensionReleasesBytes checks that a request that waits long for another party releases its memory.
+// TestLongSuspensionReleasesBytes checks that a request that waits long for another party releases
+// its memory.
 func TestLongSuspensionReleasesBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := workLimits{bytes: newShared(4 * largeBody), permits: newPermits(1)}
@@ -191,9 +192,9 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 	})
 }
 
-// TestSuspendedBytesAreLimited checks that a request that waits long keeps its bytes if other waiting requests of
-// its principal occupy their share of memory. Otherwise a webhook that
-// does not answer could fill the memory with objects.
+// TestSuspendedBytesAreLimited checks that a request that waits long keeps its bytes if other
+// waiting requests of its principal occupy their share of memory. Otherwise a webhook that does not
+// answer could fill the memory with objects.
 func TestSuspendedBytesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := newWorkLimits(Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10}, newPermits(1))
@@ -220,8 +221,8 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 	})
 }
 
-// TestSlowPermitsReleaseSeats checks that a request that waits for slow work releases its seats. It is rejected if too many requests have
-// released theirs, unless its response has begun.
+// TestSlowPermitsReleaseSeats checks that a request that waits for slow work releases its seats. It
+// is rejected if too many requests have released theirs, unless its response has begun.
 func TestSlowPermitsReleaseSeats(t *testing.T) {
 	for name, tc := range map[string]struct{ taken, begun, rests, rejected bool }{
 		"a permit is free":              {},
@@ -254,7 +255,8 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 	}
 }
 
-// TestBodyWithoutPermitIsRejected checks that a large body is rejected if no permit becomes free in time.
+// TestBodyWithoutPermitIsRejected checks that a large body is rejected if no permit becomes free in
+// time.
 func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)

@@ -84,7 +84,8 @@ func TestHandlerUsesNewStorageVersions(t *testing.T) {
 	}
 }
 
-// TestProxiedRequestCarriesUser checks that a peer gets the user, the client certificate and the proxy header.
+// TestProxiedRequestCarriesUser checks that a peer gets the user, the client certificate and the
+// proxy header.
 func TestProxiedRequestCarriesUser(t *testing.T) {
 	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
@@ -202,7 +203,8 @@ func eventually(t *testing.T, what string, check func() bool) {
 	}
 }
 
-// TestRequestsFollowMovedPeer checks that requests follow a peer to its new address, and connections to the old one are closed.
+// TestRequestsFollowMovedPeer checks that requests follow a peer to its new address, and
+// connections to the old one are closed.
 func TestRequestsFollowMovedPeer(t *testing.T) {
 	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
@@ -254,7 +256,8 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 	eventually(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
 }
 
-// TestReachablePeersArePreferred checks that requests prefer reachable peers. An unreachable one gets requests again when it responds.
+// TestReachablePeersArePreferred checks that requests prefer reachable peers. An unreachable one
+// gets requests again when it responds.
 func TestReachablePeersArePreferred(t *testing.T) {
 	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
 		version("g.dead", map[string][]string{"dead": {"g/v1"}}))

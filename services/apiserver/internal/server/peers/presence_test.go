@@ -159,7 +159,8 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 	return stop
 }
 
-// TestPresencePublishesAddressWhileRunning checks that a replica publishes its address while it runs, and overwrites an older value.
+// TestPresencePublishesAddressWhileRunning checks that a replica publishes its address while it
+// runs, and overwrites an older value.
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	l := newLeaseStore()
 	logs := &log{}
@@ -185,7 +186,8 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	}
 }
 
-// TestPresenceRetriesFailedPublication checks that a failed publication is retried soon. A full store does not make the replica unhealthy.
+// TestPresenceRetriesFailedPublication checks that a failed publication is retried soon. A full
+// store does not make the replica unhealthy.
 func TestPresenceRetriesFailedPublication(t *testing.T) {
 	for name, c := range map[string]struct {
 		id      string

@@ -44,7 +44,8 @@ type namedHandler string
 
 func (namedHandler) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// TestDelegatesResolveByPath checks that a path is answered by this server, an extension server or a peer.
+// TestDelegatesResolveByPath checks that a path is answered by this server, an extension server or
+// a peer.
 func TestDelegatesResolveByPath(t *testing.T) {
 	kinds := newAPISet(t)
 	extension := func(gv schema.GroupVersion) http.Handler {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// countedClients is the maximum number of clients whose requests are counted. The metric reports the
-	// shownClients most active ones.
+	// countedClients is the maximum number of clients whose requests are counted. The metric
+	// reports the shownClients most active ones.
 	countedClients = 200
 	shownClients   = 20
 )

@@ -38,8 +38,8 @@ func (g *readWriteGauges) gauge(op *requestinfo.Info) prometheus.Gauge {
 	return g.reading
 }
 
-// FilterTimes holds the histograms of the time from the start of a
-// filter until it calls the next one.
+// FilterTimes holds the histograms of the time from the start of a filter until it calls the next
+// one.
 type FilterTimes struct{ Authentication, Impersonation, FlowControl, InFlight, Authorization prometheus.Observer }
 
 // newFilterTimes registers the histogram of filter latencies.

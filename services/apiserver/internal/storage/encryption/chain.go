@@ -33,8 +33,8 @@ type Transformer interface {
 	Open(ctx context.Context, sealed []byte, of ValueContext) (value []byte, stale bool, err error)
 }
 
-// ValueContext identifies a value: the key that it is stored under, to which it is bound, and its resource
-// for metrics.
+// ValueContext identifies a value: the key that it is stored under, to which it is bound, and its
+// resource for metrics.
 type ValueContext struct{ Key, Resource string }
 
 // link is a transformer of values that start with a prefix.

@@ -32,8 +32,8 @@ type Compactor struct {
 	Logger *slog.Logger
 }
 
-// compactionRound is the last round that a Compactor knows, and the revision at which it started. A backup of
-// etcd contains both, so a compactor never relies on a history that no longer exists.
+// compactionRound is the last round that a Compactor knows, and the revision at which it started. A
+// backup of etcd contains both, so a compactor never relies on a history that no longer exists.
 type compactionRound struct{ version, revision int64 }
 
 // Run compacts until the context ends. Failed rounds are logged and retried after an interval.

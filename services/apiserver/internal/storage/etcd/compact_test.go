@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestCompactorsShareRounds checks that two compactors share the rounds. Each round is won once, writes the revision that its winner saw
-// one round earlier, and compacts history up to it.
+// TestCompactorsShareRounds checks that two compactors share the rounds. Each round is won once,
+// writes the revision that its winner saw one round earlier, and compacts history up to it.
 func TestCompactorsShareRounds(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())

@@ -19,8 +19,8 @@ import (
 // values only the revisions are compared.
 const comparedValue = 2 << 10
 
-// VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's revision went
-// backwards: a lagging member is also behind its earlier revisions.
+// VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's
+// revision went backwards: a lagging member is also behind its earlier revisions.
 func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
 	last := at.Last
@@ -54,9 +54,9 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 	return resp.Header.Revision, nil
 }
 
-// confirmNewest compares revisions only. An etcd in this process cannot be replaced while it is in use,
-// but its watches deliver a change shortly before its revision includes it. If such an etcd seems to be
-// behind, it is read once more, through consensus.
+// confirmNewest compares revisions only. An etcd in this process cannot be replaced while it is in
+// use, but its watches deliver a change shortly before its revision includes it. If such an etcd
+// seems to be behind, it is read once more, through consensus.
 func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, error) {
 	if s.newest != nil {
 		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {

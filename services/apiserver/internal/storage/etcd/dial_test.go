@@ -52,8 +52,8 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestDialTLS checks that the client uses the certificate that is on disk when it connects, and rejects a server with a
-// certificate of another CA.
+// TestDialTLS checks that the client uses the certificate that is on disk when it connects, and
+// rejects a server with a certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)

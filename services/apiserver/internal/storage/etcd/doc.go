@@ -1,6 +1,6 @@
 // Package etcd implements the storage contract on etcd 3.4 or newer. Progress notifications of an
-// etcd before 3.4.31 and 3.5.13 are unreliable and not used (confirm.go). Together with the embedded server
-// below it, this is the only production code that uses etcd.
+// etcd before 3.4.31 and 3.5.13 are unreliable and not used (confirm.go). Together with the
+// embedded server below it, this is the only production code that uses etcd.
 //
 // A Store is created over a client: one from Dial for an external cluster, or one of the embedded
 // server. It keeps no objects. Its only states are the lease that short-lived values share

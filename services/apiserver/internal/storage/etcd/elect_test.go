@@ -129,7 +129,8 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-// TestElectionIsLostBeforeItIsWonAgain checks that a candidate that is cut off loses its term before another one is elected.
+// TestElectionIsLostBeforeItIsWonAgain checks that a candidate that is cut off loses its term
+// before another one is elected.
 func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
@@ -159,8 +160,8 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	}
 }
 
-// TestElectionSurvivesStalledMember checks that a stalled member of etcd, which gets every second attempt, does not end the term as long as
-// other members respond.
+// TestElectionSurvivesStalledMember checks that a stalled member of etcd, which gets every second
+// attempt, does not end the term as long as other members respond.
 func TestElectionSurvivesStalledMember(t *testing.T) {
 	t.Parallel()
 	const attempts = 8

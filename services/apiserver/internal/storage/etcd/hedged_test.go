@@ -14,7 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestNewestRevisionDespiteStalledMember checks that a stalled member, which gets every second read, does not delay reads of the newest revision.
+// TestNewestRevisionDespiteStalledMember checks that a stalled member, which gets every second
+// read, does not delay reads of the newest revision.
 func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64

@@ -13,7 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestChangesMatchWatch checks that changes returns the same events as a watch, in whole revisions, with any byte limit.
+// TestChangesMatchWatch checks that changes returns the same events as a watch, in whole revisions,
+// with any byte limit.
 func TestChangesMatchWatch(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Server(t)

@@ -37,9 +37,9 @@ type Config struct {
 	// Watch opens watch streams; nil means over the client's connection. An in-process client has
 	// none, so its server provides this.
 	Watch pb.WatchClient
-	// LocalRevision returns the newest revision of a cluster whose only member runs in this process, or an
-	// error if it is stopped. The member's own state is the newest, so with LocalRevision set,
-	// linearizable reads need no consensus. It is nil for every other cluster.
+	// LocalRevision returns the newest revision of a cluster whose only member runs in this
+	// process, or an error if it is stopped. The member's own state is the newest, so with
+	// LocalRevision set, linearizable reads need no consensus. It is nil for every other cluster.
 	LocalRevision func() (int64, error)
 	// Changes reads the changes of keys in a range, after a revision up to one that is reached,
 	// until they take the given number of bytes. It returns how far it read and to which revision

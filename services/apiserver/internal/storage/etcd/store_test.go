@@ -74,7 +74,8 @@ func TestLeasesAreShared(t *testing.T) {
 	}
 }
 
-// TestLostLeaseIsReplaced checks that a lease that no longer exists in etcd is replaced without an error.
+// TestLostLeaseIsReplaced checks that a lease that no longer exists in etcd is replaced without an
+// error.
 func TestLostLeaseIsReplaced(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())

@@ -31,8 +31,8 @@ type stream struct {
 	probed      chan probe
 	probedAt    storage.Position // the position when the probe started
 	retry       *time.Ticker
-	// serving is the member that serves the stream. Unless its progress notifications are reliable, the
-	// newest revision is read too.
+	// serving is the member that serves the stream. Unless its progress notifications are reliable,
+	// the newest revision is read too.
 	serving          uint64
 	created          bool
 	reliability      progressReliability
@@ -167,8 +167,8 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	helpers.Go(s.probe)
 }
 
-// startResolving starts to check whether the serving member sends reliable progress notifications, once
-// the member is known and the result matters.
+// startResolving starts to check whether the serving member sends reliable progress notifications,
+// once the member is known and the result matters.
 func (s *stream) startResolving(helpers *sync.WaitGroup) {
 	if s.reliability == progressUnknown && s.created && !s.resolving {
 		s.resolving = true
@@ -324,8 +324,8 @@ const maxRedelivered = 900
 // that nothing changed since can still be confirmed.
 var errLastCompacted = errors.New("the last change that was delivered is compacted")
 
-// restartFromKnown makes the stream begin with the last known change, or with the oldest later revision that
-// is not compacted.
+// restartFromKnown makes the stream begin with the last known change, or with the oldest later
+// revision that is not compacted.
 func (s *stream) restartFromKnown() {
 	last := s.position.Last.Revision
 	from := max(last, s.compacted)

@@ -75,8 +75,8 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	return casResult(resp, expected)
 }
 
-// preconditions returns the conditions of a transaction: that of its
-// own key, and the preconditions.
+// preconditions returns the conditions of a transaction: that of its own key, and the
+// preconditions.
 func preconditions(keyCondition clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
 	all := []clientv3.Cmp{keyCondition}
 	for _, p := range while {
@@ -206,7 +206,8 @@ func code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// maxLeaseObjects bounds the values on one lease: etcd deletes all of them in one revision when it expires.
+// maxLeaseObjects bounds the values on one lease: etcd deletes all of them in one revision when it
+// expires.
 const maxLeaseObjects = 1000
 
 // leases shares one lease among many values, because a lease for each would cost etcd more than the

@@ -80,8 +80,8 @@ func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int6
 	return rev
 }
 
-// TestReplicasFollowEtcd checks that replicas receive etcd's history through one etcd watch, also when the publisher changes and a
-// value is too large for NATS.
+// TestReplicasFollowEtcd checks that replicas receive etcd's history through one etcd watch, also
+// when the publisher changes and a value is too large for NATS.
 func TestReplicasFollowEtcd(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())

@@ -184,8 +184,8 @@ func (n *busNode) connect(up bool) {
 	}
 }
 
-// redeliver repeats an earlier delivery. Age 0 is the last one, age 1 the one before it. It does nothing
-// if the node is disconnected or has no delivery of that age.
+// redeliver repeats an earlier delivery. Age 0 is the last one, age 1 the one before it. It does
+// nothing if the node is disconnected or has no delivery of that age.
 func (n *busNode) redeliver(age int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

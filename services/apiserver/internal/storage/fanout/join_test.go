@@ -73,8 +73,8 @@ func TestHeartbeatsCarryProgress(t *testing.T) {
 	})
 }
 
-// TestSilentPublisher checks that a publisher that hangs without losing its term or connection is detected by its silence, or
-// earlier by a replica that waits for an answer.
+// TestSilentPublisher checks that a publisher that hangs without losing its term or connection is
+// detected by its silence, or earlier by a replica that waits for an answer.
 func TestSilentPublisher(t *testing.T) {
 	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,8 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 	})
 }
 
-// TestRepeatedLossesAreDamped checks that a replica with frequent losses does not switch between stream and store all the time.
+// TestRepeatedLossesAreDamped checks that a replica with frequent losses does not switch between
+// stream and store all the time.
 func TestRepeatedLossesAreDamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -232,7 +233,8 @@ func TestRepeatedLossesAreDamped(t *testing.T) {
 	})
 }
 
-// TestSlowReplicaReadsFromStore checks that a slow replica drops the oldest waiting messages and reads them from the store.
+// TestSlowReplicaReadsFromStore checks that a slow replica drops the oldest waiting messages and
+// reads them from the store.
 func TestSlowReplicaReadsFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)

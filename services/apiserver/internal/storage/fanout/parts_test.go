@@ -35,7 +35,8 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 	})
 }
 
-// TestFaultyPartsAreReadFromStore checks that a part that is lost, repeated, damaged or reordered is a gap, which is filled from the store.
+// TestFaultyPartsAreReadFromStore checks that a part that is lost, repeated, damaged or reordered
+// is a gap, which is filled from the store.
 func TestFaultyPartsAreReadFromStore(t *testing.T) {
 	for name, spoil := range map[string]func(*busNode){
 		"lost":    func(n *busNode) { n.faults(2, 0, 0, 0) },
@@ -140,8 +141,8 @@ func countChanges(t *testing.T, b *bus) func() int {
 	}
 }
 
-// TestChangesAreEncodedOnlyForListeners checks that a publisher without listeners encodes nothing. A new replica receives the stream at once and
-// stays on it even if it sends nothing.
+// TestChangesAreEncodedOnlyForListeners checks that a publisher without listeners encodes nothing.
+// A new replica receives the stream at once and stays on it even if it sends nothing.
 func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite(t, 1, 4096)

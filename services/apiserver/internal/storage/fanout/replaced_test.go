@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestLaterPublisherMustAnswerRequest checks that a message of a later publisher is not applied before that publisher has checked the store, and
-// makes a replica leave the stream only once.
+// TestLaterPublisherMustAnswerRequest checks that a message of a later publisher is not applied
+// before that publisher has checked the store, and makes a replica leave the stream only once.
 func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -40,8 +40,8 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	})
 }
 
-// TestLateMessageIsNotAppliedAfterReload checks that a message that was in flight when the store was restored is not applied by a replica that has
-// reloaded, even if its revision continues there.
+// TestLateMessageIsNotAppliedAfterReload checks that a message that was in flight when the store
+// was restored is not applied by a replica that has reloaded, even if its revision continues there.
 func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
@@ -71,8 +71,8 @@ func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	})
 }
 
-// TestAnotherHistoryIsNotApplied checks that a message of another history is not applied even if its revisions continue those of the replica.
-// The replica reads from the store.
+// TestAnotherHistoryIsNotApplied checks that a message of another history is not applied even if
+// its revisions continue those of the replica. The replica reads from the store.
 func TestAnotherHistoryIsNotApplied(t *testing.T) {
 	for name, change := range map[string]func(m *message, known storage.Event){
 		"the known change is another one": func(m *message, known storage.Event) {

@@ -78,7 +78,8 @@ func (b *Builder) Check(*http.Request) error {
 	return fmt.Errorf("waiting for %d of %d resources to be listed, among them %s", len(waiting), all, waiting[0])
 }
 
-// InitialListDone returns a channel that is closed when the initial lists are complete or have timed out.
+// InitialListDone returns a channel that is closed when the initial lists are complete or have
+// timed out.
 func (b *Builder) InitialListDone() <-chan struct{} { return b.listed }
 
 // Count returns the number of objects of a resource in a namespace, and false if the resource is

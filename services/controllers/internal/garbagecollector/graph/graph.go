@@ -12,8 +12,8 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// Tasks receives the nodes that need work. The work counts for the namespace of the node. A virtual node
-// counts for the namespace of a dependent.
+// Tasks receives the nodes that need work. The work counts for the namespace of the node. A virtual
+// node counts for the namespace of a dependent.
 type Tasks interface {
 	// Delete asks to delete a node if no owner keeps it.
 	Delete(n *Node, namespace string)

@@ -329,8 +329,8 @@ func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	return found
 }
 
-// leastIdentity returns the first of the accepted identities by which dependents refer to a node, without the
-// uid. An object can refer to a uid by tens of thousands of identities.
+// leastIdentity returns the first of the accepted identities by which dependents refer to a node,
+// without the uid. An object can refer to a uid by tens of thousands of identities.
 func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (first Identity, found bool) {
 	for _, d := range dependents {
 		for i := range d.owners {

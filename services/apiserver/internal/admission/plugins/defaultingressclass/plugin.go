@@ -12,7 +12,8 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "DefaultIngressClass"
 
-// classAnnotation is the annotation that selected the class of an ingress before there was a field for it.
+// classAnnotation is the annotation that selected the class of an ingress before there was a field
+// for it.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 // Classes returns the name of the default class, or "" if there is none.

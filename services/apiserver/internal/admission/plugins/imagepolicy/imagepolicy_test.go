@@ -284,8 +284,8 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 	}
 }
 
-// TestRequestIsSuspendedDuringReview checks that the request does not hold its seats while it waits for the
-// webhook.
+// TestRequestIsSuspendedDuringReview checks that the request does not hold its seats while it waits
+// for the webhook.
 func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	plugin, b, _ := start(t, "defaultAllow: false")
 	b.respond(200, `{"status":{"allowed":true}}`)
@@ -330,8 +330,8 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestReviewedRequests checks that pods and their ephemeral containers are reviewed. Outside reports updates
-// in advance.
+// TestReviewedRequests checks that pods and their ephemeral containers are reviewed. Outside
+// reports updates in advance.
 func TestReviewedRequests(t *testing.T) {
 	plugin, b, _ := start(t, "allowTTL: -1")
 	for _, c := range []struct {
@@ -362,7 +362,8 @@ func TestReviewedRequests(t *testing.T) {
 	}
 }
 
-// TestDeadlineEndsRetries checks that when the request's time ends, the last error of the webhook is returned.
+// TestDeadlineEndsRetries checks that when the request's time ends, the last error of the webhook
+// is returned.
 func TestDeadlineEndsRetries(t *testing.T) {
 	plugin, b, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -37,7 +37,8 @@ func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
 	return ctx, most
 }
 
-// TestLargeDefaultsAreCharged checks that the size of defaults and limits is charged before they are applied.
+// TestLargeDefaultsAreCharged checks that the size of defaults and limits is charged before they
+// are applied.
 func TestLargeDefaultsAreCharged(t *testing.T) {
 	defaults := func(lists ...corev1.ResourceList) (all ranges) {
 		for _, l := range lists {

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces has the namespace "existing". Creating "taken" conflicts, creating "broken" fails, and looking
-// up "unknown" fails.
+// namespaces has the namespace "existing". Creating "taken" conflicts, creating "broken" fails, and
+// looking up "unknown" fails.
 type namespaces struct{ created []string }
 
 func (n *namespaces) Phase(_ context.Context, name string) (exists, terminating bool, err error) {

@@ -138,8 +138,8 @@ func (faulty) Authorize(context.Context, *authorizer.Attributes) (authorizer.Dec
 	return authorizer.NoOpinion, "", errors.New("no answer")
 }
 
-// TestAudiencesOfVolumes checks that a node may request the audiences of all volumes that a pod mounts. A
-// volume that cannot be resolved grants nothing, and does not affect others.
+// TestAudiencesOfVolumes checks that a node may request the audiences of all volumes that a pod
+// mounts. A volume that cannot be resolved grants nothing, and does not affect others.
 func TestAudiencesOfVolumes(t *testing.T) {
 	claimed := func(name string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}

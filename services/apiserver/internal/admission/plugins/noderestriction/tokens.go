@@ -45,8 +45,8 @@ func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
 	return p.checkAudience(ctx, a, pod, tokenRequest.Spec.Audiences)
 }
 
-// checkAudience checks that the pod uses the audience of a requested token, or that the node may request
-// it.
+// checkAudience checks that the pod uses the audience of a requested token, or that the node may
+// request it.
 func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
 		return a.forbid("node may only request 0 or 1 audiences")
@@ -75,8 +75,8 @@ func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.
 	return a.forbid("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
 }
 
-// mountsAudience reports whether a volume of the pod needs tokens for an audience. It returns an error for
-// a volume that cannot be resolved, unless another volume needs such tokens.
+// mountsAudience reports whether a volume of the pod needs tokens for an audience. It returns an
+// error for a volume that cannot be resolved, unless another volume needs such tokens.
 func (p *Plugin) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {

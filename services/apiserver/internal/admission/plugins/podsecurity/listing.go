@@ -38,7 +38,8 @@ type Stored interface {
 	Size() int
 	// PodForSelection returns the fields by which pods are selected: name, owners and runtime class.
 	PodForSelection() (*corev1.Pod, error)
-	// PodForEvaluation returns the fields that the standards evaluate: name, labels, annotations and spec.
+	// PodForEvaluation returns the fields that the standards evaluate: name, labels, annotations
+	// and spec.
 	PodForEvaluation() (*corev1.Pod, error)
 }
 

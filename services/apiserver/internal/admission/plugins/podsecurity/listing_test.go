@@ -119,7 +119,8 @@ func TestStricterStandardWarns(t *testing.T) {
 	}
 }
 
-// TestManyPods checks that only the evaluated pods are decoded, and a warning says that there are more.
+// TestManyPods checks that only the evaluated pods are decoded, and a warning says that there are
+// more.
 func TestManyPods(t *testing.T) {
 	p := &pods{}
 	for range 3100 {

@@ -208,8 +208,8 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 	return authorizer.NoOpinion, "", nil
 }
 
-// TestAggregationRequiresClusterAdmin checks that a user with all permissions may aggregate, without a call of
-// the authorizer. The error names the operation if the object has no name yet.
+// TestAggregationRequiresClusterAdmin checks that a user with all permissions may aggregate,
+// without a call of the authorizer. The error names the operation if the object has no name yet.
 func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	e := policy()
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}

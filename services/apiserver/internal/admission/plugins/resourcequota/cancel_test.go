@@ -57,8 +57,8 @@ func TestCanceledClaimReleasesCharges(t *testing.T) {
 	}
 }
 
-// TestClaimKeepsReasonOfLookupErrors checks that Claim reports cancellation and throttling as such, and
-// other errors of the lookup as internal errors.
+// TestClaimKeepsReasonOfLookupErrors checks that Claim reports cancellation and throttling as such,
+// and other errors of the lookup as internal errors.
 func TestClaimKeepsReasonOfLookupErrors(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	p := plugin(t, quotas, "")

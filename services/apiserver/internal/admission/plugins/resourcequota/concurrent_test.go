@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestStoreDecides checks that a rejection is confirmed against the store, and a limit holds although the
-// cache is stale.
+// TestStoreDecides checks that a rejection is confirmed against the store, and a limit holds
+// although the cache is stale.
 func TestStoreDecides(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
@@ -32,8 +32,8 @@ func TestStoreDecides(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreChargedTogether checks that requests that wait for an earlier one are charged in one
-// write, each by its own amount.
+// TestWaitingRequestsAreChargedTogether checks that requests that wait for an earlier one are
+// charged in one write, each by its own amount.
 func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	entered, leave := make(chan struct{}), make(chan struct{})

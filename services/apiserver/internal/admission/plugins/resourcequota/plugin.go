@@ -92,8 +92,8 @@ type claim struct {
 // Commit implements admission.Reservation.
 func (c *claim) Commit(context.Context) {}
 
-// Rollback implements admission.Reservation. It undoes the charges, even if the request has been canceled,
-// and waits for that before the response if possible.
+// Rollback implements admission.Reservation. It undoes the charges, even if the request has been
+// canceled, and waits for that before the response if possible.
 func (c *claim) Rollback(ctx context.Context) {
 	j := &job{refunds: c.charges, done: make(chan struct{})}
 	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j) // on failure, the charge stays until the controller counts again

@@ -173,8 +173,8 @@ func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
 
 func configMap() runtime.Object { return &corev1.ConfigMap{} }
 
-// rejectionOf claims and keeps the charge of a request. It returns the message of the error, or "" if the
-// claim succeeds.
+// rejectionOf claims and keeps the charge of a request. It returns the message of the error, or ""
+// if the claim succeeds.
 func rejectionOf(t *testing.T, plugin *resourcequota.Plugin, r *admission.Request) string {
 	t.Helper()
 	c, err := plugin.Reserve(t.Context(), r)
@@ -422,8 +422,8 @@ func TestAllQuotasOrNone(t *testing.T) {
 	}
 }
 
-// TestRecountAfterChargeIsNotReleased checks that if a controller recounted after the charge, the object that
-// was not written is not part of its count.
+// TestRecountAfterChargeIsNotReleased checks that if a controller recounted after the charge, the
+// object that was not written is not part of its count.
 func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 	owned := func(at time.Time, fields string) metav1.ManagedFieldsEntry {
 		stamp := metav1.NewTime(at)

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestUpdateThatMovesPodIntoScopeIsCharged checks that a pod that gets or loses its deadline is charged
-// to the quotas of its new scope.
+// TestUpdateThatMovesPodIntoScopeIsCharged checks that a pod that gets or loses its deadline is
+// charged to the quotas of its new scope.
 func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 	var seconds int64 = 100
 	withoutDeadline := pod(nil, "cpu=500m", "")

@@ -26,8 +26,8 @@ func (a account) ServiceAccount(context.Context, string, string) (*corev1.Servic
 	return out, nil
 }
 
-// TestPullSecretsAreCharged checks that the size of image pull secrets is charged before they are added
-// to a pod, and that a rejected charge rejects the pod.
+// TestPullSecretsAreCharged checks that the size of image pull secrets is charged before they are
+// added to a pod, and that a rejected charge rejects the pod.
 func TestPullSecretsAreCharged(t *testing.T) {
 	for _, secrets := range []int{0, 10, 30_000} {
 		for _, admit := range []bool{true, false} {

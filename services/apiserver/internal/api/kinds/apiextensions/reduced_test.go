@@ -94,7 +94,8 @@ func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	return s
 }
 
-// TestReducedSchemasHaveTheSameErrors checks that removing plain parts of a schema does not change its errors.
+// TestReducedSchemasHaveTheSameErrors checks that removing plain parts of a schema does not change
+// its errors.
 func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 2))
 	wrong, right, less := 0, 0, 0

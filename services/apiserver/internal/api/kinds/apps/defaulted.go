@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// replicaSetDefaultedRules returns the rules that determine whether a stored replica set has the defaults
-// of defaultReplicaSet.
+// replicaSetDefaultedRules returns the rules that determine whether a stored replica set has the
+// defaults of defaultReplicaSet.
 func replicaSetDefaultedRules() []transcode.Rule {
 	return append(poddefaults.TemplateDefaultedRules(), transcode.FieldsSet[appsv1.ReplicaSetSpec]("replicas"))
 }

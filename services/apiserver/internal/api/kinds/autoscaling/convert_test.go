@@ -145,8 +145,8 @@ func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	}
 }
 
-// TestV2ThroughV1 checks that a v1 client that writes back what it read loses nothing of v2, except a second CPU
-// utilization.
+// TestV2ThroughV1 checks that a v1 client that writes back what it read loses nothing of v2, except
+// a second CPU utilization.
 func TestV2ThroughV1(t *testing.T) {
 	metrics := map[autoscalingv2.MetricSourceType]bool{}
 	for seed := int64(0); seed < 400; seed++ {
@@ -303,8 +303,8 @@ func TestDefaultMetric(t *testing.T) {
 	}
 }
 
-// TestDefaultSetsAnnotationsOfConversions checks that an object that a client sends gets the annotations with which
-// it is served later.
+// TestDefaultSetsAnnotationsOfConversions checks that an object that a client sends gets the
+// annotations with which it is served later.
 func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 	percent := int32(44)
 	h := &autoscalingv1.HorizontalPodAutoscaler{

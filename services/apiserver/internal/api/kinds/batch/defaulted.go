@@ -10,7 +10,8 @@ import (
 // labelsNumber is the protobuf field number of the labels in object metadata.
 const labelsNumber = 11
 
-// jobDefaultedRules returns the rules that determine whether a stored job has the defaults of defaultJob.
+// jobDefaultedRules returns the rules that determine whether a stored job has the defaults of
+// defaultJob.
 func jobDefaultedRules() []transcode.Rule {
 	return append(poddefaults.TemplateDefaultedRules(),
 		transcode.FieldsPass[batchv1.Job](func(f [4][]byte) bool {

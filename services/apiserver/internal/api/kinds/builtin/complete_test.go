@@ -46,8 +46,8 @@ var without = map[string]string{
 	"changes ServiceAccount": "it has no rules",
 }
 
-// TestEveryKindHasCases checks that every kind, and every version with a Go type of its own, has a file with
-// rejected new objects and rejected changes.
+// TestEveryKindHasCases checks that every kind, and every version with a Go type of its own, has a
+// file with rejected new objects and rejected changes.
 func TestEveryKindHasCases(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {

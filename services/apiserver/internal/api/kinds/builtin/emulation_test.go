@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestEmulatedVersions checks that resources that are newer than the emulated version are served only on
-// request.
+// TestEmulatedVersions checks that resources that are newer than the emulated version are served
+// only on request.
 func TestEmulatedVersions(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {

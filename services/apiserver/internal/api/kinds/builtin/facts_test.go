@@ -250,7 +250,8 @@ func TestGoTypes(t *testing.T) {
 	}
 }
 
-// TestSchemeKnowsOptions checks that the scheme contains the option and response types of every group version.
+// TestSchemeKnowsOptions checks that the scheme contains the option and response types of every
+// group version.
 func TestSchemeKnowsOptions(t *testing.T) {
 	scheme := builtin.Scheme()
 	for _, g := range catalog(t).Groups() {

@@ -104,8 +104,8 @@ func filler(seed int64, nilChance float64) *randfill.Filler {
 		Funcs(func(*runtime.RawExtension, randfill.Continue) {})
 }
 
-// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic, and its cells
-// have types that tables support.
+// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic, and
+// its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 30
 	for _, k := range outsideCore(t) {
@@ -200,8 +200,8 @@ func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj 
 	}
 }
 
-// TestViewsKeepSpecAndLiveObject checks that the write of a subresource keeps the spec and does not modify the
-// live object.
+// TestViewsKeepSpecAndLiveObject checks that the write of a subresource keeps the spec and does not
+// modify the live object.
 func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	for _, k := range outsideCore(t) {
 		for _, s := range k.Subresources {
@@ -229,7 +229,8 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	}
 }
 
-// TestParts checks that every kind in every version declares how to copy and clear its status and spec.
+// TestParts checks that every kind in every version declares how to copy and clear its status and
+// spec.
 func TestParts(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if k.Virtual {

@@ -31,7 +31,8 @@ func clusterTrustBundles() *registry.Kind {
 			bundleNameRules(fld, b)
 			anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
-		// An unchanged bundle is not validated again, because a newer Go may parse certificates more strictly.
+		// An unchanged bundle is not validated again, because a newer Go may parse certificates
+		// more strictly.
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
 			bundleNameRules(fld, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {

@@ -65,8 +65,8 @@ func claimDefaultedRules() []transcode.Rule {
 	)
 }
 
-// serviceDefaultedRules returns the rules for defaultService and readService. Load balancers, and services
-// with session affinity or external addresses, are always decoded.
+// serviceDefaultedRules returns the rules for defaultService and readService. Load balancers, and
+// services with session affinity or external addresses, are always decoded.
 func serviceDefaultedRules() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.FieldsPass[corev1.ServiceSpec](func(f [4][]byte) bool {

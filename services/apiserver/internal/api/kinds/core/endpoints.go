@@ -59,8 +59,8 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// subsetRules rejects loopback, link-local and unspecified addresses, among others, because they are not
-// valid from every node.
+// subsetRules rejects loopback, link-local and unspecified addresses, among others, because they
+// are not valid from every node.
 func subsetRules(fld validate.Field, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")

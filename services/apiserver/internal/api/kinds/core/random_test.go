@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic, defaulting
-// twice changes nothing, and its cells have types that tables support.
+// TestRulesHoldForRandomObjects checks that for any object, the rules of its kind do not panic,
+// defaulting twice changes nothing, and its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 50
 	for _, k := range core.Kinds(registry.Settings{}) {
@@ -88,8 +88,8 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	}
 }
 
-// TestStatusKeepsSpecAndLiveObject checks that Prepare does not modify the live object, and keeps the parts
-// that a subresource does not write.
+// TestStatusKeepsSpecAndLiveObject checks that Prepare does not modify the live object, and keeps
+// the parts that a subresource does not write.
 func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
 	for _, k := range core.Kinds(registry.Settings{}) {
 		for _, s := range k.Subresources {

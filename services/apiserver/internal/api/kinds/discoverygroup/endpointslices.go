@@ -50,7 +50,8 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			// immutable, so an update cannot fix it.
 			Warnings: func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
 			Prepare: declare.AdaptUpdate(func(s, old *discoveryv1.EndpointSlice) {
-				// As in Kubernetes, a change increments the generation even if the lines below drop it.
+				// As in Kubernetes, a change increments the generation even if the lines below drop
+				// it.
 				if sliceChanged(s, old) {
 					s.SetGeneration(old.Generation + 1)
 				}

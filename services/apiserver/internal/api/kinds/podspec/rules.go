@@ -286,10 +286,10 @@ func (r *Rules) Default(s *corev1.PodSpec) {
 	}
 }
 
-// WithPodTemplate completes the declaration of a kind with a pod template. It adds the defaults that depend
-// on feature gates. Fields of disabled gates are dropped from the template before the kind's own Prepare. Warnings
-// about the template precede the kind's own. After an update they are sent only if the spec or
-// the generation has changed.
+// WithPodTemplate completes the declaration of a kind with a pod template. It adds the defaults
+// that depend on feature gates. Fields of disabled gates are dropped from the template before the
+// kind's own Prepare. Warnings about the template precede the kind's own. After an update they are
+// sent only if the spec or the generation has changed.
 func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
 	create, update, defaults := k.Create, k.Update, k.Default
 	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }

@@ -65,7 +65,8 @@ func FromV1beta1(b *policyv1.PodDisruptionBudget) {
 	removeBeta1Label(b)
 }
 
-// removeBeta1Label removes expressions on beta1Label, unless the selector is the one that selects no pods.
+// removeBeta1Label removes expressions on beta1Label, unless the selector is the one that selects
+// no pods.
 func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 	s := b.Spec.Selector
 	if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 1 && s.MatchExpressions[0].Key == beta1Label &&

@@ -59,8 +59,8 @@ func defaultTime(added **metav1.Time) {
 	}
 }
 
-// validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not validated
-// again.
+// validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not
+// validated again.
 func (x compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
 		selector := fld.Child("deviceSelector")

@@ -80,7 +80,8 @@ type step struct {
 	elem  element
 }
 
-// program describes how a struct is encoded and decoded. Its steps are sorted by field number, which is the order on the wire.
+// program describes how a struct is encoded and decoded. Its steps are sorted by field number,
+// which is the order on the wire.
 type program struct {
 	typ   reflect.Type
 	steps []step

@@ -152,8 +152,8 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 	}
 }
 
-// evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod only in its current
-// state, unconditionalDelete in any state.
+// evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod
+// only in its current state, unconditionalDelete in any state.
 func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
 	kind := c.StoredKind(budgets)
 	if err := c.WaitForCurrentOf(kind); err != nil {
@@ -226,8 +226,8 @@ func rejectEviction(retryAfter int, cause string) error {
 	return err
 }
 
-// consumeDisruption consumes one allowed disruption of a budget and records the pod, so that the budget's
-// controller no longer counts it as available.
+// consumeDisruption consumes one allowed disruption of a budget and records the pod, so that the
+// budget's controller no longer counts it as available.
 func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
 	kind := c.StoredKind(budgets)
 	write := req.ForObject(kind, kind.Subresource("status"), req.Namespace, budget)

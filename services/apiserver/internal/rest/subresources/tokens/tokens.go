@@ -161,8 +161,8 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 	}
 }
 
-// checkName returns an error if the name of the body, or the namespace after mutating admission, differs
-// from that of the path.
+// checkName returns an error if the name of the body, or the namespace after mutating admission,
+// differs from that of the path.
 func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
 	var err *field.Error
 	at := field.NewPath("metadata")

@@ -229,8 +229,8 @@ func TestTokenLifetime(t *testing.T) {
 	}
 }
 
-// TestLocalSigningNeedsPermit checks that only a signature of this process waits for the permit of large
-// requests. The request waits for other signers without one.
+// TestLocalSigningNeedsPermit checks that only a signature of this process waits for the permit of
+// large requests. The request waits for other signers without one.
 func TestLocalSigningNeedsPermit(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

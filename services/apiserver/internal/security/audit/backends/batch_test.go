@@ -40,8 +40,8 @@ func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOption
 	return b
 }
 
-// TestQueueOverflowIsCounted checks that events that find the queue full are counted as lost, and do not
-// block.
+// TestQueueOverflowIsCounted checks that events that find the queue full are counted as lost, and
+// do not block.
 func TestQueueOverflowIsCounted(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, nil)
@@ -79,8 +79,8 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	f.wantLost(pluginBuffer, 0)
 }
 
-// TestQueueMemoryIsLimited checks that the memory of the queue is limited. Large events lose their objects
-// before they are lost.
+// TestQueueMemoryIsLimited checks that the memory of the queue is limited. Large events lose their
+// objects before they are lost.
 func TestQueueMemoryIsLimited(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch.BufferSize = 1000 })

@@ -205,8 +205,8 @@ func TestTornLineIsEnded(t *testing.T) {
 	f.wantLost(logName, 2)
 }
 
-// TestTornLineOfKilledProcessIsEnded checks that a line that a killed process left incomplete is ended before
-// the next line.
+// TestTornLineOfKilledProcessIsEnded checks that a line that a killed process left incomplete is
+// ended before the next line.
 func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const before = `{"kind":"Event","auditID":"whole"}` + "\n" + `{"kind":"Ev`

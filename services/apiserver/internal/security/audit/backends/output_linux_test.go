@@ -48,8 +48,8 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 	}
 }
 
-// TestUnreadPipeLosesEventsInTime checks that an unread pipe takes what fits. It does not block requests
-// beyond their deadline, nor shutdown.
+// TestUnreadPipeLosesEventsInTime checks that an unread pipe takes what fits. It does not block
+// requests beyond their deadline, nor shutdown.
 func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	const size = 20 << 10 // a pipe holds 64 KiB
 	t.Run(string(Batch), func(t *testing.T) {
@@ -108,7 +108,8 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileRequestWaitsForPipe checks that shutdown ends the wait of a request without a deadline.
+// TestShutdownWhileRequestWaitsForPipe checks that shutdown ends the wait of a request without a
+// deadline.
 func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	f := newFixture(t)
 	path, reader := newFIFO(t)
@@ -159,7 +160,8 @@ func TestLateReaderGetsAllEvents(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// TestAbandonedWriteToStdoutCompletesFirst checks that an abandoned write is completed before later events.
+// TestAbandonedWriteToStdoutCompletesFirst checks that an abandoned write is completed before later
+// events.
 func TestAbandonedWriteToStdoutCompletesFirst(t *testing.T) {
 	f := newFixture(t)
 	reader, writer, err := os.Pipe()

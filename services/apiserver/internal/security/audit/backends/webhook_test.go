@@ -81,8 +81,8 @@ func TestWebhookRequest(t *testing.T) {
 	}
 }
 
-// TestFailedPostIsRetried checks that a failed post is retried maxTries times, then its events are counted as
-// lost.
+// TestFailedPostIsRetried checks that a failed post is retried maxTries times, then its events are
+// counted as lost.
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
 		f := newFixture(t)
@@ -127,8 +127,8 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f.wantLost(webhookName, 0)
 }
 
-// TestHangingWebhookBlocksNoRequestInBatchMode checks that a hanging webhook does not block requests in batch
-// mode, and blocks them for a limited time in the other modes.
+// TestHangingWebhookBlocksNoRequestInBatchMode checks that a hanging webhook does not block
+// requests in batch mode, and blocks them for a limited time in the other modes.
 func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})
 	server := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {

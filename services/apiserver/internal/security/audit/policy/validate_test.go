@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// TestInvalidPoliciesAreRejected checks that policies that would record less than they seem to, or nothing,
-// are rejected.
+// TestInvalidPoliciesAreRejected checks that policies that would record less than they seem to, or
+// nothing, are rejected.
 func TestInvalidPoliciesAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 )
 
-// TestForgetDuringReview checks that a response from before a change of the reviewer's configuration is not
-// cached.
+// TestForgetDuringReview checks that a response from before a change of the reviewer's
+// configuration is not cached.
 func TestForgetDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
 	started, answer := make(chan struct{}), make(chan struct{})
@@ -41,8 +41,8 @@ func TestForgetDuringReview(t *testing.T) {
 	}
 }
 
-// TestResponsesExpireBeforeTokens checks that a token is reviewed again after the TTL, even if it is valid for
-// longer.
+// TestResponsesExpireBeforeTokens checks that a token is reviewed again after the TTL, even if it
+// is valid for longer.
 func TestResponsesExpireBeforeTokens(t *testing.T) {
 	f := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
 	f.putBoundObjects()
@@ -58,8 +58,8 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 	}
 }
 
-// TestSimilarNamesHaveNoDependencies checks that the dependencies of an opaque token follow only from user
-// names of the exact forms.
+// TestSimilarNamesHaveNoDependencies checks that the dependencies of an opaque token follow only
+// from user names of the exact forms.
 func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 	f := newFixture(t, true, nil)
 	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
@@ -79,8 +79,8 @@ func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 	}
 }
 
-// TestUsesOfLegacyTokens checks that uses of valid legacy tokens are reported, with the secret of their own
-// service account.
+// TestUsesOfLegacyTokens checks that uses of valid legacy tokens are reported, with the secret of
+// their own service account.
 func TestUsesOfLegacyTokens(t *testing.T) {
 	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer},
@@ -147,8 +147,8 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 	l <- use
 }
 
-// TestLateServiceAccounts checks that a token that was rejected because its service account was missing is
-// accepted soon after the account is created.
+// TestLateServiceAccounts checks that a token that was rejected because its service account was
+// missing is accepted soon after the account is created.
 func TestLateServiceAccounts(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {

@@ -242,8 +242,8 @@ func (c *Cache) review(ctx context.Context, f *inFlightReview, k key, token stri
 	}
 }
 
-// legacyToken returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
-// unverified token, so the user of an accepted token must match it.
+// legacyToken returns the reviewed token if it names a secret, and nil otherwise. The hint comes
+// from an unverified token, so the user of an accepted token must match it.
 func (c *Cache) legacyToken(response *authenticator.Response, ok, undecided bool, claims satoken.UnverifiedClaims, token string) *LegacyToken {
 	if c.cfg.Legacy == nil || claims.Legacy == nil || undecided || ok && claims.User != response.User.Name {
 		return nil

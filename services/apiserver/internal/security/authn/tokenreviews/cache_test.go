@@ -169,7 +169,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestEventsInvalidate checks that a change of an object that a token depends on removes the cached response.
+// TestEventsInvalidate checks that a change of an object that a token depends on removes the cached
+// response.
 func TestEventsInvalidate(t *testing.T) {
 	for name, c := range map[string]struct {
 		token  string
@@ -270,8 +271,8 @@ func (f *fixture) marker() {
 	}
 }
 
-// TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a missing object is
-// created.
+// TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a
+// missing object is created.
 func TestCreationInvalidatesRejections(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -288,8 +289,8 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	f.until("known", func() bool { return f.review(token).Authenticated })
 }
 
-// TestEventDuringReview checks that a response that precedes an event is not cached, and requests that arrive
-// after the event do not get it.
+// TestEventDuringReview checks that a response that precedes an event is not cached, and requests
+// that arrive after the event do not get it.
 func TestEventDuringReview(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.putBoundObjects()
@@ -333,8 +334,8 @@ func TestEventDuringReview(t *testing.T) {
 	}
 }
 
-// TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is accepted, but not
-// cached for long.
+// TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is
+// accepted, but not cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
@@ -357,8 +358,8 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f.until("kept", func() bool { return f.isCached("opaque") })
 }
 
-// TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect other
-// tokens.
+// TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect
+// other tokens.
 func TestPanicInReview(t *testing.T) {
 	f := newFixture(t, false, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }

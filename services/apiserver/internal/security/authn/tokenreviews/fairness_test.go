@@ -107,8 +107,8 @@ type cancelableGate struct{ gate }
 
 func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
 
-// TestCanceledWaitersAreNotReviewed checks that a waiting request that is canceled causes no review, and later
-// ones proceed.
+// TestCanceledWaitersAreNotReviewed checks that a waiting request that is canceled causes no
+// review, and later ones proceed.
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
@@ -136,8 +136,8 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	})
 }
 
-// TestNoSlotInTime checks that a request without a slot fails with ErrUnavailable, and its token is not
-// rejected.
+// TestNoSlotInTime checks that a request without a slot fails with ErrUnavailable, and its token is
+// not rejected.
 func TestNoSlotInTime(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup

@@ -22,8 +22,8 @@ func (f *fixture) forgotten(token string) {
 	f.until("forgotten", func() bool { f.review(token); return f.reviewer.count(token) > n })
 }
 
-// TestMissedEvents checks that responses from before an outage of events are dropped, and nothing is cached
-// during it.
+// TestMissedEvents checks that responses from before an outage of events are dropped, and nothing
+// is cached during it.
 func TestMissedEvents(t *testing.T) {
 	for name, lost := range map[string]error{
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
@@ -56,8 +56,8 @@ func TestEndOfWatchCache(t *testing.T) {
 	f.until("not kept", func() bool { return !f.isCached("alice") })
 }
 
-// TestMetricsAndOutageLogs checks that results are counted, and the log reports the start and the end of an
-// outage.
+// TestMetricsAndOutageLogs checks that results are counted, and the log reports the start and the
+// end of an outage.
 func TestMetricsAndOutageLogs(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewPedanticRegistry()
@@ -106,8 +106,8 @@ func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
 	}
 }
 
-// TestTokenAndUserNameDependencies checks that a response depends on the objects of the token and of the user
-// name.
+// TestTokenAndUserNameDependencies checks that a response depends on the objects of the token and
+// of the user name.
 func TestTokenAndUserNameDependencies(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.putBoundObjects()

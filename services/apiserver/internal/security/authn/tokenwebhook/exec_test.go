@@ -23,8 +23,8 @@ echo $n > "$COUNT"
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"by-plugin-%s"}}' $n
 `
 
-// TestCredentialPlugin checks that the client authenticates with the token of the plugin, and calls the plugin
-// again when the service rejects it.
+// TestCredentialPlugin checks that the client authenticates with the token of the plugin, and calls
+// the plugin again when the service rejects it.
 func TestCredentialPlugin(t *testing.T) {
 	var valid atomic.Value
 	valid.Store("Bearer by-plugin-1")

@@ -283,8 +283,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestDeadConnection checks that a dead connection delays only its own request. Each request has a connection
-// of its own, which also distributes requests over replicas.
+// TestDeadConnection checks that a dead connection delays only its own request. Each request has a
+// connection of its own, which also distributes requests over replicas.
 func TestDeadConnection(t *testing.T) {
 	var dead atomic.Value
 	dead.Store("")

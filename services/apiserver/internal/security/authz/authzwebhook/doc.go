@@ -23,9 +23,9 @@
 // last change that affects it.
 //
 // Services report the position of a decision in the header X-Binnacle-Policy-Revision. A decision
-// without the header is cached only if no change that affects it was seen since the request. The position and
-// the cache change under one lock, so no older decision is cached after a change. Requests after a
-// change do not join calls that started before it.
+// without the header is cached only if no change that affects it was seen since the request. The
+// position and the cache change under one lock, so no older decision is cached after a change.
+// Requests after a change do not join calls that started before it.
 //
 // A service that reports an older position than the server's is called again for up to about half a
 // second. So a change affects the next request, although it reaches the service by another path.

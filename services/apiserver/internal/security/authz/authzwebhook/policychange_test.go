@@ -63,8 +63,8 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	expectCalls(0, "kept, as nothing changed since it was asked")
 }
 
-// TestRestoredPolicy checks that earlier positions do not count, and for a while nothing is cached, because
-// services that have not noticed the restore report positions that seem newer.
+// TestRestoredPolicy checks that earlier positions do not count, and for a while nothing is cached,
+// because services that have not noticed the restore report positions that seem newer.
 func TestRestoredPolicy(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {

@@ -84,8 +84,8 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 	}
 }
 
-// TestRequestIsSuspendedDuringCall checks that a request is suspended while it waits for the webhook, and not
-// while a decision is cached.
+// TestRequestIsSuspendedDuringCall checks that a request is suspended while it waits for the
+// webhook, and not while a decision is cached.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var away, asides atomic.Int32
 	f := newFixture(t, func(c *authzwebhook.Config) {
@@ -271,8 +271,8 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	}
 }
 
-// TestCallsPerWebhookAreLimited checks that while a webhook hangs, cached decisions are still returned, and
-// one user has at most half of the waiting requests.
+// TestCallsPerWebhookAreLimited checks that while a webhook hangs, cached decisions are still
+// returned, and one user has at most half of the waiting requests.
 func TestCallsPerWebhookAreLimited(t *testing.T) {
 	f := newFixture(t, nil)
 	release := make(chan struct{})

@@ -78,7 +78,8 @@ func following(t *testing.T, s source) *authz.LocalPolicy {
 	return p
 }
 
-// TestPolicyChangeInvalidatesWebhookCache checks that after a change of the policy, webhooks are called again.
+// TestPolicyChangeInvalidatesWebhookCache checks that after a change of the policy, webhooks are
+// called again.
 func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	var calls atomic.Int64
 	file := service(t, func(string) bool { calls.Add(1); return true })

@@ -20,8 +20,8 @@ const (
 	deliverySeatTime = 5 * time.Millisecond
 )
 
-// Estimate returns the width of a request, with at most most seats. Only requests that read many objects or
-// notify many watchers are wider than one seat.
+// Estimate returns the width of a request, with at most most seats. Only requests that read many
+// objects or notify many watchers are wider than one seat.
 func Estimate(info *requestinfo.Info, maximum int) flowcontrol.Width {
 	width := flowcontrol.Width{Seats: 1}
 	if info.Target == nil || info.Target.Store == nil || info.Sub != nil && info.Sub.Connect {

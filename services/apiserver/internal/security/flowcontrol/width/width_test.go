@@ -67,8 +67,8 @@ func store(t *testing.T) *watchcache.Store {
 	return cache.Store("pods")
 }
 
-// TestListWidthFollowsExaminedObjects checks that the width of a list is the number of examined objects. An
-// index reduces it. Selectors with too many requirements are not parsed.
+// TestListWidthFollowsExaminedObjects checks that the width of a list is the number of examined
+// objects. An index reduces it. Selectors with too many requirements are not parsed.
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}

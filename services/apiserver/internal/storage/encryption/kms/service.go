@@ -46,8 +46,8 @@ func FailFast(ctx context.Context) context.Context {
 	return context.WithValue(ctx, failFastKey{}, true)
 }
 
-// impatientTimeout is how long impatient callers wait for a plugin that is not known to be unresponsive. It
-// is longer than plugins with remote keys take.
+// impatientTimeout is how long impatient callers wait for a plugin that is not known to be
+// unresponsive. It is longer than plugins with remote keys take.
 const impatientTimeout = time.Second
 
 func isImpatient(ctx context.Context) bool { return ctx.Value(failFastKey{}) != nil }
@@ -146,8 +146,8 @@ type Intervals struct {
 	HealthyTTL, UnhealthyTTL time.Duration
 	// SeedLifetime is how long a seed encrypts values after the last healthy status.
 	SeedLifetime time.Duration
-	// RefreshTimeout is how long an unsuccessful result counts: that a key is unavailable, for impatient
-	// callers, or a key that has not decrypted any value.
+	// RefreshTimeout is how long an unsuccessful result counts: that a key is unavailable, for
+	// impatient callers, or a key that has not decrypted any value.
 	RefreshTimeout time.Duration
 }
 

@@ -96,7 +96,8 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 	}
 }
 
-// TestFullDatabaseRecoversAfterDeletions checks that a database that has reached its quota accepts deletions, and other writes once there is space.
+// TestFullDatabaseRecoversAfterDeletions checks that a database that has reached its quota accepts
+// deletions, and other writes once there is space.
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	s, m, log := startWithQuota(t, t.TempDir(), 8<<20)
 	defer s.Stop()

@@ -7,7 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestResidentSizeCoversReadPages checks that the resident size covers the pages of the database that were read, and nothing else.
+// TestResidentSizeCoversReadPages checks that the resident size covers the pages of the database
+// that were read, and nothing else.
 func TestResidentSizeCoversReadPages(t *testing.T) {
 	if _, err := os.Stat("/proc/self/smaps"); err != nil {
 		t.Skip("no /proc/self/smaps")

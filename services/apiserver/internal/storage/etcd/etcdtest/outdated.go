@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// OldVersionProxy simulates an etcd of another version: a proxy that reports that version. While it holds
-// events, it behaves like etcd before 3.5.13 and 3.4.31: it answers requests for progress before it
-// delivers the corresponding events.
+// OldVersionProxy simulates an etcd of another version: a proxy that reports that version. While it
+// holds events, it behaves like etcd before 3.5.13 and 3.4.31: it answers requests for progress
+// before it delivers the corresponding events.
 type OldVersionProxy struct {
 	version string
 	conn    *grpc.ClientConn

@@ -37,8 +37,8 @@ func PodDefaultedRules() []transcode.Rule {
 	)
 }
 
-// TemplateDefaultedRules returns the rules for the defaults of Template. They need not cover quantities
-// finer than thousandths, which are always decoded.
+// TemplateDefaultedRules returns the rules for the defaults of Template. They need not cover
+// quantities finer than thousandths, which are always decoded.
 func TemplateDefaultedRules() []transcode.Rule {
 	return append([]transcode.Rule{
 		transcode.FieldsSet[corev1.PodSpec]("dnsPolicy", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "schedulerName"),

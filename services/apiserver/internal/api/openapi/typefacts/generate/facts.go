@@ -25,8 +25,8 @@ func sources() []string {
 	}
 }
 
-// collectFacts reads all sources and returns the facts that the package typefacts reads. Each line holds
-// fields separated by tabs:
+// collectFacts reads all sources and returns the facts that the package typefacts reads. Each line
+// holds fields separated by tabs:
 //
 //	version group version           a version that clients use
 //	enum type                       a type with the values of the following lines
@@ -141,7 +141,8 @@ func (w *writer) writeType(s *source, t *structure) error {
 	return nil
 }
 
-// typeDescription returns the facts about a type. swaggerDoc is the description that the type carries at run time.
+// typeDescription returns the facts about a type. swaggerDoc is the description that the type
+// carries at run time.
 func typeDescription(t *structure, swaggerDoc string, own bool) (facts []string, err error) {
 	if d := description(t.doc); d != swaggerDoc && !own {
 		facts = append(facts, "doc="+quoted(d))

@@ -34,8 +34,8 @@ type source struct {
 // documentation.
 func (s *source) isOwnPackage() bool { return strings.HasPrefix(s.path, "binnacle/") }
 
-// hasClientVersion reports whether a package has a group version that API clients use. Discovery has a scheme
-// of its own.
+// hasClientVersion reports whether a package has a group version that API clients use. Discovery
+// has a scheme of its own.
 func (s *source) hasClientVersion() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }

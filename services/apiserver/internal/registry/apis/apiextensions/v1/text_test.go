@@ -126,8 +126,8 @@ func BenchmarkDeepSchema(b *testing.B) {
 	}
 }
 
-// TestUnusualTextOfSchemas checks that damaged or unusual text is decoded like encoding/json does, or rejected
-// with the same error.
+// TestUnusualTextOfSchemas checks that damaged or unusual text is decoded like encoding/json does,
+// or rejected with the same error.
 func TestUnusualTextOfSchemas(t *testing.T) {
 	texts := []string{
 		"", "null", "[]", "7", "{", `{"type"}`, `{"type":7}`, `{"Type":"a","TYPE":"b"}`, `{"type":"a","type":"b"}`, `{"properties":{"a":{"type":"x"},"a":{"format":"y"}}}`,
