@@ -67,7 +67,7 @@ func TestAuthenticate(t *testing.T) {
 		"expired":               {secret: secretWith("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
 		"unreadable expiration": {secret: secretWith("expiration", "tomorrow"), token: good, err: "expiration"},
 		"wrong secret":          {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
-		"no such id":            {secret: secret(nil), token: "zzz123." + secretText, err: "no bootstrap token"},
+		"no such id":            {secret: secret(nil), token: "zzz123." + secretText, err: "not found"},
 		"id differs from name":  {secret: secretWith("token-id", "abc124"), token: good, err: "token-id"},
 		"no id":                 {secret: secretWith("token-id", ""), token: good, err: "token-id"},
 		"short secret inside":   {secret: secretWith("token-secret", "abc"), token: good, err: "token-secret"},

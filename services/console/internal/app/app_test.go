@@ -16,7 +16,7 @@ func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 		want   string
 	}{
 		"a target": {change: func(o *Options) { o.Targets = good }, want: ""},
-		"none":     {change: func(*Options) {}, want: "--target must be given"},
+		"none":     {change: func(*Options) {}, want: "--target is required"},
 		"no target": {change: func(o *Options) { o.Targets = []string{"apiserver"} },
 			want: `--target: "apiserver" is not SERVICE=https://HOST:PORT`},
 		"too often":        {change: func(o *Options) { o.Targets, o.Interval = good, time.Millisecond }, want: "--interval must be"},
