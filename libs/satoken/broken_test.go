@@ -121,7 +121,7 @@ func TestBrokenTokens(t *testing.T) {
 		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
-		t.Errorf("token without expiry: %v, want false, error %v", err, authenticator.ErrTooLong)
+		t.Errorf("token longer than the limit: got %v, error %v, want false, error %v", ok, err, authenticator.ErrTooLong)
 	}
 }
 
@@ -230,7 +230,7 @@ func FuzzParsePublicKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := satoken.ParsePublicKeys(bytes.Clone(data))
 		if err == nil && len(keys) == 0 {
-			t.Error("New() without keys succeeded")
+			t.Error("got no keys and no error, want an error")
 		}
 	})
 }

@@ -23,13 +23,13 @@ type Validator interface {
 }
 
 // Reserver reserves something for a write, such as a part of a quota. An error rejects the request.
-// A nil Claim means that nothing was reserved.
+// A nil Reservation means that nothing was reserved.
 type Reserver interface {
 	Reserve(ctx context.Context, r *Request) (Reservation, error)
 }
 
-// Reservation is a reservation for a write. Exactly one of its methods is called, once. Neither is
-// called if the outcome of the write is unknown.
+// Reservation is a reservation for a write. One of its methods is called, once, when the outcome of
+// the write is known.
 type Reservation interface {
 	Commit(ctx context.Context)   // the object was written
 	Rollback(ctx context.Context) // the object was not and will not be written
@@ -42,7 +42,7 @@ type ExternalCaller interface {
 	CallsExternal(ctx context.Context, r *Request) bool
 }
 
-// Plugin is a named member of the chain. It is a Mutator, a Validator, a Claimer, or several of
+// Plugin is a named member of the chain. It is a Mutator, a Validator, a Reserver, or several of
 // these.
 type Plugin struct {
 	Name   string
@@ -53,7 +53,7 @@ type Plugin struct {
 type Chain struct {
 	mutators        []member[Mutator]
 	validators      []member[Validator]
-	claimers        []member[Reserver]
+	reservers       []member[Reserver]
 	externalCallers []ExternalCaller
 	metrics         *Metrics
 }
@@ -75,7 +75,7 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 			c.validators = append(c.validators, member[Validator]{p.Name, plugin})
 		}
 		if plugin, ok := p.Plugin.(Reserver); ok {
-			c.claimers = append(c.claimers, member[Reserver]{p.Name, plugin})
+			c.reservers = append(c.reservers, member[Reserver]{p.Name, plugin})
 		}
 		if plugin, ok := p.Plugin.(ExternalCaller); ok {
 			c.externalCallers = append(c.externalCallers, plugin)
@@ -143,37 +143,39 @@ func callEach[T any](ctx context.Context, c *Chain, r *Request, step string, mem
 	return nil
 }
 
-// Reserve runs the last phase. If a plugin rejects the request, it drops all claims.
+// Reserve calls the Reservers, after mutation and validation. If one rejects the request, it rolls
+// back all reservations.
 func (c *Chain) Reserve(ctx context.Context, r *Request) (Reservation, error) {
 	var all Reservations
-	for _, m := range c.claimers {
+	for _, m := range c.reservers {
 		start := time.Now()
-		claim, err := m.plugin.Reserve(ctx, r)
-		if c.metrics != nil { // Kubernetes charges in the validating phase
+		reservation, err := m.plugin.Reserve(ctx, r)
+		if c.metrics != nil { // Kubernetes reserves quota in the validating phase
 			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(start))
 		}
 		if err != nil {
 			all.Rollback(ctx)
 			return nil, err
 		}
-		if claim != nil {
-			all = append(all, claim)
+		if reservation != nil {
+			all = append(all, reservation)
 		}
 	}
 	return all, nil
 }
 
-// Reservations is a list of claims that are settled together, the last one first.
+// Reservations is a list of reservations that are committed or rolled back together, the last one
+// first.
 type Reservations []Reservation
 
-// Commit implements Claim.
+// Commit implements Reservation.
 func (c Reservations) Commit(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
 		c[i].Commit(ctx)
 	}
 }
 
-// Rollback implements Claim.
+// Rollback implements Reservation.
 func (c Reservations) Rollback(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
 		c[i].Rollback(ctx)

@@ -1,6 +1,6 @@
 // Package admission implements the chain of admission plugins. After authorization and before
-// storage, they may change an object (Mutator), reject it (Validator), or charge for it (Claimer).
-// Each plugin is a package below plugins, which lists their names in their fixed order. Package
+// storage, they may change an object (Mutator), reject it (Validator), or reserve quota for it
+// (Reserver). Each plugin is a package below plugins, which lists their names in their fixed order. Package
 // build constructs them.
 //
 // A Request passes the phases of the chain in this order:
@@ -8,8 +8,8 @@
 //	Mutate    in order; a second time if a plugin calls RequestReinvocation because
 //	          of later changes
 //	Validate  in order, on the object as it will be stored
-//	Claim     in order; claims are kept or dropped after the write, and made
-//	          again when the write is retried
+//	Reserve   in order; reservations are committed or rolled back after the write,
+//	          and made again when the write is retried
 //
 // The caller passes the object in its served form.
 package admission

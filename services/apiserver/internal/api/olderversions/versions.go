@@ -57,8 +57,8 @@ type version struct {
 	decode     decoder
 	// like is a served version with the same fields. If it is set, it decodes in place of decode.
 	like schema.GroupVersion
-	// decoded is the Go type into which values are decoded if its fields are those of apiVersion,
-	// otherwise nil.
+	// decoded is a value of the Go type that has the fields of apiVersion; nil if no such type
+	// exists.
 	decoded runtime.Object
 }
 
@@ -162,8 +162,8 @@ type pointer[T any] interface {
 	registry.Object
 }
 
-// sameFields returns a version whose fields are those of the storage version T. fill sets the
-// defaults that differ from the storage version's. The others are set whenever the object is read.
+// sameFields returns a version whose fields are those of the storage version T. fill, if not nil,
+// sets the defaults that differ from those of the storage version.
 func sameFields[T any, P pointer[T]](apiVersion schema.GroupVersion, fill func(P)) version {
 	return version{apiVersion: apiVersion, decoded: P(new(T)), decode: func(stored []byte) (registry.Object, error) {
 		obj := P(new(T))
@@ -177,7 +177,7 @@ func sameFields[T any, P pointer[T]](apiVersion schema.GroupVersion, fill func(P
 	}}
 }
 
-// changed returns a version whose fields are those of Old, which convert converts to the storage
+// changed returns a version whose fields are those of Old. convert converts it to the storage
 // version. The result may share memory with its argument.
 func changed[Old any, OldP pointer[Old], New registry.Object](apiVersion schema.GroupVersion, convert func(OldP) (New, error)) version {
 	return version{apiVersion: apiVersion, decoded: OldP(new(Old)), decode: func(stored []byte) (registry.Object, error) {

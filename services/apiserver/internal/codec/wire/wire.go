@@ -40,13 +40,14 @@ const (
 	Fixed32 = 5
 )
 
+// ErrMalformed is the error of input that is not a protobuf message.
 var ErrMalformed = errors.New("malformed protobuf")
 
 // Field is one field of a message.
 type Field struct {
 	Num   int
 	Type  int
-	Data  []byte // of wireBytes
+	Data  []byte // of the type Bytes
 	Value uint64 // of the other types
 }
 
@@ -152,22 +153,26 @@ func OpenEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
 	return raw, apiVersion, kind, nil
 }
 
+// AppendTag appends the tag of a field: its number and wire type.
 func AppendTag(b []byte, num, typ int) []byte {
 	return binary.AppendUvarint(b, uint64(num)<<3|uint64(typ))
 }
 
+// AppendString appends a string field.
 func AppendString(b []byte, num int, s string) []byte {
 	b = AppendTag(b, num, Bytes)
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
+// AppendBytes appends a bytes field.
 func AppendBytes(b []byte, num int, s []byte) []byte {
 	b = AppendTag(b, num, Bytes)
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
+// SizeUvarint returns the number of bytes of a varint.
 func SizeUvarint(n int) int {
 	s := 1
 	for n >= 0x80 {
@@ -231,7 +236,8 @@ func (s *Splice) setVersion(revision int64, meta, rest int) {
 	s.Size = 1 + SizeUvarint(s.metaSize) + s.metaSize + rest
 }
 
-// Widths in bits and positions of the numbers in a word of positions.
+// The word that Positions returns has five numbers. The constants place… are their widths in bits, the
+// constants at… the position of their lowest bit; that of the first number is 0.
 const (
 	placeMeta, placeMetaSize, placeBefore, placeGap, placeTail = 12, 20, 16, 6, 10
 
@@ -245,6 +251,7 @@ const (
 // into one word: the start and size of the metadata, the position and size of the version in it,
 // and the size of the tail after the message. It returns 0 if a number does not fit.
 func (s *Splice) Positions(stored []byte) uint64 {
+	// Slices of one array end at the same capacity, so the difference is an offset.
 	meta := cap(stored) - cap(s.meta)
 	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
 	gap := s.after - s.before
@@ -255,7 +262,7 @@ func (s *Splice) Positions(stored []byte) uint64 {
 	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
 }
 
-// Open is init for a stored value with known positions.
+// Open prepares a stored value with known positions for the resourceVersion of a revision.
 func (s *Splice) Open(stored []byte, positions uint64, revision int64) {
 	meta, end, rest := s.unpack(len(stored), positions)
 	s.meta = stored[meta:end]
@@ -281,7 +288,7 @@ func (s *Splice) unpack(size int, positions uint64) (meta, end, rest int) {
 	return meta, end, size - number(atTail, placeTail)
 }
 
-// AppendMeta appends the metadata field alone.
+// AppendMeta appends the metadata field with the new resourceVersion, without the other fields.
 func (s *Splice) AppendMeta(out []byte) []byte {
 	out = AppendTag(out, ObjectMetadata, Bytes)
 	out = binary.AppendUvarint(out, uint64(s.metaSize))

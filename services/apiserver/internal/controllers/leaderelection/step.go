@@ -66,7 +66,7 @@ func (w *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.T
 		if !expired {
 			retained = append(retained, c)
 		}
-		// A live candidate reports before it would be deleted.
+		// A live candidate responds to a ping, so it reports before it expires.
 		stale := c.lastSeen.Add(candidateValidity/2).Before(now) && !c.isPingPending() && !c.lastSeen.IsZero()
 		if writes == maxCandidates || !expired && !stale && !c.pingedInFuture(now) {
 			continue
@@ -139,7 +139,7 @@ func electionDue(l *coordinationv1.Lease, responsive []*candidate, now time.Time
 		return false, next, err
 	}
 	if strategy != coordinationv1.OldestEmulationVersion {
-		// The owner of the strategy chooses; the lease only records the strategy.
+		// The component that defines the strategy chooses the holder. Only the strategy is written.
 		return l == nil || valueOf(l.Spec.Strategy) != string(strategy), next, nil
 	}
 	if isUnheld(l, now) {
@@ -161,8 +161,8 @@ func preferred(l *coordinationv1.Lease, chosen *candidate) string {
 	return chosen.Name
 }
 
-// pingMissing pings the candidates that have not reported recently. It returns how long to wait for
-// reports, or the zero time if none is missing.
+// pingMissing pings the candidates that have not reported recently. It returns the time until which
+// to wait for reports, or the zero time if none is missing.
 func (w *worker) pingMissing(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
 	for _, c := range all {
 		switch {
@@ -253,7 +253,7 @@ func (w *worker) writeLease(ctx context.Context, name namespacedName, l *coordin
 		return nil
 	}
 	if err == nil && w.logLimiter.AllowN(w.Now(), 1) {
-		w.Logger.Info("a lease has an outcome", "lease", truncated(name.String()), "holder", truncated(valueOf(spec.HolderIdentity)),
+		w.Logger.Info("elected the holder of a lease", "lease", truncated(name.String()), "holder", truncated(valueOf(spec.HolderIdentity)),
 			"preferred", truncated(valueOf(spec.PreferredHolder)), "strategy", truncated(valueOf(spec.Strategy)))
 	}
 	return err

@@ -16,15 +16,15 @@ import (
 // table holds the columns of a version, and how to read their cells from the text of a document.
 type table struct {
 	columns []registry.Column
-	// paths are the paths of simple columns. at[i] is the number of column i's path. It is negative
-	// if the column needs the whole object.
+	// paths are the paths of simple columns. pathIndex[i] is the index of the path of column i. It is
+	// negative if the column needs the whole object.
 	paths     *jsontext.Set
 	pathIndex []int
 	// format converts the value found at a simple column's path to a cell.
 	format []func(found any) any
 }
 
-// tableOf returns the columns of a version. Versions without additional columns share one table.
+// tableOf returns the table of a version. Versions without additional columns share one table.
 func (m *Maker) tableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	if len(v.AdditionalPrinterColumns) > 0 {
 		return newTable(v)
@@ -33,8 +33,8 @@ func (m *Maker) tableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *tab
 	return m.defaultTable
 }
 
-// newTable returns the columns of a version: the name and those of the definition. A definition
-// without columns gets the age.
+// newTable returns the table of a version. Its columns are the name and those of the definition, or
+// the age if the definition has none.
 func newTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &table{}

@@ -24,16 +24,17 @@ import (
 
 // Proxy is the reverse proxy for one server.
 type Proxy struct {
-	// Locate returns the current URL of a path of the server.
+	// Locate returns the URL of a path on an address of the server that is reachable now.
 	Locate func(ctx context.Context, path string) (*url.URL, error)
-	// Connections is the connection pool. Proxy adds bounds to it.
+	// Connections is the connection pool.
 	Connections *clientcerts.Pool
 	Breaker     *Breaker
 	Pages       *responselimit.PageLimiter
 	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a
-	// request may last as long as both sides like. release releases the slot.
+	// request has no timeout. release releases the slot.
 	AcquireSlot func(*http.Request) (release func(), err error)
-	// LongRunning reports whether a request may last as long as both sides like.
+	// LongRunning reports whether a request is a watch or another long-running request, which has no
+	// timeout.
 	LongRunning func(context.Context) bool
 	// FollowRedirects passes redirects of the server to the client.
 	FollowRedirects bool
@@ -79,7 +80,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 	out := incoming.Clone(ctx)
 	out.URL = location
 	out.Host = location.Host
-	out.Trailer = nil // some servers take trailers for headers
+	out.Trailer = nil // some servers read trailers as headers
 	setHeaders(out.Header, serverHeaders)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	responder := &errorResponder{proxy: p, call: c}
@@ -90,7 +91,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 		upgrader.OnResponse = func(upgraded bool) {
 			c.long = c.long || upgraded
 			if upgraded {
-				request.Started(ctx) // the rest is the client's time
+				request.Started(ctx) // the duration of an upgraded connection depends on the client
 			}
 			c.responded()
 		}
@@ -116,8 +117,8 @@ func reject(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// setHeaders removes headers that are meant only for this server, and headers that only this server
-// may set. Servers that pass headers as variables do not distinguish - and _.
+// setHeaders sets serverHeaders, and removes headers that are meant only for this server or that only
+// this server may set. Servers that pass headers as variables do not distinguish - and _.
 func setHeaders(h, serverHeaders http.Header) {
 	normalize := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 	serverOnly := map[string]bool{"authorization": true}
@@ -149,7 +150,7 @@ func (s *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	s.reply.call.responded()
 	if s.reply.call.long {
-		request.Started(r.Context()) // the rest is the client's time
+		request.Started(r.Context()) // the duration of a long response depends on the client
 	}
 	return resp, nil
 }

@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// withoutFieldSets returns the metadata of an object without the field sets in the managedFields of a
-// document. No rule reads them, and they are large.
+// withoutFieldSets returns the metadata of an object. In that of a custom resource, managedFields
+// have no field sets, because no rule reads them and they are large.
 func withoutFieldSets(obj registry.Object) metav1.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -22,7 +22,7 @@ func withoutFieldSets(obj registry.Object) metav1.Object {
 	entries := make([]metav1.ManagedFieldsEntry, len(trees))
 	for i, tree := range trees {
 		if entries[i], ok = lightEntry(tree); !ok {
-			return obj // its validation reports the unusual entry
+			return obj // the validation of the object reports the invalid entry
 		}
 	}
 	return lightDocument{u, entries}
@@ -37,7 +37,7 @@ type lightDocument struct {
 // GetManagedFields implements metav1.Object.
 func (d lightDocument) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
 
-// lightEntry decodes an entry. It returns false for an unusual entry.
+// lightEntry decodes an entry without its field set. It returns false for an invalid entry.
 func lightEntry(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {

@@ -73,8 +73,8 @@ func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) 
 // select from them.
 const minConvertedObjects = 500
 
-// selectedPage is page with the selector applied to the fields of the requested version. It reads
-// candidates until the page is full.
+// selectedPage returns a page of the objects whose fields in the requested version match the selector.
+// It reads candidates until the page is full.
 func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
 		return a.page(c, o)
@@ -116,7 +116,7 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) 
 	}
 }
 
-// waitForListVersion is waitForVersion with the span of a list.
+// waitForListVersion waits until the cache has a revision, in a span of its own.
 func (c *Call) waitForListVersion(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -198,7 +198,7 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
-	if revision < 0 { // inconsistent, as the client accepted
+	if revision < 0 { // the token continues in the current state, which may differ from the first page's
 		if err := c.waitForVersion(c.Context(), -1); err != nil {
 			return nil, err
 		}

@@ -201,7 +201,7 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	}
 }
 
-// denyAll is an authorizer that denies every request.
+// denyAll is an authorizer that allows no request.
 type denyAll struct{}
 
 func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -209,7 +209,7 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 }
 
 // TestAggregationRequiresClusterAdmin checks that a user with all permissions may aggregate,
-// without a call of the authorizer. The error names the operation if the object has no name yet.
+// without a call of the authorizer.
 func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	e := policy()
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}

@@ -42,7 +42,7 @@ type Config struct {
 	Now           func() time.Time
 }
 
-// Plugin implements admission.Claimer.
+// Plugin implements admission.Reserver.
 type Plugin struct {
 	Config
 	evaluators map[schema.GroupResource]*evaluator

@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// resourceClaimTemplates declares the stored version of the kind.
 func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
@@ -33,9 +34,11 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	return k
 }
 
-// templatesUp converts a template to the newest version's form.
+// templatesUp converts a stored template to the newest version. It moves the fields of a request
+// into its field exactly.
 var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 
+// templateChecks validates a template. old is nil for a create.
 func (x compiler) templateChecks(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
 	spec := fld.Child("spec")
 	if old != nil {
@@ -47,6 +50,8 @@ func (x compiler) templateChecks(fld validate.Field, t, old *resourcev1beta2.Res
 	x.claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
+// resourceClaimTemplatesBeta2 declares the newest version of the kind, which has another Go type and
+// the same storage.
 func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaimTemplates(compile, g)
 	k.Version = newest

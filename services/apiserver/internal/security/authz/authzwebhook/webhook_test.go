@@ -338,11 +338,11 @@ func TestFailures(t *testing.T) {
 		want   string
 		calls  int64
 	}{
-		"once unavailable":  {answer: failWith(503, 1), want: "allowed", calls: 2},
-		"busy":              {answer: failWith(429, 2), want: "allowed", calls: 3},
-		"always broken":     {answer: failWith(500, 99), want: "FAIL error", calls: 4},
-		"rejects to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
-		"no json":           {answer: respondWith("hello"), want: "FAIL error", calls: 1},
+		"once unavailable": {answer: failWith(503, 1), want: "allowed", calls: 2},
+		"busy":             {answer: failWith(429, 2), want: "allowed", calls: 3},
+		"always broken":    {answer: failWith(500, 99), want: "FAIL error", calls: 4},
+		"forbidden":        {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"no json":          {answer: respondWith("hello"), want: "FAIL error", calls: 1},
 		"cut short": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")
 			return respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
