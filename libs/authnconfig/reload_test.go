@@ -242,7 +242,7 @@ func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(down, named("")))
-	w.await(t, reachable, "cannot read metadata")
+	w.await(t, reachable, "failed to read metadata")
 	if got := w.authenticate(t, one.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
