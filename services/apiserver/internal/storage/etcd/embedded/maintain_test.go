@@ -226,8 +226,8 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	before, _ := s.sizes()
 	m.checkedAt = time.Now() // as after a high rate of writes
 	maintainOnce(t, m)
-	if size, _ := s.sizes(); size != before {
-		t.Errorf("at a high rate of writes: got size %d, want %d: no defragmentation", size, before)
+	if size, _ := s.sizes(); size < before {
+		t.Errorf("at a high rate of writes: got size %d, want at least %d: no defragmentation", size, before)
 	}
 	maintainUntil(t, m, func() bool {
 		size, _ := s.sizes()
