@@ -115,9 +115,9 @@ var currentLabels = map[string]string{
 	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
 }
 
-// upgraded returns the old affinity with the current names of the node labels for which now has
-// these names. As in Kubernetes, the current name of any other label is empty. Other rules reject
-// empty names.
+// upgraded returns the old affinity with the beta names of node labels replaced where now has their
+// current names. As in Kubernetes, an empty name in now replaces any other name, so that only the
+// validation of now reports it.
 func upgraded(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	if old.Required == nil || now == nil || now.Required == nil {
 		return old
