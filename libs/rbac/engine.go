@@ -8,11 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tidwall/btree"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/semantic"
+	"binnacle/libs/sorted"
 )
 
 // Engine holds the policy. Use New; the zero value is not usable.
@@ -24,19 +24,27 @@ type Engine struct {
 
 // New returns an engine with an empty policy.
 func New() *Engine {
-	e := &Engine{}
-	e.published.Store(&Snapshot{})
+	e := &Engine{working: newImage()}
+	e.published.Store(&Snapshot{image: newImage()})
 	return e
 }
 
 // image is the policy: compiled roles and bindings, and the index.
 type image struct {
-	roles    btree.Map[string, *role]    // by roleKey
-	bindings btree.Map[string, *binding] // by bindingKey
+	roles    sorted.Map[string, *role]    // by roleKey
+	bindings sorted.Map[string, *binding] // by bindingKey
 	// index maps a subject at a scope to its bindings, by subjectKey. Published lists are not
 	// changed.
-	index    btree.Map[string, []*binding]
+	index    sorted.Map[string, []*binding]
 	position Position
+}
+
+func newImage() image {
+	return image{
+		roles:    sorted.NewMap[string, *role](),
+		bindings: sorted.NewMap[string, *binding](),
+		index:    sorted.NewMap[string, []*binding](),
+	}
 }
 
 // Snapshot is the policy at one time. It is immutable.
@@ -126,7 +134,7 @@ func (e *Engine) Update(set func(*Tx)) Change {
 	set(tx)
 	tx.change.Position = e.working.position
 	e.published.Store(&Snapshot{image: image{
-		roles: *e.working.roles.Copy(), bindings: *e.working.bindings.Copy(), index: *e.working.index.Copy(),
+		roles: e.working.roles.Copy(), bindings: e.working.bindings.Copy(), index: e.working.index.Copy(),
 		position: e.working.position,
 	}})
 	return tx.change

@@ -56,10 +56,11 @@ func (s *Set) Custom() []*registry.Kind {
 		return nil
 	}
 	var kinds []*registry.Kind
-	s.custom.resources.scan(func(_ name, versions []*Resource) {
-		for _, r := range versions {
+	s.custom.resources.Scan(func(i item[[]*Resource]) bool {
+		for _, r := range i.value {
 			kinds = append(kinds, r.Kind)
 		}
+		return true
 	})
 	return kinds
 }

@@ -1,12 +1,12 @@
 package objects
 
-import "github.com/tidwall/btree"
+import "binnacle/libs/sorted"
 
 // Image holds the objects of a resource at one revision: a tree by key, and a tree by value and key
 // for each indexed field. Copies share what does not differ.
 type Image struct {
 	ImageOptions
-	entries *btree.BTreeG[*Entry]
+	entries sorted.Set[*Entry]
 	indexes []valueIndex
 	// labels holds the indexes of frequently selected labels.
 	labels []LabelIndex
@@ -16,7 +16,7 @@ type Image struct {
 	// loaded again with more or fewer readable objects.
 	Loads int
 	// damaged holds the unreadable objects. It is nil until the first one.
-	damaged *btree.BTreeG[*Entry]
+	damaged sorted.Set[*Entry]
 	// Rebinds is how often entries were replaced by equal ones.
 	Rebinds int
 	// Stored is the size of the values in bytes, and memory the memory that they take.
@@ -43,8 +43,8 @@ func NewImage(o ImageOptions) *Image {
 	return im
 }
 
-func newKeyTree() *btree.BTreeG[*Entry] {
-	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key() < b.Key() }, btree.Options{NoLocks: true})
+func newKeyTree() sorted.Set[*Entry] {
+	return sorted.NewSet(func(a, b *Entry) bool { return a.Key() < b.Key() }, 0)
 }
 
 // Copy returns an image that can change independently of this one. The caller holds the lock under

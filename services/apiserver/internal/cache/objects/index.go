@@ -10,8 +10,7 @@ import (
 	"time"
 	"unique"
 
-	"github.com/tidwall/btree"
-
+	"binnacle/libs/sorted"
 	"binnacle/services/apiserver/internal/cache/attributes"
 )
 
@@ -23,7 +22,7 @@ type valueIndex struct {
 	name   unique.Handle[string]
 	keys   *attributes.Keys // the name alone
 	labels bool
-	tree   *btree.BTreeG[*Entry]
+	tree   sorted.Set[*Entry]
 }
 
 func newFieldIndex(field string) valueIndex {
@@ -43,7 +42,7 @@ func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set
 		}
 		return a.Key() < b.Key()
 	}
-	return valueIndex{name, attributes.SingleKey(name), labels, btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+	return valueIndex{name, attributes.SingleKey(name), labels, sorted.NewSet(less, 0)}
 }
 
 func (x valueIndex) copy() valueIndex {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/tidwall/btree"
 
+	"binnacle/libs/sorted"
 	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/objects"
@@ -152,7 +152,7 @@ type Cache struct {
 	// defined holds the stores of resources that entries define, by the keys of those entries.
 	defined map[string]*Store
 	// unclaimed holds values whose keys belong to no known resource.
-	unclaimed     btree.Map[string, storage.KeyValue]
+	unclaimed     sorted.Map[string, storage.KeyValue]
 	changedStores []*Store           // scratch of apply
 	wakes         []*watchgroup.Wake // scratch of apply
 }
@@ -169,6 +169,7 @@ func New(cfg Config) (*Cache, error) {
 		ring:        encodings.NewRing(cfg.Memory),
 		history:     cfg.Memory.History("history"),
 		loaded:      make(chan struct{}),
+		unclaimed:   sorted.NewMap[string, storage.KeyValue](),
 		defined:     map[string]*Store{},
 	}
 	c.plainEncoding = objects.NewValueEncoding(c.ring, false)
@@ -268,9 +269,11 @@ func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
 
 // routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
 // differ, because thousands of resources may be added one by one.
-type routes struct{ byName, byPrefix *btree.Map[string, *Store] }
+type routes struct{ byName, byPrefix sorted.Map[string, *Store] }
 
-func newRoutes() *routes { return &routes{&btree.Map[string, *Store]{}, &btree.Map[string, *Store]{}} }
+func newRoutes() *routes {
+	return &routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()}
+}
 
 // copy returns routes that can be changed until they are published. The caller holds Cache.mu.
 func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }

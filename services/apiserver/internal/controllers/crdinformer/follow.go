@@ -8,8 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tidwall/btree"
-
+	"binnacle/libs/sorted"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/objects"
@@ -43,7 +42,7 @@ type Syncer struct {
 	*informer.Informer
 	defined map[string]*defined // by key
 	// definitions holds their definitions. Observers receive copies of it.
-	definitions *btree.Map[string, *kind.CRD]
+	definitions sorted.Map[string, *kind.CRD]
 	// pending holds the keys of definitions that changed since the last swap, with the definitions
 	// that are served under them.
 	pending map[string]*defined
@@ -69,7 +68,7 @@ type defined struct {
 // New returns a Syncer.
 func New(c Config) *Syncer {
 	s := &Syncer{
-		Config: c, defined: map[string]*defined{}, definitions: &btree.Map[string, *kind.CRD]{}, pending: map[string]*defined{}, unreadable: map[string]bool{},
+		Config: c, defined: map[string]*defined{}, definitions: sorted.NewMap[string, *kind.CRD](), pending: map[string]*defined{}, unreadable: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
 	s.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: s.replace, Apply: s.apply})
@@ -251,7 +250,7 @@ func (s *Syncer) swap(revision int64) {
 }
 
 // values returns the values of a map that no longer changes.
-func values(m *btree.Map[string, *kind.CRD]) iter.Seq[*kind.CRD] {
+func values(m sorted.Map[string, *kind.CRD]) iter.Seq[*kind.CRD] {
 	return func(yield func(*kind.CRD) bool) {
 		m.Scan(func(_ string, d *kind.CRD) bool { return yield(d) })
 	}

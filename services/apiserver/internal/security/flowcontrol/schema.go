@@ -7,10 +7,10 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/tidwall/btree"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/satoken"
+	"binnacle/libs/sorted"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -239,7 +239,7 @@ func (n *nameSet) hasPath(path string) bool {
 // index finds the schema of a request by its user, without a look at schemas about other users.
 // Copies share unchanged nodes.
 type index struct {
-	tree *btree.BTreeG[indexEntry]
+	tree sorted.Set[indexEntry]
 	seed maphash.Seed // for the hashes of subjects
 }
 
@@ -269,7 +269,7 @@ func less(a, b indexEntry) bool {
 }
 
 func newIndex() index {
-	return index{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), maphash.MakeSeed()}
+	return index{sorted.NewSet(less, 0), maphash.MakeSeed()}
 }
 
 // copy returns a copy that may be read while the original changes.

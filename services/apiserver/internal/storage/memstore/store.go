@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidwall/btree"
-
+	"binnacle/libs/sorted"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -46,7 +45,7 @@ type Store struct {
 	// mu guards all fields.
 	mu sync.RWMutex
 	// keys holds the newest version of each key. Deletions stay until they are compacted.
-	keys btree.Map[string, *version]
+	keys sorted.Map[string, *version]
 	// history has one change per revision without gaps. The first is the revision to
 	// which the store was compacted, the last is the newest.
 	history []*change
@@ -60,7 +59,7 @@ var (
 
 // New returns an empty Store at revision 1, as an empty etcd is.
 func New() *Store {
-	return &Store{history: []*change{{revision: 1, followed: make(chan struct{})}}}
+	return &Store{keys: sorted.NewMap[string, *version](), history: []*change{{revision: 1, followed: make(chan struct{})}}}
 }
 
 // Close stops the expiry of values. The Store stays readable.
