@@ -1,5 +1,5 @@
-// Package serving is the HTTPS front of every service. It provides flags, TLS, a gin engine, and a
-// server with an orderly shutdown.
+// Package serving contains the HTTPS server of every service: flags, TLS, a gin engine, and an
+// orderly shutdown.
 //
 // A service creates Options, adds their flags, and then takes two steps. NewServer loads the
 // certificates and binds the port, so that the handler can use the server's client CAs and its stop
@@ -8,8 +8,8 @@
 // A server is in one of these states. Each transition is an event of Timeline:
 //
 //	serving
-//	  | ShutdownInitiated           /readyz fails by its check "shutdown"
-//	delaying                        load balancers take the server out
+//	  | ShutdownInitiated           the check "shutdown" makes /readyz fail
+//	delaying                        load balancers stop sending requests
 //	  | AfterShutdownDelayDuration  --shutdown-delay-duration is over
 //	  | NotAcceptingNewRequest      new requests are rejected, LongRunningStop
 //	  |                             is closed and watches end

@@ -30,7 +30,7 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 		defer func() {
 			if panicValue := recover(); panicValue != nil {
 				c.Abort()
-				recovered(log, panicValue, c.Writer, c.Request, c.Writer.Written())
+				handlePanic(log, panicValue, c.Writer, c.Request, c.Writer.Written())
 			}
 		}()
 		c.Next()
@@ -45,16 +45,17 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 		t := &writeTracker{ResponseWriter: w}
 		defer func() {
 			if panicValue := recover(); panicValue != nil {
-				recovered(log, panicValue, w, r, t.written)
+				handlePanic(log, panicValue, w, r, t.written)
 			}
 		}()
 		next.ServeHTTP(t, r)
 	})
 }
 
-// recovered handles a panic of a handler. It logs the panic and writes a 500 Status, or aborts the
-// response if written is true.
-func recovered(log *slog.Logger, panicValue any, w http.ResponseWriter, r *http.Request, written bool) {
+// handlePanic handles a panic of a handler: it logs the panic and writes a 500 Status. If written
+// is true, the response has started, and it aborts the response by panicking with
+// http.ErrAbortHandler.
+func handlePanic(log *slog.Logger, panicValue any, w http.ResponseWriter, r *http.Request, written bool) {
 	if detached, started := exchange.CancelDetach(w, panicValue); detached != nil {
 		w, written = detached, started
 	}

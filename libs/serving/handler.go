@@ -31,26 +31,26 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	class := drain.Short
 	if r.Method == http.MethodOptions && r.RequestURI == "*" {
-		g.serve(w, r, class, http.HandlerFunc(serveServerOptions), nil)
+		g.serveLimited(w, r, class, http.HandlerFunc(serveServerOptions), nil)
 		return
 	}
 	if isMonitoringPath(r.URL.Path) {
-		g.serve(w, r, class, g.next, nil)
+		g.serveLimited(w, r, class, g.next, nil)
 		return
 	}
 	if g.longRunning != nil && g.longRunning(r) {
 		class = drain.Long
 	}
 	if !g.requests.Enter(class) {
-		g.serve(w, r, drain.Short, http.HandlerFunc(g.reject), nil)
+		g.serveLimited(w, r, drain.Short, http.HandlerFunc(g.rejectShutdown), nil)
 		return
 	}
-	g.serve(w, r, class, g.next, func() { g.requests.Leave(class) })
+	g.serveLimited(w, r, class, g.next, func() { g.requests.Leave(class) })
 }
 
-// serve applies the limits of clients and calls next. leave, if not nil, is called once the
-// response is sent.
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
+// serveLimited calls next with the limits for stalled clients and large header sections. leave, if
+// not nil, is called once the response is sent.
+func (g *gate) serveLimited(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
 	release, err := g.headers.Reserve(r)
 	x, r := g.limits.Start(w, r, class == drain.Long)
 	defer exchange.AtEnd(x, func(any) {
@@ -76,7 +76,7 @@ func rejectLargeHeader(w http.ResponseWriter, r *http.Request) {
 	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", conns.ErrTooManyLargeHeaders.Error())
 }
 
-// serveServerOptions answers "OPTIONS *" as net/http does.
+// serveServerOptions responds to "OPTIONS *" with an empty 200, as net/http does.
 func serveServerOptions(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "0")
 }
@@ -91,18 +91,18 @@ func isMonitoringPath(path string) bool {
 	return false
 }
 
-// reject rejects a request during the shutdown.
-func (g *gate) reject(w http.ResponseWriter, _ *http.Request) {
+// rejectShutdown rejects a request that arrives during the shutdown.
+func (g *gate) rejectShutdown(w http.ResponseWriter, _ *http.Request) {
 	code := http.StatusServiceUnavailable
 	reason := "ServiceUnavailable"
-	after := 1
+	retryAfter := 1 // seconds
 	if g.sendRetryAfter {
 		code = http.StatusTooManyRequests
 		reason = "TooManyRequests"
-		after = 5
+		retryAfter = 5
 	}
 	h := w.Header()
 	h.Set("Connection", "close")
-	h.Set("Retry-After", strconv.Itoa(after))
+	h.Set("Retry-After", strconv.Itoa(retryAfter))
 	writeStatus(w, code, reason, "the server is shutting down, please try again later")
 }

@@ -54,8 +54,8 @@ type Options struct {
 	// LongRunningStop. Values below 5 s have no effect.
 	WatchGrace       time.Duration
 	LivezGracePeriod time.Duration
-	// StallTimeout is how long a client may send nothing while the server waits for a body, or take
-	// nothing of a response. It is twice that for requests that call LimitStall.
+	// StallTimeout is how long a client may send nothing while the server waits for a body, or read
+	// nothing of a response. Requests that call exchange.LimitStall get twice that time.
 	StallTimeout time.Duration
 
 	// AdvertiseAddress and AlternateNames are additional names of a self-signed certificate.
@@ -87,7 +87,7 @@ func (o *Options) responseTimeout() time.Duration {
 	return o.RequestTimeout + o.StallTimeout
 }
 
-// tls returns the options of TLS.
+// tls returns the part of the options that configures TLS.
 func (o *Options) tls() tlsfiles.ServerOptions {
 	protocols := []string{"h2", "http/1.1"}
 	if o.DisableHTTP2 {
@@ -99,7 +99,8 @@ func (o *Options) tls() tlsfiles.ServerOptions {
 	}
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options. pairName names the files of the self-signed pair; port is
+// the default of --secure-port.
 func NewOptions(pairName string, port int) *Options {
 	return &Options{
 		PairName:            pairName,

@@ -34,9 +34,9 @@ const (
 	// longRunningGrace is how long long-running requests may take to end after LongRunningStop.
 	longRunningGrace = 5 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be silent before the server sends a PING.
-	// Kubernetes clients send their own after 30 s.
+	// Kubernetes clients send a PING after 30 s, so the server rarely needs to.
 	pingAfter = 45 * time.Second
-	// pingTimeout is how long the client may take to answer it.
+	// pingTimeout is how long the client may take to acknowledge the PING.
 	pingTimeout = 15 * time.Second
 	// closeGrace is how long connections without requests may take to close, so that a GOAWAY
 	// reaches the client.
@@ -66,22 +66,22 @@ type Config struct {
 
 // Server serves HTTPS on one port.
 type Server struct {
-	o             *Options
-	log           *slog.Logger
-	health        *health.Registry
-	connection    func(context.Context, net.Conn) context.Context
-	listener      net.Listener
-	tls           *tlsfiles.Server
-	certs         []tlsfiles.Certificate
-	timeline      *drain.Timeline
-	stopLong      chan struct{}
-	limits        *exchange.Limits
-	active        *activeConns
-	conns         *conns.Listener // set by Run
-	clients       *conns.Metrics
-	longResponses *limit.Queue[string]
-	largeRequests *limit.Queue[string]
-	headers       *conns.HeaderLimits
+	options         *Options
+	log             *slog.Logger
+	health          *health.Registry
+	connection      func(context.Context, net.Conn) context.Context
+	listener        net.Listener
+	tls             *tlsfiles.Server
+	certs           []tlsfiles.Certificate
+	timeline        *drain.Timeline
+	longRunningStop chan struct{}
+	limits          *exchange.Limits
+	active          *activeConns
+	conns           *conns.Listener // set by Run
+	connMetrics     *conns.Metrics
+	longResponses   *limit.Queue[string]
+	largeRequests   *limit.Queue[string]
+	headers         *conns.HeaderLimits
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect from then on, and are
@@ -112,21 +112,21 @@ func NewServer(c Config) (*Server, error) {
 	}
 	permits := limit.Options{Size: max(1, runtime.GOMAXPROCS(0)-1)} // one CPU stays free for small requests
 	return &Server{
-		limits:        limits,
-		active:        &activeConns{conns: map[net.Conn]struct{}{}},
-		clients:       clients,
-		o:             c.Options,
-		log:           c.Logger,
-		health:        c.Health,
-		connection:    c.Connection,
-		listener:      listener,
-		tls:           material,
-		certs:         certs,
-		timeline:      drain.NewTimeline(c.Logger),
-		stopLong:      make(chan struct{}),
-		longResponses: limit.New[string](permits),
-		largeRequests: limit.New[string](permits),
-		headers:       conns.NewHeaderLimits(permits.Size),
+		limits:          limits,
+		active:          &activeConns{conns: map[net.Conn]struct{}{}},
+		connMetrics:     clients,
+		options:         c.Options,
+		log:             c.Logger,
+		health:          c.Health,
+		connection:      c.Connection,
+		listener:        listener,
+		tls:             material,
+		certs:           certs,
+		timeline:        drain.NewTimeline(c.Logger),
+		longRunningStop: make(chan struct{}),
+		longResponses:   limit.New[string](permits),
+		largeRequests:   limit.New[string](permits),
+		headers:         conns.NewHeaderLimits(permits.Size),
 	}, nil
 }
 
@@ -137,12 +137,12 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 func (s *Server) Timeline() *drain.Timeline { return s.timeline }
 
 // LongRunningStop returns a channel that is closed when long-running requests have to end.
-func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
+func (s *Server) LongRunningStop() <-chan struct{} { return s.longRunningStop }
 
 // LongResponses returns the limit for encoding and encrypting large responses. It has one permit
-// less than there are CPUs, so that one CPU stays free for small responses. A permit is held for one
-// piece of a response at a time, and not while the piece is written. The key of the server's own
-// claims, for encryption, is the network of the client.
+// less than there are CPUs, so that one CPU stays free for small responses. A permit is held for
+// one piece of a response at a time, and not while the piece is written. The server itself acquires
+// permits for encryption, with the network of the client as key.
 func (s *Server) LongResponses() *limit.Queue[string] { return s.longResponses }
 
 // LargeRequests returns the limit for processing large requests. It has one permit less than there
@@ -176,12 +176,12 @@ func (s *Server) Close() error { return s.listener.Close() }
 // LongRunningStop; a shutdown waits for all other requests. A nil longRunning is false for all.
 func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func(*http.Request) bool) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
-	g := newGate(handler, longRunning, s.o.ShutdownRetryAfter, s.limits, s.headers)
+	g := newGate(handler, longRunning, s.options.ShutdownRetryAfter, s.limits, s.headers)
 	server, err := s.httpServer(g)
 	if err != nil {
 		return err
 	}
-	s.conns = conns.NewListener(s.listener, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers)
+	s.conns = conns.NewListener(s.listener, server.TLSConfig, s.log, s.connMetrics, s.longResponses, s.headers)
 	s.log.Info("serving", "address", s.Addr().String())
 	serve := task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		return s.serve(ctx, server, g)
@@ -217,7 +217,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, g *gate) error 
 func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(!s.o.DisableHTTP2)
+	protocols.SetHTTP2(!s.options.DisableHTTP2)
 	server := &http.Server{ // exchange limits responses
 		Handler:           handler,
 		ConnContext:       s.connContext,
@@ -231,7 +231,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 
 		DisableGeneralOptionsHandler: true, // the general handler reads a body without a time limit; see gate
 	}
-	if s.o.DisableHTTP2 {
+	if s.options.DisableHTTP2 {
 		return server, nil
 	}
 	if err := s.serveHTTP2(server); err != nil {
@@ -254,9 +254,9 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 
 // serveHTTP2 enables the selected HTTP/2 implementation.
 func (s *Server) serveHTTP2(server *http.Server) error {
-	if s.o.HTTP2Implementation == http2Standard {
+	if s.options.HTTP2Implementation == http2Standard {
 		return http2.ConfigureServer(server, &http2.Server{
-			MaxConcurrentStreams: uint32(s.o.MaxHTTP2Streams), IdleTimeout: idleTimeout,
+			MaxConcurrentStreams: uint32(s.options.MaxHTTP2Streams), IdleTimeout: idleTimeout,
 			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
 			// A handler sees a frame only when it is complete. Larger frames of a slow client would
 			// exceed the timeout of bodies.
@@ -264,10 +264,10 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		})
 	}
 	return conns.ServeHTTP2(server, h2.Config{
-		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: exchange.ConnPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
-		ResponseTimeout: s.o.responseTimeout(), MinRate: exchange.MinRate, Logger: s.log,
-	}, s.o.MaxResetsPerAddress, s.clients, s.headers)
+		MaxStreams: s.options.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: exchange.ConnPatience * s.options.StallTimeout, StallTimeout: s.options.StallTimeout,
+		ResponseTimeout: s.options.responseTimeout(), MinRate: exchange.MinRate, Logger: s.log,
+	}, s.options.MaxResetsPerAddress, s.connMetrics, s.headers)
 }
 
 // connState tracks active connections, and prepares an idle HTTP/1 connection for its next request.
@@ -291,8 +291,8 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	start := time.Now()
 	t := s.timeline
 	t.ShutdownInitiated.Signal(start)
-	if s.o.ShutdownDelay > 0 {
-		timer := time.NewTimer(s.o.ShutdownDelay)
+	if s.options.ShutdownDelay > 0 {
+		timer := time.NewTimer(s.options.ShutdownDelay)
 		<-timer.C
 	}
 	t.AfterShutdownDelayDuration.Signal(start)
@@ -302,22 +302,22 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	defer cancel()
 	closed := make(chan error, 1)
 	stopListening := func() { closed <- server.Shutdown(closeConnections) }
-	if !s.o.ShutdownRetryAfter {
+	if !s.options.ShutdownRetryAfter {
 		go stopListening()
 	}
 	t.NotAcceptingNewRequest.Signal(start)
-	close(s.stopLong)
+	close(s.longRunningStop)
 
-	if n := g.requests.Wait(drain.Short, s.o.RequestTimeout); n > 0 {
-		s.log.Warn("aborting requests after the timeout", "count", n, "timeout", s.o.RequestTimeout)
+	if n := g.requests.Wait(drain.Short, s.options.RequestTimeout); n > 0 {
+		s.log.Warn("aborting requests after the timeout", "count", n, "timeout", s.options.RequestTimeout)
 	}
-	grace := max(longRunningGrace, s.o.WatchGrace)
+	grace := max(longRunningGrace, s.options.WatchGrace)
 	if n := g.requests.Wait(drain.Long, grace); n > 0 {
 		s.log.Warn("aborting long-running requests after the timeout", "count", n, "timeout", grace)
 	}
-	s.waitForDelivery(g, time.Until(start.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
+	s.waitForDelivery(g, time.Until(start.Add(s.options.ShutdownDelay+s.options.RequestTimeout)))
 	t.InFlightRequestsDrained.Signal(start)
-	if s.o.ShutdownRetryAfter {
+	if s.options.ShutdownRetryAfter {
 		go stopListening()
 	}
 	timer := time.AfterFunc(closeGrace, cancel)
@@ -349,9 +349,9 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 			lastGrowth = now
 		}
 		switch {
-		case outstanding == 0 && (s.active.none() || !g.requests.IsDrained()):
+		case outstanding == 0 && (s.active.isEmpty() || !g.requests.IsDrained()):
 			return
-		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.o.StallTimeout:
+		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.options.StallTimeout:
 			s.log.Warn("aborting responses that were not delivered", "bytes", outstanding)
 			return
 		}
@@ -376,8 +376,8 @@ func (a *activeConns) set(c net.Conn, active bool) {
 	delete(a.conns, c)
 }
 
-// none reports whether no connection is active.
-func (a *activeConns) none() bool {
+// isEmpty reports whether no connection is active.
+func (a *activeConns) isEmpty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.conns) == 0

@@ -11,7 +11,7 @@ import (
 )
 
 // partSize is the maximum size in bytes of one write to the kernel. Larger writes are split, so
-// that accepted advances during a long write.
+// that acceptedBytes advances during a long write.
 const partSize = 32 << 10
 
 // Conn is a connection below TLS. During the handshake it acquires a permit of the handshake limit
@@ -30,15 +30,15 @@ type Conn struct {
 
 	raw syscall.RawConn // nil if conn is not a socket
 
-	accepted atomic.Int64 // bytes that the kernel has accepted
-	writing  atomic.Int64 // bytes of the current write that it has not accepted
+	acceptedBytes   atomic.Int64 // bytes that the kernel has accepted, over all writes
+	unacceptedBytes atomic.Int64 // bytes of the current write that the kernel has not accepted
 
 	mu           sync.Mutex // held while something is written
 	corked       bool
 	buffered     []byte  // bytes written since Cork
-	pooled       *[]byte // the pooled buffer of buffered
+	pooledBuffer *[]byte // the array of buffered, from corkBuffers; nil if nothing is buffered
 	sendAcquired bool    // has a permit of the limit of large responses
-	writeErr     error   // the error of a write; no write may follow it
+	writeErr     error   // the first error of a write; all later writes return it
 }
 
 func newConn(ctx context.Context, l *Listener, conn net.Conn) *Conn {
@@ -62,9 +62,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if n == 0 || err != nil {
 		return n, err
 	}
-	c.listener.metrics.waiting.Inc()
-	err = c.listener.limiter.Acquire(c.ctx, limit.Claim[string]{Key: c.network})
-	c.listener.metrics.waiting.Dec()
+	c.listener.metrics.waitingHandshakes.Inc()
+	err = c.listener.handshakeLimiter.Acquire(c.ctx, limit.Claim[string]{Key: c.network})
+	c.listener.metrics.waitingHandshakes.Dec()
 	c.handshakeAcquired = err == nil
 	return n, err
 }
@@ -72,11 +72,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) releaseHandshakePermit() {
 	if c.handshakeAcquired {
 		c.handshakeAcquired = false
-		c.listener.limiter.Release(limit.Claim[string]{})
+		c.listener.handshakeLimiter.Release(limit.Claim[string]{})
 	}
 }
 
-// finishHandshake ends the handshake.
+// finishHandshake is called when the handshake has ended. Later reads need no permit.
 func (c *Conn) finishHandshake() {
 	c.releaseHandshakePermit()
 	c.ctx = nil
@@ -93,15 +93,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return 0, c.writeErr
 	}
 	if !c.corked {
-		return c.writeOut(p)
+		return c.writeToKernel(p)
 	}
 	if len(c.buffered) > 0 && len(c.buffered)+len(p) > maxCorked { // clients choose the frame size
-		if _, err := c.writeOut(c.buffered); err != nil {
+		if _, err := c.writeToKernel(c.buffered); err != nil {
 			return 0, err
 		}
 		c.buffered = c.buffered[:0]
 	}
-	c.buffer(p)
+	c.appendBuffered(p)
 	return len(p), nil
 }
 
@@ -118,28 +118,28 @@ func (c *Conn) Uncork() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.corked = false
-	if c.pooled == nil {
+	if c.pooledBuffer == nil {
 		return c.writeErr
 	}
 	if c.writeErr == nil {
-		_, _ = c.writeOut(c.buffered) // sets writeErr
+		_, _ = c.writeToKernel(c.buffered) // sets writeErr
 	}
-	*c.pooled = c.buffered[:0]
-	corkBuffers.Put(c.pooled)
+	*c.pooledBuffer = c.buffered[:0]
+	corkBuffers.Put(c.pooledBuffer)
 	c.buffered = nil
-	c.pooled = nil
+	c.pooledBuffer = nil
 	return c.writeErr
 }
 
-// buffer appends to the buffered bytes. It acquires a permit first, because more bytes will be
-// encrypted until Uncork. The caller holds mu.
-func (c *Conn) buffer(p []byte) {
+// appendBuffered appends p to the buffered bytes. It acquires a permit of the limit of large
+// responses first, because the caller will encrypt more bytes until Uncork. The caller holds mu.
+func (c *Conn) appendBuffered(p []byte) {
 	if !c.sendAcquired { // the wait is short, because permits are released soon
 		c.sendAcquired = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.network}) == nil
 	}
-	if c.pooled == nil {
-		c.pooled = corkBuffers.Get().(*[]byte)
-		c.buffered = *c.pooled
+	if c.pooledBuffer == nil {
+		c.pooledBuffer = corkBuffers.Get().(*[]byte)
+		c.buffered = *c.pooledBuffer
 	}
 	c.buffered = append(c.buffered, p...)
 }
@@ -149,35 +149,36 @@ const maxCorked = 88 << 10
 
 var corkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxCorked); return &b }}
 
-// writeOut releases the permit and writes. The caller holds mu.
-func (c *Conn) writeOut(p []byte) (n int, err error) {
+// writeToKernel releases the permit, because the client may be slow, and writes p in parts. The
+// caller holds mu.
+func (c *Conn) writeToKernel(p []byte) (n int, err error) {
 	if c.sendAcquired {
 		c.sendAcquired = false
 		c.listener.sendLimiter.Release(limit.Claim[string]{})
 	}
 	for n < len(p) && err == nil {
-		c.writing.Store(int64(len(p) - n))
+		c.unacceptedBytes.Store(int64(len(p) - n))
 		var accepted int
 		accepted, err = c.Conn.Write(p[n:min(len(p), n+partSize)])
-		c.accepted.Add(int64(accepted))
+		c.acceptedBytes.Add(int64(accepted))
 		n += accepted
 	}
-	c.writing.Store(0)
+	c.unacceptedBytes.Store(0)
 	c.writeErr = err
 	return n, err
 }
 
 // Delivered returns the number of bytes that the client has acknowledged, and the number of written
-// bytes that it has not. If the kernel does not report it, accepted bytes count as acknowledged.
-// The first value may lag by partSize during a write.
+// bytes that it has not acknowledged. If the kernel does not report it, accepted bytes count as
+// acknowledged. The first value may lag by partSize during a write.
 func (c *Conn) Delivered() (acknowledged, outstanding int64) {
-	accepted := c.accepted.Load()
+	accepted := c.acceptedBytes.Load()
 	if c.raw != nil {
 		if n, ok := unacknowledged(c.raw); ok {
 			return accepted - n, n
 		}
 	}
-	return accepted, c.writing.Load()
+	return accepted, c.unacceptedBytes.Load()
 }
 
 // Close implements net.Conn.

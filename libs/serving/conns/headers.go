@@ -18,15 +18,16 @@ const (
 	// largeHeader is the size in bytes from which a header section is read completely, and then
 	// parsed under a permit.
 	largeHeader = 8 << 10
-	// MaxHeaderLines is the largest number of lines. net/http needs a hundred bytes for each.
+	// MaxHeaderLines is the largest number of lines in a header section. net/http needs a hundred
+	// bytes of memory for each.
 	MaxHeaderLines = 10_000
 	// headerSlack is the number of bytes that net/http reads beyond MaxHeaderBytes.
 	headerSlack = 4 << 10
 	// MaxReservedHeaders limits the bytes of large header sections in memory, over all clients:
 	// incomplete ones and those of requests in flight. One address may use half of it.
 	MaxReservedHeaders = 64 << 20
-	// minReservedHeaders is the number of bytes that an address may reserve even if the total is used
-	// up.
+	// minReservedHeaders is the number of bytes that an address may reserve even if the total is
+	// used up.
 	minReservedHeaders = 64 << 10
 	// rejectLinger is how long a client with too large a header section may read the response
 	// before its connection is reset.
@@ -38,16 +39,17 @@ const (
 	responseTooLarge = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n431 Request Header Fields Too Large"
 )
 
-// ErrTooManyLargeHeaders means that MaxReservedHeaders is used up.
+// ErrTooManyLargeHeaders means that the large header sections in memory have reached
+// MaxReservedHeaders.
 var ErrTooManyLargeHeaders = errors.New("too many requests with large headers are in progress, please try again later")
 
 // HeaderLimits limits the parsing and the memory of large header sections.
 type HeaderLimits struct {
 	limiter *limit.Queue[string]
 
-	mu        sync.Mutex // leaf lock
-	reserved  int        // bytes
-	byAddress map[string]int
+	mu        sync.Mutex     // leaf lock
+	reserved  int            // bytes, over all addresses
+	byAddress map[string]int // bytes, by Network
 }
 
 // NewHeaderLimits returns limits for a number of large header sections that are parsed at a time.
@@ -55,16 +57,16 @@ func NewHeaderLimits(permits int) *HeaderLimits {
 	return &HeaderLimits{limiter: limit.New[string](limit.Options{Size: permits}), byAddress: map[string]int{}}
 }
 
-// acquire waits for a permit, at most headerPermitTimeout. It reports whether it got one.
-func (h *HeaderLimits) acquire(ctx context.Context, network string) bool {
+// acquirePermit waits for a permit, at most headerPermitTimeout. It reports whether it got one.
+func (h *HeaderLimits) acquirePermit(ctx context.Context, network string) bool {
 	ctx, cancel := context.WithTimeout(ctx, headerPermitTimeout)
 	defer cancel()
 	return h.limiter.Acquire(ctx, limit.Claim[string]{Key: network}) == nil
 }
 
-// reserve reserves n bytes, or releases -n if n is negative. It reports whether they were
-// available.
-func (h *HeaderLimits) reserve(network string, n int) bool {
+// reserveBytes reserves n bytes for an address, or releases -n bytes if n is negative. It reports
+// whether the bytes were available.
+func (h *HeaderLimits) reserveBytes(network string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	total := h.byAddress[network] + n
@@ -90,9 +92,9 @@ type reservation struct {
 	bytes   int
 }
 
-// reserveFor reserves the size of the request's header section until release. It reports whether
-// the bytes were available.
-func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
+// reserveRequest reserves the size of the request's header section, if that is large. It reports
+// whether the bytes were available. The caller must pass the reservation to releaseRequest.
+func (h *HeaderLimits) reserveRequest(r *http.Request) (reservation, bool) {
 	n := 0
 	for name, values := range r.Header {
 		for _, v := range values {
@@ -104,7 +106,7 @@ func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
 		return reservation{}, true
 	}
 	res := reservation{NetworkOf(r), n}
-	if !h.reserve(res.network, n) {
+	if !h.reserveBytes(res.network, n) {
 		return reservation{}, false
 	}
 	return res, true
@@ -113,16 +115,16 @@ func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
 // lineOverhead is the memory of a header line in addition to its text, in bytes.
 const lineOverhead = 64
 
-// release returns what reserveFor reserved.
-func (h *HeaderLimits) release(res reservation) {
+// releaseRequest releases the bytes of a reservation.
+func (h *HeaderLimits) releaseRequest(res reservation) {
 	if res.bytes > 0 {
-		h.reserve(res.network, -res.bytes)
+		h.reserveBytes(res.network, -res.bytes)
 	}
 }
 
 // headerConn is an HTTP/1 connection with limited header sections. net/http parses each line as it
-// arrives, so headerConn passes a large header section on only when it is complete and a permit is
-// held.
+// arrives. To limit how many large header sections are parsed at a time, headerConn reads a large
+// one completely and acquires a permit before it passes the section on to net/http.
 type headerConn struct {
 	*tls.Conn
 	limits  *HeaderLimits
@@ -136,12 +138,13 @@ type headerConn struct {
 
 	reserved  int // bytes reserved in limits
 	hasPermit bool
-	// pipelined is the number of requests found in the bytes of the last read.
-	pipelined int
+	// requestsInRead is the number of requests whose header sections were in the bytes of the last
+	// read.
+	requestsInRead int
 
 	// Used by the reader only.
-	complete    []byte // the part of a complete large header section that net/http has not read yet
-	afterHeader []byte // bytes that were read after that header section
+	completeHeader []byte // the part of a complete large header section that net/http has not read yet
+	afterHeader    []byte // bytes that were read after that header section
 }
 
 // headerConnKey is the context key of an HTTP/1 connection.
@@ -167,31 +170,31 @@ func BelowTLS(c net.Conn) *Conn {
 // Idle prepares an idle HTTP/1 connection for its next request.
 func Idle(c net.Conn) {
 	if h, ok := c.(*headerConn); ok {
-		h.expectHeader()
+		h.beginHeader()
 	}
 }
 
-// Reserve is called when the header section of a request was parsed. It reserves the bytes of a large
-// section until end is called, and returns an error if they are not available.
+// Reserve is called when the header section of a request was parsed. It reserves the bytes of a
+// large section until end is called, and returns an error if they are not available.
 func (h *HeaderLimits) Reserve(r *http.Request) (end func(), err error) {
 	if c, ok := r.Context().Value(headerConnKey{}).(*headerConn); ok {
-		c.headerDone()
+		c.finishHeader()
 	}
-	reserved, ok := h.reserveFor(r)
+	reserved, ok := h.reserveRequest(r)
 	if !ok {
 		err = ErrTooManyLargeHeaders
 	}
-	return func() { h.release(reserved) }, err
+	return func() { h.releaseRequest(reserved) }, err
 }
 
 func newHeaderConn(c *tls.Conn, h *HeaderLimits) *headerConn {
 	out := &headerConn{Conn: c, limits: h, network: clientNetwork(c)}
-	out.expectHeader()
+	out.beginHeader()
 	return out
 }
 
-// expectHeader is called before each request.
-func (c *headerConn) expectHeader() {
+// beginHeader prepares for the header section of the next request.
+func (c *headerConn) beginHeader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inHeader = true
@@ -200,14 +203,14 @@ func (c *headerConn) expectHeader() {
 	c.lines = 0
 }
 
-// headerDone is called when the header section of a request was parsed. After each further request
-// of one read it yields, because nothing else interrupts a connection that always has another
-// request buffered.
-func (c *headerConn) headerDone() {
+// finishHeader is called when net/http has parsed the header section of a request. If one read
+// returned several requests, it yields after each, because a connection that always has another
+// request buffered would not block otherwise.
+func (c *headerConn) finishHeader() {
 	c.mu.Lock()
 	c.inHeader = false
-	c.pipelined++
-	more := c.pipelined > 1
+	c.requestsInRead++
+	more := c.requestsInRead > 1
 	c.releasePermit()
 	c.mu.Unlock()
 	if more {
@@ -225,9 +228,9 @@ func (c *headerConn) releasePermit() {
 
 // Read implements net.Conn.
 func (c *headerConn) Read(p []byte) (int, error) {
-	if len(c.complete) > 0 {
-		n := copy(p, c.complete)
-		c.complete = remainder(c.complete, n)
+	if len(c.completeHeader) > 0 {
+		n := copy(p, c.completeHeader)
+		c.completeHeader = dropPrefix(c.completeHeader, n)
 		return n, nil
 	}
 	c.mu.Lock()
@@ -238,7 +241,7 @@ func (c *headerConn) Read(p []byte) (int, error) {
 	c.mu.Unlock()
 	n, err := c.readNext(p)
 	c.mu.Lock()
-	_, more := c.scan(p[:n])
+	_, more := c.scanHeader(p[:n])
 	large := more && c.headerBytes >= largeHeader
 	c.mu.Unlock()
 	if err != nil || !large {
@@ -251,19 +254,19 @@ func (c *headerConn) Read(p []byte) (int, error) {
 func (c *headerConn) readNext(p []byte) (int, error) {
 	if len(c.afterHeader) > 0 {
 		n := copy(p, c.afterHeader)
-		c.afterHeader = remainder(c.afterHeader, n)
+		c.afterHeader = dropPrefix(c.afterHeader, n)
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
-	c.pipelined = 0
+	c.requestsInRead = 0
 	c.mu.Unlock()
 	return n, err
 }
 
-// remainder returns b without its first n bytes. It returns nil if none remain, so that an idle
+// dropPrefix returns b without its first n bytes. It returns nil if none remain, so that an idle
 // connection does not keep the buffer.
-func remainder(b []byte, n int) []byte {
+func dropPrefix(b []byte, n int) []byte {
 	if n == len(b) {
 		return nil
 	}
@@ -279,14 +282,15 @@ func (c *headerConn) releaseBytes() {
 // releaseBytesLocked returns the reserved bytes. The caller holds mu.
 func (c *headerConn) releaseBytesLocked() {
 	if c.reserved > 0 {
-		c.limits.reserve(c.network, -c.reserved)
+		c.limits.reserveBytes(c.network, -c.reserved)
 		c.reserved = 0
 	}
 }
 
-// scan looks for the end of the header section in p. It returns the offset after the section, and
-// whether more of it has to follow. The caller holds mu.
-func (c *headerConn) scan(p []byte) (end int, more bool) {
+// scanHeader looks in p for the empty line at the end of the header section. It returns the offset
+// after that line, and false. If the section continues after p, it returns len(p), and true. It
+// counts lines and bytes; a line ends with "\n" or "\r\n". The caller holds mu.
+func (c *headerConn) scanHeader(p []byte) (end int, more bool) {
 	if !c.inHeader {
 		return 0, false
 	}
@@ -315,18 +319,18 @@ func (c *headerConn) scan(p []byte) (end int, more bool) {
 func (c *headerConn) readLargeHeader() error {
 	var header []byte
 	for more := true; more; {
-		if len(header) == cap(header) && !c.grow(&header) {
-			return c.reject()
+		if len(header) == cap(header) && !c.growBuffer(&header) {
+			return c.rejectTooLarge()
 		}
 		n, err := c.readNext(header[len(header):cap(header)])
 		part := header[len(header) : len(header)+n]
 		c.mu.Lock()
-		end, unfinished := c.scan(part)
+		end, unfinished := c.scanHeader(part)
 		tooMany := c.headerBytes > DefaultMaxBytes+headerSlack || c.lines > MaxHeaderLines
 		c.mu.Unlock()
 		switch {
 		case tooMany:
-			return c.reject()
+			return c.rejectTooLarge()
 		case err != nil && unfinished: // EOF may be returned together with the last bytes
 			c.releaseBytes()
 			return err
@@ -337,18 +341,18 @@ func (c *headerConn) readLargeHeader() error {
 			c.afterHeader = append(part[end:n:n], c.afterHeader...)
 		}
 	}
-	c.complete = header
-	acquired := c.limits.acquire(context.Background(), c.network)
+	c.completeHeader = header
+	acquired := c.limits.acquirePermit(context.Background(), c.network)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hasPermit = acquired
 	return nil
 }
 
-// grow doubles the buffer, at least by largeHeader, and reserves the bytes.
-func (c *headerConn) grow(header *[]byte) bool {
+// growBuffer doubles the buffer, at least by largeHeader, and reserves the bytes.
+func (c *headerConn) growBuffer(header *[]byte) bool {
 	n := max(largeHeader, cap(*header))
-	if !c.limits.reserve(c.network, n) {
+	if !c.limits.reserveBytes(c.network, n) {
 		return false
 	}
 	c.mu.Lock()
@@ -358,9 +362,10 @@ func (c *headerConn) grow(header *[]byte) bool {
 	return true
 }
 
-// reject responds as net/http would, reads a little more so that the client receives the response,
-// and closes the connection.
-func (c *headerConn) reject() error {
+// rejectTooLarge writes the 431 response of net/http and closes the connection. Before, it discards
+// bytes of the client for a while, because an early close would reset the connection and the client
+// would lose the response.
+func (c *headerConn) rejectTooLarge() error {
 	c.afterHeader = nil
 	c.releaseBytes()
 	_ = c.Conn.SetDeadline(time.Now().Add(rejectLinger))

@@ -192,24 +192,24 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 	h := NewHeaderLimits(1)
 	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
 	for _, from := range []string{one, other} {
-		if !h.reserve(from, MaxReservedHeaders/2) {
+		if !h.reserveBytes(from, MaxReservedHeaders/2) {
 			t.Errorf("%v: got half of the total rejected, want it reserved", from)
 		}
-		if h.reserve(from, 1) {
+		if h.reserveBytes(from, 1) {
 			t.Errorf("%v: got more than half of the total reserved, want it rejected", from)
 		}
 	}
-	if !h.reserve(late, minReservedHeaders) {
+	if !h.reserveBytes(late, minReservedHeaders) {
 		t.Error("another address: minimum is rejected, want it reserved")
 	}
-	if h.reserve(late, 1) {
+	if h.reserveBytes(late, 1) {
 		t.Error("another address: got more than the minimum reserved, want it rejected")
 	}
-	if !h.reserve(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
+	if !h.reserveBytes(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
 		t.Error("released bytes do not count")
 	}
 	for from, n := range map[string]int{one: MaxReservedHeaders/2 - 1, other: MaxReservedHeaders / 2, late: minReservedHeaders} {
-		h.reserve(from, -n)
+		h.reserveBytes(from, -n)
 	}
 	if h.reserved != 0 || len(h.byAddress) > 0 {
 		t.Errorf("at the end: got %d reserved bytes, by address %v, want none", h.reserved, h.byAddress)
@@ -232,7 +232,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
 		remaining := MaxReservedHeaders/2 - f.limits.reserved
-		if !f.limits.reserve(Network(netip.Addr{}), remaining) {
+		if !f.limits.reserveBytes(Network(netip.Addr{}), remaining) {
 			t.Fatal("cannot reserve the rest")
 		}
 		c := f.connect()
@@ -243,7 +243,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
 		small.hangUp()
-		f.limits.reserve(Network(netip.Addr{}), -remaining)
+		f.limits.reserveBytes(Network(netip.Addr{}), -remaining)
 		for _, c := range all[:10] {
 			c.hangUp()
 		}

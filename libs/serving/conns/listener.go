@@ -26,7 +26,7 @@ const (
 	// gets a GOAWAY; net/http closes the connection of an HTTP/1 client.
 	handshakeGrace = 2 * time.Second
 
-	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+	plainHTTPResponse = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 )
 
 // Listener is a listener whose Accept returns connections with a finished TLS handshake. A
@@ -35,22 +35,22 @@ const (
 // in progress have handshakeGrace to finish; Close does not wait for them.
 type Listener struct {
 	net.Listener
-	config      *tls.Config
-	log         *slog.Logger
-	metrics     *Metrics
-	limiter     *limit.Queue[string]
-	sendLimiter *limit.Queue[string] // for large responses, after the handshake
-	headers     *HeaderLimits        // for HTTP/1 connections; nil for no limits
+	config           *tls.Config
+	log              *slog.Logger
+	metrics          *Metrics
+	handshakeLimiter *limit.Queue[string]
+	sendLimiter      *limit.Queue[string] // for large responses, after the handshake
+	headers          *HeaderLimits        // for HTTP/1 connections; nil for no limits
 
-	ctx        context.Context // ends all handshakes; canceled when the last one has ended after Close
-	cancel     context.CancelFunc
-	handshakes sync.WaitGroup
-	ready      chan accepted
-	openConns  openConns
+	ctx           context.Context // ends all handshakes; canceled when the last one has ended after Close
+	cancel        context.CancelFunc
+	handshakes    sync.WaitGroup
+	acceptResults chan acceptResult
+	openConns     openConns
 }
 
-// accepted is a result of Accept.
-type accepted struct {
+// acceptResult is a result of Accept.
+type acceptResult struct {
 	conn net.Conn
 	err  error
 }
@@ -59,12 +59,12 @@ type accepted struct {
 func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metrics, sendLimiter *limit.Queue[string], headers *HeaderLimits) *Listener {
 	listener := &Listener{
 		Listener: l, config: config, log: log, metrics: m,
-		limiter:     limit.New[string](limit.Options{Size: max(1, runtime.GOMAXPROCS(0)/handshakeShare)}),
-		sendLimiter: sendLimiter, headers: headers,
-		ready: make(chan accepted),
+		handshakeLimiter: limit.New[string](limit.Options{Size: max(1, runtime.GOMAXPROCS(0)/handshakeShare)}),
+		sendLimiter:      sendLimiter, headers: headers,
+		acceptResults: make(chan acceptResult),
 	}
 	listener.ctx, listener.cancel = context.WithCancel(context.Background())
-	go listener.run()
+	go listener.acceptConns()
 	return listener
 }
 
@@ -72,15 +72,15 @@ func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metric
 // progress, then net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
-	case a := <-l.ready:
+	case a := <-l.acceptResults:
 		return a.conn, a.err
 	case <-l.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
-// run accepts connections and starts their handshakes until the listener is closed.
-func (l *Listener) run() {
+// acceptConns accepts connections and starts their handshakes until the listener is closed.
+func (l *Listener) acceptConns() {
 	for {
 		conn, err := l.Listener.Accept()
 		switch {
@@ -92,17 +92,17 @@ func (l *Listener) run() {
 			l.handshakes.Wait()
 			l.cancel()
 			return
-		case !l.deliver(accepted{err: err}):
+		case !l.passToAccept(acceptResult{err: err}):
 			return
 		}
 	}
 }
 
-// deliver passes a connection or an error to Accept. It returns false when the handshakes have
+// passToAccept passes a connection or an error to Accept. It returns false when the handshakes have
 // ended.
-func (l *Listener) deliver(a accepted) bool {
+func (l *Listener) passToAccept(a acceptResult) bool {
 	select {
-	case l.ready <- a:
+	case l.acceptResults <- a:
 		return true
 	case <-l.ctx.Done():
 		return false
@@ -120,7 +120,7 @@ func (l *Listener) handshake(raw net.Conn) {
 	if err == nil {
 		l.openConns.add(limited)
 		l.metrics.succeeded.Inc()
-		if l.deliver(accepted{conn: l.wrap(conn)}) {
+		if l.passToAccept(acceptResult{conn: l.limitHeaders(conn)}) {
 			return
 		}
 		l.openConns.remove(limited)
@@ -130,8 +130,9 @@ func (l *Listener) handshake(raw net.Conn) {
 	_ = raw.Close()
 }
 
-// wrap returns the connection that the server uses: HTTP/1 connections limit their header sections.
-func (l *Listener) wrap(c *tls.Conn) net.Conn {
+// limitHeaders returns the connection that the server uses: HTTP/1 connections limit their header
+// sections.
+func (l *Listener) limitHeaders(c *tls.Conn) net.Conn {
 	if l.headers == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
 		return c
 	}
@@ -154,7 +155,7 @@ func (l *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
 		switch string(notTLSErr.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = io.WriteString(raw, notTLS) // the client may be gone
+			_, _ = io.WriteString(raw, plainHTTPResponse) // the client may be gone
 		}
 	}
 	l.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)

@@ -67,7 +67,7 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Li
 			t.Error(err)
 		}
 		time.Sleep(handshakeGrace + rejectLinger) // in synctest time; rejected clients are read for rejectLinger
-		if n := h.limiter.InUse(); n != 0 {
+		if n := h.handshakeLimiter.InUse(); n != 0 {
 			t.Errorf("%d of %d permits are in use at the end, want 0", n, handshakePermits())
 		}
 	})
@@ -135,7 +135,7 @@ func TestHandshakeMetrics(t *testing.T) {
 				"failed":  {counter: h.metrics.failed, want: failed},
 				"late":    {counter: h.metrics.timedOut, want: late},
 				"errors":  {counter: h.metrics.Errors, want: failed + late},
-				"waiting": {counter: h.metrics.waiting, want: 0},
+				"waiting": {counter: h.metrics.waitingHandshakes, want: 0},
 			} {
 				if got := testutil.ToFloat64(c.counter); got != c.want {
 					t.Errorf("%s: %s = %v, want %v", what, name, got, c.want)
@@ -150,8 +150,8 @@ func TestHandshakeMetrics(t *testing.T) {
 		}
 		count("good handshake", 1, 0, 0)
 		go func() { _, _ = good.Write([]byte("x")) }()
-		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.InUse() != 0 {
-			t.Errorf("after the handshake: got %d permits in use, %v, want none", h.limiter.InUse(), err)
+		if _, err := conn.Read(make([]byte, 1)); err != nil || h.handshakeLimiter.InUse() != 0 {
+			t.Errorf("after the handshake: got %d permits in use, %v, want none", h.handshakeLimiter.InUse(), err)
 		}
 		_ = good.NetConn().Close()
 		_ = conn.Close()
@@ -174,11 +174,11 @@ func TestFramesAreCharged(t *testing.T) {
 	client, server := net.Pipe()
 	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
 	c.FramesReceived(1, 2)
-	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 1 || control != 2 || all != 1 {
+	if resets, control, all := resetStart-c.resetBucket.tokens, controlStart-c.controlBucket.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 1 || control != 2 || all != 1 {
 		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 1, 2, 1", resets, control, all)
 	}
 	c.FramesSent(2, 0, 2*bytesPerControlFrame)
-	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 3 || control != 0 || all != 3 {
+	if resets, control, all := resetStart-c.resetBucket.tokens, controlStart-c.controlBucket.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 3 || control != 0 || all != 3 {
 		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 3, 0, 3", resets, control, all)
 	}
 	_, _ = client.Close(), c.Close()
@@ -231,7 +231,7 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 			if _, err := io.WriteString(c, request[:5]); err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := io.ReadAll(c); (string(got) == notTLS) != answered {
+			if got, _ := io.ReadAll(c); (string(got) == plainHTTPResponse) != answered {
 				t.Errorf("%q: got %q, want the hint to use TLS: %t", request, got, answered)
 			}
 			silent := l.dial()
@@ -272,7 +272,7 @@ func TestPlaintextAfterClientHelloGetsTLSAlert(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(c)
-		if err != nil || len(got) == 0 || bytes.Contains(got, []byte(notTLS)) {
+		if err != nil || len(got) == 0 || bytes.Contains(got, []byte(plainHTTPResponse)) {
 			t.Errorf("got %q, %v, want a TLS alert", got, err)
 		}
 	})
@@ -290,7 +290,7 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	} {
 		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 			for range handshakePermits() {
-				if err := h.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
+				if err := h.handshakeLimiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -298,16 +298,16 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 			go func() { _ = c.HandshakeContext(t.Context()) }()
 			time.Sleep(tc.busy / 2)
 			synctest.Wait()
-			if n := testutil.ToFloat64(h.metrics.waiting); n != 1 {
+			if n := testutil.ToFloat64(h.metrics.waitingHandshakes); n != 1 {
 				t.Errorf("%s: %v Listener wait, want 1", name, n)
 			}
 			time.Sleep(tc.busy - tc.busy/2) // in synctest time
 			synctest.Wait()
 			for range handshakePermits() {
-				h.limiter.Release(limit.Claim[string]{})
+				h.handshakeLimiter.Release(limit.Claim[string]{})
 			}
 			synctest.Wait()
-			for what, want := range map[prometheus.Collector]float64{h.metrics.succeeded: tc.done, h.metrics.timedOut: tc.late, h.metrics.waiting: 0} {
+			for what, want := range map[prometheus.Collector]float64{h.metrics.succeeded: tc.done, h.metrics.timedOut: tc.late, h.metrics.waitingHandshakes: 0} {
 				if got := testutil.ToFloat64(what); got != want {
 					t.Errorf("%s: metric = %v, want %v", name, got, want)
 				}

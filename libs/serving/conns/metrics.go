@@ -6,9 +6,9 @@ import (
 
 // Metrics counts handshakes, and the delays of HTTP/2 clients that send too many frames.
 type Metrics struct {
-	resets, control             prometheus.Counter // seconds
+	resetDelay, controlDelay    prometheus.Counter // seconds
 	succeeded, failed, timedOut prometheus.Counter
-	waiting                     prometheus.Gauge
+	waitingHandshakes           prometheus.Gauge
 	// Errors also counts failed and timed-out handshakes; may be nil.
 	Errors prometheus.Counter
 }
@@ -28,9 +28,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Help: "Number of TLS handshakes waiting for the handshake limit.",
 	})
 	m := &Metrics{
-		resets: delayed.WithLabelValues("resets"), control: delayed.WithLabelValues("control"),
+		resetDelay: delayed.WithLabelValues("resets"), controlDelay: delayed.WithLabelValues("control"),
 		succeeded: handshakes.WithLabelValues("ok"), failed: handshakes.WithLabelValues("failed"), timedOut: handshakes.WithLabelValues("late"),
-		waiting: waiting,
+		waitingHandshakes: waiting,
 	}
 	if r == nil {
 		return m, nil

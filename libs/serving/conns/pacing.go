@@ -17,14 +17,17 @@ import (
 // Limits on HTTP/2 frames. Clients that cancel hundreds of watches, or download hundreds of
 // megabytes, stay far below them.
 const (
+	// The token buckets of a connection: tokens per second, capacity, and tokens at the start. A
+	// RST_STREAM frame costs a token of the first, any other control frame a token of the second.
 	resetRate, resetBurst, resetStart       = 100, 1000, 100
 	controlRate, controlBurst, controlStart = 2000, 20_000, 2000
-	// resetBurstSeconds is the burst of resets in seconds of the rate.
+	// resetBurstSeconds is the capacity of the bucket of an address, as a multiple of its rate.
 	resetBurstSeconds = resetBurst / resetRate
-	// bytesPerControlFrame is the number of response bytes that pay for one control frame. A client
-	// that reads much sends many WINDOW_UPDATEs.
+	// bytesPerControlFrame is the number of sent bytes that add a token for one control frame,
+	// because a client that reads much sends many WINDOW_UPDATE frames.
 	bytesPerControlFrame = 256
-	// controlPerDataFrame is the number of control frames that each DATA frame also pays for.
+	// controlPerDataFrame is the number of tokens for control frames that each sent DATA frame
+	// adds: for a WINDOW_UPDATE of its stream and one of the connection.
 	controlPerDataFrame = 2
 	// headerPermitTimeout is how long a large header section waits for a permit. After that it is
 	// parsed without one, because another one takes too long.
@@ -50,7 +53,7 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, h
 			}
 			paced := newPacedConn(c, m, addresses)
 			paced.headers = headers
-			defer addresses.leave(paced.sharedBucket)
+			defer addresses.removeConn(paced.sharedBucket)
 			frames.ServeConn(ctx, paced, h)
 			paced.ReserveHeader(0)
 		},
@@ -58,9 +61,9 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, h
 	return nil
 }
 
-// pacedConn is the h2.Wire of a connection. It reads more slowly from a client that resets streams or
-// sends control frames at a higher rate than ordinary clients do. Other connections are not affected.
-// A new connection starts with a smaller burst, so that reconnecting gains nothing.
+// pacedConn is the h2.Wire of a connection. It reads more slowly from a client that resets streams
+// or sends control frames at a higher rate than ordinary clients do. Other connections are not
+// affected. A new connection starts with a smaller burst, so that reconnecting gains nothing.
 type pacedConn struct {
 	*tls.Conn
 	below     *Conn // may be nil
@@ -69,14 +72,14 @@ type pacedConn struct {
 	hasPermit bool            // holds a permit for large headers; used by the reader only
 	reserved  int             // bytes reserved in headers
 	ctx       context.Context // ends when the connection is closed
-	close     context.CancelFunc
+	cancel    context.CancelFunc
 
 	addresses    *addressBuckets
 	sharedBucket *addressBucket
 
-	mu              sync.Mutex // addresses.mu is taken under it
-	resets, control tokenBucket
-	wasReset        bool // since the last delay
+	mu                         sync.Mutex // addresses.mu is taken under it
+	resetBucket, controlBucket tokenBucket
+	hasNewResets               bool // streams were reset since the last readDelay
 }
 
 // newPacedConn returns a connection whose buckets are partly filled.
@@ -85,29 +88,29 @@ func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn
 	below, _ := c.NetConn().(*Conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &pacedConn{
-		Conn: c, below: below, metrics: m, ctx: ctx, close: cancel,
-		addresses: addresses, sharedBucket: addresses.join(clientNetwork(c), now),
-		resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
-		control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
+		Conn: c, below: below, metrics: m, ctx: ctx, cancel: cancel,
+		addresses: addresses, sharedBucket: addresses.addConn(clientNetwork(c), now),
+		resetBucket:   tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, refilledAt: now},
+		controlBucket: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, refilledAt: now},
 	}
 }
 
-// FramesReceived implements h2.Wire.
+// FramesReceived implements h2.Wire. It takes the frames from the token buckets.
 func (c *pacedConn) FramesReceived(resets, control int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spendResets(resets)
-	c.control.tokens -= float64(control)
+	c.controlBucket.tokens -= float64(control)
 }
 
-// FramesSent implements h2.Wire. Streams that the server resets count too, because the client
-// causes nearly all of them. A DATA frame pays for the WINDOW_UPDATEs of its stream and of the
-// connection, so clients with small windows are not delayed.
+// FramesSent implements h2.Wire. Streams that the server resets also cost a token, because the
+// client causes nearly all of them. Sent data adds tokens for WINDOW_UPDATE frames, so clients with
+// small windows are not delayed.
 func (c *pacedConn) FramesSent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spendResets(resets)
-	c.control.tokens = min(c.control.burst, c.control.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
+	c.controlBucket.tokens = min(c.controlBucket.burst, c.controlBucket.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
 }
 
 // Delivered implements h2.Wire.
@@ -133,10 +136,10 @@ func (c *pacedConn) Uncork() error {
 	return c.below.Uncork()
 }
 
-// AcquireHeaderPermit implements h2.Wire. The request's user is not known yet, so permits are
-// shared fairly by address.
+// AcquireHeaderPermit implements h2.Wire. Permits are shared fairly by address, because the user of
+// the request is not known yet.
 func (c *pacedConn) AcquireHeaderPermit() {
-	c.hasPermit = c.headers != nil && c.headers.acquire(c.ctx, c.sharedBucket.address)
+	c.hasPermit = c.headers != nil && c.headers.acquirePermit(c.ctx, c.sharedBucket.address)
 }
 
 // ReserveHeader implements h2.Wire.
@@ -144,7 +147,7 @@ func (c *pacedConn) ReserveHeader(n int) bool {
 	if c.headers == nil || n == c.reserved {
 		return true
 	}
-	if !c.headers.reserve(c.sharedBucket.address, n-c.reserved) {
+	if !c.headers.reserveBytes(c.sharedBucket.address, n-c.reserved) {
 		return false
 	}
 	c.reserved = n
@@ -159,13 +162,14 @@ func (c *pacedConn) ReleaseHeaderPermit() {
 	}
 }
 
-// spendResets takes resets from the buckets of the connection and of the address. The caller holds mu.
+// spendResets takes tokens for resets from the buckets of the connection and of its address. The
+// caller holds mu.
 func (c *pacedConn) spendResets(resets int) {
 	if resets == 0 {
 		return
 	}
-	c.wasReset = true
-	c.resets.tokens -= float64(resets)
+	c.hasNewResets = true
+	c.resetBucket.tokens -= float64(resets)
 	c.addresses.mu.Lock()
 	c.sharedBucket.tokens -= float64(resets)
 	c.addresses.mu.Unlock()
@@ -173,7 +177,7 @@ func (c *pacedConn) spendResets(resets int) {
 
 // Close implements net.Conn.
 func (c *pacedConn) Close() error {
-	c.close()
+	c.cancel()
 	return c.Conn.Close()
 }
 
@@ -182,24 +186,24 @@ func (c *pacedConn) Close() error {
 func (c *pacedConn) readDelay() (time.Duration, prometheus.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.wasReset && c.resets.tokens >= 0 && c.control.tokens >= 0 {
+	if !c.hasNewResets && c.resetBucket.tokens >= 0 && c.controlBucket.tokens >= 0 {
 		return 0, nil
 	}
 	now := time.Now()
-	debt, control := c.resets.delay(now), c.control.delay(now)
-	if c.wasReset {
-		c.wasReset = false
+	debt, control := c.resetBucket.refillAndDelay(now), c.controlBucket.refillAndDelay(now)
+	if c.hasNewResets {
+		c.hasNewResets = false
 		c.addresses.mu.Lock()
-		debt = max(debt, c.sharedBucket.delay(now))
+		debt = max(debt, c.sharedBucket.refillAndDelay(now))
 		c.addresses.mu.Unlock()
 	}
 	if control > debt {
-		return control, c.metrics.control
+		return control, c.metrics.controlDelay
 	}
-	return debt, c.metrics.resets
+	return debt, c.metrics.resetDelay
 }
 
-// Throttle implements h2.Wire. It waits until the debt is paid, at most maxDelay.
+// Throttle implements h2.Wire. It waits until no bucket is in debt, at most maxDelay.
 func (c *pacedConn) Throttle() {
 	debt, counter := c.readDelay()
 	if debt <= 0 {
@@ -233,20 +237,21 @@ type addressBucket struct {
 	connections int
 }
 
-// join returns the bucket of an address for a new connection.
-func (a *addressBuckets) join(network string, now time.Time) *addressBucket {
+// addConn returns the bucket of an address, and counts a new connection of the address. removeConn
+// undoes that.
+func (a *addressBuckets) addConn(network string, now time.Time) *addressBucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	bucket := a.buckets[network]
 	if bucket == nil {
-		bucket = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, updated: now}, address: network}
+		bucket = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, refilledAt: now}, address: network}
 		a.buckets[network] = bucket
 	}
 	bucket.connections++
 	return bucket
 }
 
-func (a *addressBuckets) leave(bucket *addressBucket) {
+func (a *addressBuckets) removeConn(bucket *addressBucket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	bucket.connections--
@@ -255,15 +260,17 @@ func (a *addressBuckets) leave(bucket *addressBucket) {
 	}
 }
 
-// tokenBucket limits a rate. It may go into debt, and is refilled when debt is called.
+// tokenBucket limits a rate. tokens may become negative, which is a debt. Only refillAndDelay adds
+// the tokens for the elapsed time.
 type tokenBucket struct {
-	tokens, rate, burst float64
-	updated             time.Time
+	tokens, rate, burst float64 // rate is in tokens per second; burst is the capacity
+	refilledAt          time.Time
 }
 
-// delay refills the bucket and returns the time until it is no longer negative.
-func (b *tokenBucket) delay(now time.Time) time.Duration {
-	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.updated).Seconds())
-	b.updated = now
+// refillAndDelay refills the bucket. It returns how long it takes until the debt is paid; without a
+// debt the result is not positive.
+func (b *tokenBucket) refillAndDelay(now time.Time) time.Duration {
+	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.refilledAt).Seconds())
+	b.refilledAt = now
 	return time.Duration(-b.tokens / b.rate * float64(time.Second))
 }

@@ -14,17 +14,17 @@ const addressFactor = 5
 func TestAddressBucketIsShared(t *testing.T) {
 	all, now := newAddressBuckets(addressFactor*resetRate), time.Unix(0, 0)
 	here, there := "192.0.2.1", "192.0.2.2"
-	first, second, other := all.join(here, now), all.join(here, now), all.join(there, now)
+	first, second, other := all.addConn(here, now), all.addConn(here, now), all.addConn(there, now)
 	if first != second || first == other {
 		t.Fatal("want one bucket for each address")
 	}
-	all.leave(first)
-	if all.join(here, now) != second {
+	all.removeConn(first)
+	if all.addConn(here, now) != second {
 		t.Error("the bucket was removed while a connection uses it")
 	}
-	all.leave(second)
-	all.leave(second)
-	all.leave(other)
+	all.removeConn(second)
+	all.removeConn(second)
+	all.removeConn(other)
 	if len(all.buckets) != 0 {
 		t.Errorf("%d buckets remain, want 0", len(all.buckets))
 	}
@@ -42,16 +42,16 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 	}{
 		"nothing": {spend: func(*pacedConn) {}, again: false},
 		"resets":  {spend: func(c *pacedConn) { c.spendResets(resetStart + 3*resetRate) }, again: true},
-		"control": {spend: func(c *pacedConn) { c.control.tokens -= controlStart + 3*controlRate }, again: true},
+		"control": {spend: func(c *pacedConn) { c.controlBucket.tokens -= controlStart + 3*controlRate }, again: true},
 		"no more": {spend: func(c *pacedConn) { c.spendResets(resetStart) }, again: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := newAddressBuckets(addressFactor * resetRate)
 			now := time.Now()
 			c := &pacedConn{
-				metrics: m, addresses: all, sharedBucket: all.join("", now),
-				resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
-				control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
+				metrics: m, addresses: all, sharedBucket: all.addConn("", now),
+				resetBucket:   tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, refilledAt: now},
+				controlBucket: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, refilledAt: now},
 			}
 			tc.spend(c)
 			for i := range 2 {
@@ -73,8 +73,8 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	all, here, there := newAddressBuckets(addressFactor*resetRate), "192.0.2.1", "192.0.2.2"
 	conn := func(from string) *pacedConn {
 		now := time.Now()
-		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, updated: now}
-		return &pacedConn{metrics: m, addresses: all, sharedBucket: all.join(from, now), resets: full, control: full}
+		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, refilledAt: now}
+		return &pacedConn{metrics: m, addresses: all, sharedBucket: all.addConn(from, now), resetBucket: full, controlBucket: full}
 	}
 	for range addressFactor + 1 {
 		conn(here).spendResets(resetBurst) // each resets its whole burst
@@ -102,7 +102,7 @@ func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 	all := newAddressBuckets(addressFactor * resetRate)
 	h := NewHeaderLimits(1)
 	here := "192.0.2.1"
-	conn := func() *pacedConn { return &pacedConn{headers: h, sharedBucket: all.join(here, time.Now())} }
+	conn := func() *pacedConn { return &pacedConn{headers: h, sharedBucket: all.addConn(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {
 		of   *pacedConn

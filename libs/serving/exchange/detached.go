@@ -23,13 +23,13 @@ func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 	return x.detached
 }
 
-// Detach lets a response outlive its handler, so that it needs no goroutine and no stack while
-// nothing happens. The response must have started on a writer returned by DetachableWriter. more is
-// called once the handler has returned, and need not block. The response ends when end is called.
-// failure is nil, or what more panicked with, see Failed. Filters leave the work at the end of the
-// response to AtEnd. Detach returns false if the connection does not support it, as with HTTP/1.1.
-// It must be called once, as the last action of the handler.
-func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
+// Detach lets a response outlive its handler, so that an idle response needs no goroutine. The
+// response must have started on a writer returned by DetachableWriter. After the handler has
+// returned, continuation is called once; it need not block. The response ends when end is called,
+// from any goroutine. failure is nil, or the result of Failed if the continuation panicked. Filters
+// must use AtEnd for the work at the end of the response. Detach returns false if the connection
+// does not support it, as with HTTP/1.1. It must be called once, as the last action of the handler.
+func Detach(w http.ResponseWriter, continuation func(end func(failure any))) bool {
 	x := exchangeOf(w)
 	if x == nil || x.detached == nil {
 		return false
@@ -41,13 +41,13 @@ func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 	x.isDetached = true
 	below.Detach(func(end func(any)) {
 		var once sync.Once
-		endOnce := func(failure any) { once.Do(func() { end(x.runOnEnd(failure)) }) }
+		endOnce := func(failure any) { once.Do(func() { end(x.runEndFuncs(failure)) }) }
 		defer func() {
 			if failure := recover(); failure != nil {
 				endOnce(Failed(failure))
 			}
 		}()
-		more(endOnce)
+		continuation(endOnce)
 	})
 	return true
 }
@@ -70,7 +70,7 @@ func (x *Exchange) cancelDetach(failure any) {
 	}
 	x.isDetached = false
 	x.ResponseWriter.(detacher).Detach(nil)
-	x.runOnEnd(failure)
+	x.runEndFuncs(failure)
 }
 
 // detacher is implemented by writers of responses that can outlive their handler.
@@ -85,19 +85,19 @@ type detacher interface {
 // handler returns.
 func AtEnd(w http.ResponseWriter, f func(failure any)) {
 	if x := exchangeOf(w); x != nil && x.isDetached {
-		x.onEnd = append(x.onEnd, f)
+		x.endFuncs = append(x.endFuncs, f)
 		return
 	}
 	f(nil)
 }
 
-// runOnEnd calls the functions registered with AtEnd in order. A panic of one does not stop the
+// runEndFuncs calls the functions registered with AtEnd in order. A panic of one does not stop the
 // others. It returns the first failure.
-func (x *Exchange) runOnEnd(failure any) any {
-	for len(x.onEnd) > 0 {
-		f := x.onEnd[0]
-		x.onEnd = x.onEnd[1:]
-		panicked := callOnEnd(f, failure)
+func (x *Exchange) runEndFuncs(failure any) any {
+	for len(x.endFuncs) > 0 {
+		f := x.endFuncs[0]
+		x.endFuncs = x.endFuncs[1:]
+		panicked := callEndFunc(f, failure)
 		if failure == nil {
 			failure = panicked
 		}
@@ -105,8 +105,9 @@ func (x *Exchange) runOnEnd(failure any) any {
 	return failure
 }
 
-// callOnEnd calls f with the panic value of a failure, and returns the failure if f panics.
-func callOnEnd(f func(failure any), failure any) (panicked any) {
+// callEndFunc calls f with the panic value of failure. If f panics, it returns that panic, wrapped
+// by Failed.
+func callEndFunc(f func(failure any), failure any) (panicked any) {
 	defer func() { panicked = Failed(recover()) }()
 	if failed, ok := failure.(*h2.Failure); ok {
 		f(failed.Value)

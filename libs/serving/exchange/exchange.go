@@ -35,8 +35,8 @@ const (
 // limit is an hour.
 func LimitStall(w http.ResponseWriter) {
 	if x := exchangeOf(w); x != nil { // otherwise no client is connected
-		x.setStall(watchStallFactor * x.limits.stall)
-		x.mustRead = true
+		x.setStall(watchStallFactor * x.limits.stallTimeout)
+		x.limitStallCalled = true
 	}
 }
 
@@ -46,25 +46,25 @@ func LimitStall(w http.ResponseWriter) {
 // Waiting for other streams of the connection does not count.
 type Exchange struct {
 	http.ResponseWriter
-	limits       *Limits
-	deadlines    deadlines     // nil if the writer has none; then nothing is limited
-	proto        int           // major version of HTTP
-	long         bool          // a long-running request
-	stall        time.Duration // how long the client may read nothing of the response
-	h2Stream     h2Stream      // set for streams of package h2
-	progress     progress      // used if h2Stream is nil
-	body         *boundedBody  // nil if there is no body
-	writing      guard
-	slowWrite    *slowWriteHooks // nil unless OnSlowWrite was called
-	http1Conn    Conn            // the connection of an HTTP/1 response; may be nil
-	unflushed    int             // bytes of the response since the last flush
-	mustRead     bool            // LimitStall was called
-	hijacked     bool
-	stallCounted bool // the metrics include the stall of this response
+	limits           *Limits
+	deadlines        deadlines     // nil if the writer has none; then nothing is limited
+	proto            int           // major version of HTTP
+	longRunning      bool          // a long-running request
+	stallTimeout     time.Duration // how long the client may read nothing of the response
+	h2Stream         h2Stream      // set for streams of package h2
+	progress         progress      // used if h2Stream is nil
+	body             *boundedBody  // nil if there is no body
+	writeTimer       operationTimer
+	slowWrite        *slowWriteHooks // nil unless OnSlowWrite was called
+	http1Conn        Conn            // the connection of an HTTP/1 response; may be nil
+	unflushed        int             // bytes of the response since the last flush
+	limitStallCalled bool            // LimitStall was called
+	hijacked         bool
+	stallCounted     bool // the metrics include the stall of this response
 
 	detached   *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
 	isDetached bool            // the response outlives the handler
-	onEnd      []func(failure any)
+	endFuncs   []func(failure any)
 }
 
 // Conn is a connection below TLS.
@@ -119,34 +119,35 @@ func newStallMetrics(r prometheus.Registerer) (*stallMetrics, error) {
 	return m, r.Register(v)
 }
 
-// pastDeadline is a deadline that has passed.
+// pastDeadline interrupts reads or writes when it is set as the deadline.
 var pastDeadline = time.Unix(1, 0)
 
 // Limits holds the time limits for clients.
 type Limits struct {
-	stall, body, response time.Duration // see NewLimits
-	metrics               *stallMetrics
+	// The parameters stall, body and response of NewLimits.
+	stallTimeout, bodyTimeout, slowResponseAfter time.Duration
+	metrics                                      *stallMetrics
 }
 
 // NewLimits returns limits; zero durations mean no limit. It registers the metrics unless r is nil.
-// stall is how long a client may take nothing or send nothing while the server waits for it. body
+// stall is how long a client may read nothing or send nothing while the server waits for it. body
 // limits the time for a whole body. response is the time after which a response is aborted if its
 // client reads slower than MinRate.
 func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*Limits, error) {
 	m, err := newStallMetrics(r)
-	return &Limits{stall: stall, body: body, response: response, metrics: m}, err
+	return &Limits{stallTimeout: stall, bodyTimeout: body, slowResponseAfter: response, metrics: m}, err
 }
 
 // Start returns a writer and a request that enforce the limits. long means a long-running request,
 // such as a watch. The caller must call Finish when the handler has returned.
 func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
-	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, long: long}
+	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, longRunning: long}
 	x.h2Stream, _ = w.(h2Stream)
 	x.deadlines, _ = w.(deadlines)
 	if x.deadlines == nil {
 		return x, r
 	}
-	x.writing.overdue = x.overdue
+	x.writeTimer.checkLimit = x.checkWrite
 	x.progress.conn = connFrom(r.Context())
 	if x.proto == 1 {
 		x.http1Conn = x.progress.conn
@@ -156,16 +157,16 @@ func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exch
 		x.setStall(longRunningStall)
 		_ = x.deadlines.SetWriteDeadline(time.Time{}) // the server's deadline is meant for short requests
 	case x.h2Stream == nil:
-		x.stall = ConnPatience * l.stall
-		if l.response > 0 {
-			x.progress.after = time.Now().Add(l.response)
+		x.stallTimeout = ConnPatience * l.stallTimeout
+		if l.slowResponseAfter > 0 {
+			x.progress.minRateFrom = time.Now().Add(l.slowResponseAfter)
 		}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return x, r
 	}
-	x.body = &boundedBody{ReadCloser: r.Body, stall: l.stall}
-	x.body.reading.overdue = func(bool) time.Duration {
+	x.body = &boundedBody{ReadCloser: r.Body, stallTimeout: l.stallTimeout}
+	x.body.readTimer.checkLimit = func(bool) time.Duration {
 		l.metrics.bodies.Inc()
 		_ = x.deadlines.SetReadDeadline(pastDeadline)
 		return 0
@@ -173,8 +174,8 @@ func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exch
 	if long {
 		return x, r // the body lasts as long as the request
 	}
-	if l.body > 0 {
-		x.body.until = time.Now().Add(l.body)
+	if l.bodyTimeout > 0 {
+		x.body.deadline = time.Now().Add(l.bodyTimeout)
 	}
 	// The server inspects the body of its own request when it writes a response.
 	bounded := new(http.Request)
@@ -183,9 +184,9 @@ func (l *Limits) Start(w http.ResponseWriter, r *http.Request, long bool) (*Exch
 	return x, bounded
 }
 
-// setStall sets how long the client of a long-running request may take nothing.
+// setStall sets how long the client of a long-running request may read nothing of the response.
 func (x *Exchange) setStall(d time.Duration) {
-	x.stall = d
+	x.stallTimeout = d
 	if x.h2Stream != nil {
 		x.h2Stream.SetStallTimeout(d)
 	}
@@ -194,16 +195,16 @@ func (x *Exchange) setStall(d time.Duration) {
 // startWrite starts the timer of a write. Streams of package h2 measure their clients themselves.
 func (x *Exchange) startWrite() {
 	if x.h2Stream != nil {
-		x.writing.start(0)
+		x.writeTimer.start(0)
 		return
 	}
-	x.writing.start(x.progress.firstCheck(x.stall))
+	x.writeTimer.start(x.progress.firstCheck(x.stallTimeout))
 }
 
-// overdue aborts a response whose client takes nothing. It returns the time until the next check,
-// or 0 after the abort.
-func (x *Exchange) overdue(first bool) time.Duration {
-	next := x.progress.nextCheck(first, x.stall)
+// checkWrite aborts a response whose client reads nothing. It returns the time until the next
+// check, or 0 after the abort. first is true for the first check of a write.
+func (x *Exchange) checkWrite(first bool) time.Duration {
+	next := x.progress.nextCheck(first, x.stallTimeout)
 	if next == 0 {
 		x.abort()
 	}
@@ -216,7 +217,7 @@ func (x *Exchange) abort() {
 	x.limits.metrics.responses.Inc()
 	_ = x.deadlines.SetWriteDeadline(pastDeadline)
 	_ = x.deadlines.SetReadDeadline(pastDeadline)
-	if x.progress.dead { // net/http's HTTP/2 would wait for its write
+	if x.progress.connStalled { // net/http's HTTP/2 would wait for its write
 		_ = x.progress.conn.SetDeadline(pastDeadline)
 	}
 }
@@ -227,26 +228,26 @@ func (x *Exchange) Finish() {
 	if x.deadlines == nil {
 		return
 	}
-	x.writing.close()
+	x.writeTimer.disable()
 	if x.body != nil {
-		x.body.reading.close()
+		x.body.readTimer.disable()
 	}
 	if x.hijacked {
 		return
 	}
 	switch {
 	case x.h2Stream != nil:
-		if x.long {
-			x.h2Stream.SetStallTimeout(x.limits.stall)
+		if x.longRunning {
+			x.h2Stream.SetStallTimeout(x.limits.stallTimeout)
 		}
 	case x.proto == 1:
 		// net/http reads the rest of the body first.
-		_ = x.deadlines.SetWriteDeadline(time.Now().Add(ConnPatience * x.limits.stall))
-		if x.body != nil && !x.body.ended.Load() {
-			_ = x.deadlines.SetReadDeadline(time.Now().Add(x.limits.stall))
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(ConnPatience * x.limits.stallTimeout))
+		if x.body != nil && !x.body.eofSeen.Load() {
+			_ = x.deadlines.SetReadDeadline(time.Now().Add(x.limits.stallTimeout))
 		}
 	default: // the rest of the response waits for other streams
-		_ = x.deadlines.SetWriteDeadline(time.Now().Add(max(ConnPatience*x.limits.stall, x.limits.response)))
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(max(ConnPatience*x.limits.stallTimeout, x.limits.slowResponseAfter)))
 	}
 }
 
@@ -285,8 +286,8 @@ func (x *Exchange) Write(p []byte) (n int, err error) {
 	}
 }
 
-// writePart writes a part of the response. Over HTTP/1 all TLS records of the part leave in one
-// write. Over HTTP/2 the frames do, see pacedConn.
+// writePart writes a part of the response. Over HTTP/1 all TLS records of a large part are sent in
+// one write. Over HTTP/2, conns.pacedConn does that.
 func (x *Exchange) writePart(part []byte) (int, error) {
 	if x.http1Conn == nil || len(part) < largeSend {
 		return x.ResponseWriter.Write(part)
@@ -335,7 +336,7 @@ func (x *Exchange) endWrite(err error) error {
 		x.stallCounted = true
 		x.limits.metrics.responses.Inc()
 	}
-	if paused := x.writing.end(); paused && err == nil {
+	if paused := x.writeTimer.stop(); paused && err == nil {
 		return x.slowWrite.resume()
 	}
 	return err
@@ -349,10 +350,10 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	x.hijacked = true
-	if x.mustRead {
-		hijacked := &hijackedConn{Conn: conn, stall: x.stall, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
-		hijacked.writing.overdue = hijacked.overdue
-		hijacked.writing.suspend = x.slowWrite.suspendOr(hijacked.abort)
+	if x.limitStallCalled {
+		hijacked := &hijackedConn{Conn: conn, stallTimeout: x.stallTimeout, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
+		hijacked.writeTimer.checkLimit = hijacked.checkWrite
+		hijacked.writeTimer.suspend = x.slowWrite.suspendOrAbort(hijacked.abort)
 		conn = hijacked
 		rw.Writer.Reset(conn)
 	}
@@ -362,26 +363,27 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is used by http.ResponseController.
 func (x *Exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// boundedBody is a request body that has to keep arriving.
+// boundedBody is a request body whose reads fail when the client sends nothing for the stall
+// timeout.
 type boundedBody struct {
 	io.ReadCloser
-	stall   time.Duration
-	until   time.Time // when the whole body must have arrived; zero for no limit
-	reading guard
-	ended   atomic.Bool
+	stallTimeout time.Duration
+	deadline     time.Time // when the whole body must have arrived; zero for no limit
+	readTimer    operationTimer
+	eofSeen      atomic.Bool
 }
 
 // Read fails with os.ErrDeadlineExceeded if nothing arrives in time.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	limit := b.stall
-	if !b.until.IsZero() {
-		limit = min(limit, time.Until(b.until))
+	limit := b.stallTimeout
+	if !b.deadline.IsZero() {
+		limit = min(limit, time.Until(b.deadline))
 	}
-	b.reading.start(max(limit, 1))
+	b.readTimer.start(max(limit, 1))
 	n, err := b.ReadCloser.Read(p)
-	b.reading.end()
+	b.readTimer.stop()
 	if err == io.EOF {
-		b.ended.Store(true)
+		b.eofSeen.Store(true)
 	}
 	return n, err
 }

@@ -97,7 +97,7 @@ func testExchange(t *testing.T, test func(t *testing.T, l *Limits)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, &Limits{stall: stallTimeout, body: bodyTimeout, metrics: m})
+		test(t, &Limits{stallTimeout: stallTimeout, bodyTimeout: bodyTimeout, metrics: m})
 	})
 }
 
@@ -206,7 +206,7 @@ func TestBodyTimeouts(t *testing.T) {
 		"late body":                         {whole: bodyTimeout, comes: stallTimeout - 1, pause: bodyTimeout - stallTimeout + 2, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
-			l.body = tc.whole
+			l.bodyTimeout = tc.whole
 			in, out := io.Pipe()
 			w := newFakeWriter()
 			x, r := l.Start(w, request(1, in), false)

@@ -8,17 +8,17 @@ import (
 // hijackedConn is a hijacked connection. Its writes fail when the client reads nothing for stall.
 type hijackedConn struct {
 	net.Conn
-	stall     time.Duration
-	writing   guard
-	slowWrite *slowWriteHooks
+	stallTimeout time.Duration
+	writeTimer   operationTimer
+	slowWrite    *slowWriteHooks
 
 	progress progress
 }
 
 func (c *hijackedConn) abort() { _ = c.Conn.SetWriteDeadline(pastDeadline) }
 
-func (c *hijackedConn) overdue(first bool) time.Duration {
-	next := c.progress.nextCheck(first, c.stall)
+func (c *hijackedConn) checkWrite(first bool) time.Duration {
+	next := c.progress.nextCheck(first, c.stallTimeout)
 	if next == 0 {
 		c.abort()
 	}
@@ -26,9 +26,9 @@ func (c *hijackedConn) overdue(first bool) time.Duration {
 }
 
 func (c *hijackedConn) Write(p []byte) (int, error) {
-	c.writing.start(c.progress.firstCheck(c.stall))
+	c.writeTimer.start(c.progress.firstCheck(c.stallTimeout))
 	n, err := c.Conn.Write(p)
-	if paused := c.writing.end(); paused && err == nil {
+	if paused := c.writeTimer.stop(); paused && err == nil {
 		err = c.slowWrite.resume()
 	}
 	return n, err

@@ -13,18 +13,18 @@ const (
 	progressChecks = 4
 )
 
-// progress measures whether a client takes the response on its connection. It serves HTTP/1 and
-// net/http's HTTP/2. Package h2 measures its streams itself.
+// progress measures whether a client reads the response on its connection. It is used for HTTP/1
+// and for HTTP/2 of net/http. Package h2 measures its streams itself.
 type progress struct {
-	conn  Conn      // nil if the connection does not report acknowledged bytes
-	after time.Time // when MinRate starts to apply; zero for never
+	conn        Conn      // nil if the connection does not report acknowledged bytes
+	minRateFrom time.Time // when MinRate starts to apply; zero if it never does
 
-	acknowledged int64
-	grewAt       time.Time // time of the last growth of acknowledged
-	emptySince   time.Time // when the last outstanding byte was acknowledged; zero while one is outstanding
-	dead         bool      // the connection, not only the stream, has stalled
-	mark         int64     // the value of acknowledged at markAt, to measure the rate
-	markAt       time.Time
+	acknowledged       int64
+	acknowledgedGrewAt time.Time // when acknowledged last grew
+	deliveredSince     time.Time // when the last outstanding byte was acknowledged; zero while one is outstanding
+	connStalled        bool      // the connection, not only the stream, has stalled
+	rateBase           int64     // the value of acknowledged at rateBaseAt, to measure the rate
+	rateBaseAt         time.Time
 }
 
 // firstCheck returns the time after which a write in progress is checked.
@@ -44,36 +44,37 @@ func (p *progress) nextCheck(first bool, timeout time.Duration) time.Duration {
 	return timeout / progressChecks
 }
 
-// isStalled reports whether the client has stalled: for the whole timeout it acknowledged nothing, or
-// it kept the window of its stream closed, so that there was nothing to acknowledge; or it
-// acknowledged less than MinRate.
+// isStalled reports whether the client has stalled in one of these ways:
+//   - It acknowledged nothing for the whole timeout.
+//   - It kept the window of its stream closed for the whole timeout, so nothing could be sent.
+//   - After minRateFrom, it acknowledged less than MinRate.
 func (p *progress) isStalled(first bool, timeout time.Duration) bool {
 	now := time.Now()
 	acknowledged, outstanding := p.conn.Delivered()
 	if first || acknowledged > p.acknowledged {
-		p.grewAt = now
+		p.acknowledgedGrewAt = now
 	}
 	if first {
-		p.mark = acknowledged
-		p.markAt = now
+		p.rateBase = acknowledged
+		p.rateBaseAt = now
 	}
 	if first || outstanding > 0 {
-		p.emptySince = time.Time{}
+		p.deliveredSince = time.Time{}
 	}
 	p.acknowledged = acknowledged
-	if outstanding == 0 && p.emptySince.IsZero() {
-		p.emptySince = now
+	if outstanding == 0 && p.deliveredSince.IsZero() {
+		p.deliveredSince = now
 	}
-	if now.Sub(p.grewAt) >= timeout || !p.emptySince.IsZero() && now.Sub(p.emptySince) >= timeout {
-		p.dead = outstanding > 0
+	if now.Sub(p.acknowledgedGrewAt) >= timeout || !p.deliveredSince.IsZero() && now.Sub(p.deliveredSince) >= timeout {
+		p.connStalled = outstanding > 0
 		return true
 	}
-	elapsed := now.Sub(p.markAt)
-	if p.after.IsZero() || now.Before(p.after) || elapsed < timeout {
+	elapsed := now.Sub(p.rateBaseAt)
+	if p.minRateFrom.IsZero() || now.Before(p.minRateFrom) || elapsed < timeout {
 		return false
 	}
-	slow := float64(acknowledged-p.mark) < MinRate*elapsed.Seconds()
-	p.mark = acknowledged
-	p.markAt = now
+	slow := float64(acknowledged-p.rateBase) < MinRate*elapsed.Seconds()
+	p.rateBase = acknowledged
+	p.rateBaseAt = now
 	return slow
 }

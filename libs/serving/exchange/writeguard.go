@@ -17,7 +17,7 @@ const slowWriteAfter = 20 * time.Millisecond
 func OnSlowWrite(w http.ResponseWriter, suspend func() bool, resume func() error) {
 	if x := exchangeOf(w); x != nil && x.deadlines != nil { // otherwise no client is connected
 		x.slowWrite = &slowWriteHooks{suspend, resume}
-		x.writing.suspend = x.slowWrite.suspendOr(x.abort)
+		x.writeTimer.suspend = x.slowWrite.suspendOrAbort(x.abort)
 	}
 }
 
@@ -27,9 +27,9 @@ type slowWriteHooks struct {
 	resume  func() error
 }
 
-// suspendOr returns a function that calls suspend, and abort if suspend returns false. It returns
-// nil for nil hooks.
-func (p *slowWriteHooks) suspendOr(abort func()) func() {
+// suspendOrAbort returns a function that calls suspend, and abort if suspend returns false. It
+// returns nil for nil hooks.
+func (p *slowWriteHooks) suspendOrAbort(abort func()) func() {
 	if p == nil {
 		return nil
 	}
@@ -54,34 +54,35 @@ func exchangeOf(w http.ResponseWriter) *Exchange {
 	}
 }
 
-// guard limits the duration of operations that run one after the other. Its timer runs during an
-// operation only, so an idle connection costs nothing.
-type guard struct {
-	// overdue is called when the operation has reached its limit. first is true for the first call
-	// of an operation. It returns how much longer the operation may take, or 0 if it was aborted.
-	overdue func(first bool) time.Duration
+// operationTimer limits the duration of operations that run one after the other, such as the reads
+// of a body. The timer runs only during an operation, so an idle connection costs nothing.
+type operationTimer struct {
+	// checkLimit is called when the operation has reached its limit. first is true for the first
+	// call of an operation. It returns how much longer the operation may take, or 0 if it was
+	// aborted.
+	checkLimit func(first bool) time.Duration
 	// suspend, if set, is called once if an operation takes longer than slowWriteAfter.
 	suspend func()
 
-	mu        sync.Mutex // held while overdue and suspend run, so that nothing is aborted after close
-	timer     *time.Timer
-	active    bool
-	suspended bool
-	expired   bool // overdue was called for this operation
-	closed    bool
-	deadline  time.Time
+	mu           sync.Mutex // held while overdue and suspend run, so that nothing is aborted after close
+	timer        *time.Timer
+	active       bool
+	suspended    bool
+	limitChecked bool // overdue was called for this operation
+	disabled     bool
+	deadline     time.Time
 }
 
 // start starts an operation with a time limit; 0 means no limit.
-func (g *guard) start(limit time.Duration) {
+func (g *operationTimer) start(limit time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed || limit <= 0 && g.suspend == nil {
+	if g.disabled || limit <= 0 && g.suspend == nil {
 		return
 	}
 	g.active = true
 	g.suspended = false
-	g.expired = false
+	g.limitChecked = false
 	g.deadline = time.Time{}
 	if limit > 0 {
 		g.deadline = time.Now().Add(limit)
@@ -90,14 +91,14 @@ func (g *guard) start(limit time.Duration) {
 		limit = slowWriteAfter
 	}
 	if g.timer == nil {
-		g.timer = time.AfterFunc(limit, g.fire)
+		g.timer = time.AfterFunc(limit, g.timerFired)
 	} else {
 		g.timer.Reset(limit)
 	}
 }
 
-// end stops the operation and reports whether suspend was called during it.
-func (g *guard) end() (suspended bool) {
+// stop ends the operation and reports whether suspend was called during it.
+func (g *operationTimer) stop() (suspended bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.active = false
@@ -107,19 +108,20 @@ func (g *guard) end() (suspended bool) {
 	return g.suspended
 }
 
-// close stops the guard. Later operations have no limit.
-func (g *guard) close() {
+// disable ends the current operation. Later operations have no limit.
+func (g *operationTimer) disable() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = true
+	g.disabled = true
 	g.active = false
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 }
 
-// fire runs when the timer expires: it calls suspend or overdue.
-func (g *guard) fire() {
+// timerFired is called by the timer. It calls suspend after slowWriteAfter, and checkLimit at the
+// deadline of the operation.
+func (g *operationTimer) timerFired() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// The timer may have fired for an operation that has just ended.
@@ -127,9 +129,9 @@ func (g *guard) fire() {
 	switch {
 	case !g.active:
 	case bounded && remaining <= 0:
-		first := !g.expired
-		g.expired = true
-		if more := g.overdue(first); more > 0 {
+		first := !g.limitChecked
+		g.limitChecked = true
+		if more := g.checkLimit(first); more > 0 {
 			g.deadline = time.Now().Add(more)
 			g.timer.Reset(more)
 		}

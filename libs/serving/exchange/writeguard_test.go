@@ -7,51 +7,51 @@ import (
 )
 
 // TestGuardAbortsSlowOperation checks that a slow operation is suspended and then aborted once.
-// Ended operations, and operations of a closed guard, are not aborted.
+// Ended operations, and operations of a disabled timer, are not aborted.
 func TestGuardAbortsSlowOperation(t *testing.T) {
 	const limit = 10 * slowWriteAfter
 	for name, tc := range map[string]struct {
 		pauses     bool
-		do         func(g *guard)
+		do         func(g *operationTimer)
 		cut, pause int
 	}{
-		"short": {pauses: true, do: func(g *guard) { g.start(limit); time.Sleep(slowWriteAfter / 2); g.end() }, cut: 0, pause: 0},
-		"slow": {pauses: true, do: func(g *guard) {
+		"short": {pauses: true, do: func(g *operationTimer) { g.start(limit); time.Sleep(slowWriteAfter / 2); g.stop() }, cut: 0, pause: 0},
+		"slow": {pauses: true, do: func(g *operationTimer) {
 			g.start(limit)
 			time.Sleep(limit - 1)
-			if !g.end() {
+			if !g.stop() {
 				t.Error("end() = false, want true")
 			}
 		}, cut: 0, pause: 1},
-		"too long":                          {pauses: true, do: func(g *guard) { g.start(limit) }, cut: 1, pause: 1},
-		"too long, no suspend function":     {pauses: false, do: func(g *guard) { g.start(limit) }, cut: 1, pause: 0},
-		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *guard) { g.start(slowWriteAfter / 2) }, cut: 1, pause: 0},
-		"no operation":                      {pauses: true, do: func(g *guard) { g.end(); g.close() }, cut: 0, pause: 0},
-		"start after close":                 {pauses: true, do: func(g *guard) { g.close(); g.start(limit) }, cut: 0, pause: 0},
-		"close during operation":            {pauses: true, do: func(g *guard) { g.start(limit); g.close() }, cut: 0, pause: 0},
-		"second operation":                  {pauses: true, do: func(g *guard) { g.start(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.start(limit) }, cut: 1, pause: 2},
-		"timer fires after the operation": {pauses: true, do: func(g *guard) {
+		"too long":                          {pauses: true, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 1},
+		"too long, no suspend function":     {pauses: false, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 0},
+		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *operationTimer) { g.start(slowWriteAfter / 2) }, cut: 1, pause: 0},
+		"no operation":                      {pauses: true, do: func(g *operationTimer) { g.stop(); g.disable() }, cut: 0, pause: 0},
+		"start after close":                 {pauses: true, do: func(g *operationTimer) { g.disable(); g.start(limit) }, cut: 0, pause: 0},
+		"close during operation":            {pauses: true, do: func(g *operationTimer) { g.start(limit); g.disable() }, cut: 0, pause: 0},
+		"second operation":                  {pauses: true, do: func(g *operationTimer) { g.start(limit); time.Sleep(2 * slowWriteAfter); g.stop(); g.start(limit) }, cut: 1, pause: 2},
+		"timer fires after the operation": {pauses: true, do: func(g *operationTimer) {
 			g.start(slowWriteAfter)
 			time.Sleep(slowWriteAfter / 2)
-			g.end()
+			g.stop()
 			time.Sleep(slowWriteAfter)
-			g.fire()
+			g.timerFired()
 		}, cut: 0, pause: 0},
-		"timer fires in the next operation": {pauses: false, do: func(g *guard) {
+		"timer fires in the next operation": {pauses: false, do: func(g *operationTimer) {
 			g.start(limit)
-			g.fire()
-			g.end()
+			g.timerFired()
+			g.stop()
 		}, cut: 0, pause: 0},
-		"timer fires after suspend": {pauses: true, do: func(g *guard) {
+		"timer fires after suspend": {pauses: true, do: func(g *operationTimer) {
 			g.start(limit)
 			time.Sleep(2 * slowWriteAfter)
-			g.fire()
-			g.end()
+			g.timerFired()
+			g.stop()
 		}, cut: 0, pause: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cuts, pauses := 0, 0
-			g := &guard{overdue: func(bool) time.Duration { cuts++; return 0 }}
+			g := &operationTimer{checkLimit: func(bool) time.Duration { cuts++; return 0 }}
 			if tc.pauses {
 				g.suspend = func() { pauses++ }
 			}
@@ -61,7 +61,7 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 			if cuts != tc.cut || pauses != tc.pause {
 				t.Errorf("%s: aborted %d times, suspended %d times, want %d and %d", name, cuts, pauses, tc.cut, tc.pause)
 			}
-			g.close()
+			g.disable()
 		})
 	}
 }

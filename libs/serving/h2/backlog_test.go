@@ -13,7 +13,7 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	var want []byte
 	for i, size := range []int{0, 9, recordSize - 9, 1, 3 * recordSize, recordSize - 1, 7} {
 		p := bytes.Repeat([]byte{byte(i)}, size)
-		b.put(p)
+		b.append(p)
 		want = append(want, p...)
 	}
 	if b.size != len(want) {
@@ -29,7 +29,7 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Error("the bytes differ from those that were put")
 	}
-	if list := b.release(); len(list) != 0 || cap(list) == 0 {
+	if list := b.recycle(); len(list) != 0 || cap(list) == 0 {
 		t.Errorf("the released list has length %d and capacity %d", len(list), cap(list))
 	}
 }
@@ -52,8 +52,8 @@ func testQueueBound(t *testing.T, part int) {
 		c.queueSpace.L = &c.mu
 		c.wire = deadWire{}
 		conns = append(conns, c)
-		for c.canQueue(part) {
-			c.queue.put(make([]byte, frameHeaderLen+part))
+		for c.reserveQueueSpace(part) {
+			c.queue.append(make([]byte, frameHeaderLen+part))
 		}
 		mine := c.queue.size
 		if least, most := maxPending-frameHeaderLen-part, maxPending+maxExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(frameHeaderLen+part) {
@@ -66,7 +66,7 @@ func testQueueBound(t *testing.T, part int) {
 		t.Errorf("all connections queued %d bytes, want at most %d", total, most)
 	}
 	for _, c := range conns {
-		c.fail(errGone)
+		c.terminate(errConnClosed)
 	}
 	if remaining := s.extra.taken.Load(); remaining != 0 {
 		t.Errorf("%d bytes are reserved after all connections ended, want 0", remaining)

@@ -12,23 +12,23 @@ import (
 // body is a request body. The handler calls Read and Close. The reader of the connection calls
 // write and finish.
 type body struct {
-	stream   *stream
-	expected int64 // -1 if unknown
-	want100  bool
-	reading  bool   // the handler has called Read
-	eof      func() // called before EOF is returned
+	stream    *stream
+	expected  int64 // -1 if unknown
+	want100   bool
+	reading   bool   // the handler has called Read
+	beforeEOF func() // fills the trailers; Read calls it before it returns io.EOF
 
-	mu         sync.Mutex // leaf lock
-	cond       sync.Cond
-	data       []byte
-	read       int    // offset of the unread bytes in data
-	err        error  // returned after data
-	dest       []byte // buffer of a waiting Read, which write fills directly
-	destFilled int    // bytes written to dest
+	mu          sync.Mutex // leaf lock
+	cond        sync.Cond
+	data        []byte
+	read        int    // data[:read] was read by the handler
+	err         error  // returned after data
+	waitingDest []byte // buffer of a Read that waits; write fills it directly
+	destFilled  int    // bytes written to dest
 }
 
 func newBody(s *stream) *body {
-	b := &body{stream: s, expected: s.declared}
+	b := &body{stream: s, expected: s.declaredLength}
 	b.cond.L = &b.mu
 	return b
 }
@@ -36,7 +36,8 @@ func newBody(s *stream) *body {
 // initialBodyBuffer is the largest initial buffer of a body with a known length, in bytes.
 const initialBodyBuffer = 16 << 10
 
-// write appends received data. It returns len(p) if the handler has closed the body, and 0 otherwise.
+// write passes received data to a waiting Read, and appends the rest to the buffer. It returns the
+// number of bytes that nothing will read: len(p) if the body is closed, and otherwise 0.
 func (b *body) write(p []byte) (discarded int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +46,7 @@ func (b *body) write(p []byte) (discarded int) {
 	}
 	defer b.cond.Broadcast()
 	if len(b.data) == b.read {
-		n := copy(b.dest[b.destFilled:], p)
+		n := copy(b.waitingDest[b.destFilled:], p)
 		b.destFilled += n
 		p = p[n:]
 		if len(p) == 0 {
@@ -63,7 +64,8 @@ func (b *body) write(p []byte) (discarded int) {
 	return 0
 }
 
-// finish ends the body. Read returns err after the data: io.EOF if the body is complete.
+// finish marks the end of the body. Read returns the buffered data, and then err, which is io.EOF
+// if the body is complete.
 func (b *body) finish(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +75,8 @@ func (b *body) finish(err error) {
 	}
 }
 
-// close discards the unread data and returns its size. Later reads return err.
-func (b *body) close(err error) (unread int64) {
+// closeWithError discards the unread data and returns its size in bytes. Later reads return err.
+func (b *body) closeWithError(err error) (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	unread = int64(len(b.data) - b.read)
@@ -99,27 +101,28 @@ func (b *body) Read(p []byte) (int, error) {
 	if !b.reading {
 		b.reading = true
 		if b.expected < 0 || b.expected > initialBodyWindow {
-			b.stream.openWindow()
+			b.stream.enlargeBodyWindow()
 		}
 	}
-	n, err := b.take(p)
+	n, err := b.readReceived(p)
 	if n > 0 {
-		b.stream.consumed(int64(n))
+		b.stream.returnConsumed(int64(n))
 	}
 	return n, err
 }
 
-// take reads received bytes into p. It waits until some have arrived.
-func (b *body) take(p []byte) (int, error) {
+// readReceived copies received bytes into p. It blocks until at least one has arrived or the body
+// has ended.
+func (b *body) readReceived(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dest == nil && b.read == len(b.data) && b.err == nil {
-		b.dest = p
+	if b.waitingDest == nil && b.read == len(b.data) && b.err == nil {
+		b.waitingDest = p
 		for b.destFilled == 0 && b.err == nil {
 			b.cond.Wait()
 		}
 		n := b.destFilled
-		b.dest = nil
+		b.waitingDest = nil
 		b.destFilled = 0
 		if n > 0 {
 			return n, nil
@@ -129,9 +132,9 @@ func (b *body) take(p []byte) (int, error) {
 		b.cond.Wait()
 	}
 	if b.read == len(b.data) {
-		if b.err == io.EOF && b.eof != nil {
-			b.eof()
-			b.eof = nil
+		if b.err == io.EOF && b.beforeEOF != nil {
+			b.beforeEOF()
+			b.beforeEOF = nil
 		}
 		return 0, b.err
 	}
@@ -146,12 +149,12 @@ func (b *body) take(p []byte) (int, error) {
 
 // Close implements io.Closer. Data that arrives later is discarded.
 func (b *body) Close() error {
-	b.stream.consumed(b.close(http.ErrBodyReadAfterClose))
+	b.stream.returnConsumed(b.closeWithError(http.ErrBodyReadAfterClose))
 	return nil
 }
 
-// openWindow enlarges the stream's window from initialBodyWindow to bodyWindow.
-func (s *stream) openWindow() {
+// enlargeBodyWindow enlarges the stream's window from initialBodyWindow to bodyWindow.
+func (s *stream) enlargeBodyWindow() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,25 +163,26 @@ func (s *stream) openWindow() {
 	}
 	s.recvWindow.available += bodyWindow - initialBodyWindow
 	s.recvWindow.step = bodyWindow / 4
-	c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, bodyWindow-initialBodyWindow))
+	c.queue.append(appendWindowUpdate(c.scratch[:0], s.id, bodyWindow-initialBodyWindow))
 	c.flush(s)
 }
 
-// consumed returns n bytes to the windows.
-func (s *stream) consumed(n int64) {
+// returnConsumed adds n bytes that the handler has read to the receive windows, and flushes the
+// WINDOW_UPDATE frames, if any.
+func (s *stream) returnConsumed(n int64) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.queue.size
-	c.refund(s, n)
+	c.returnCredit(s, n)
 	if c.queue.size > before {
 		c.flush(s)
 	}
 }
 
-// handleData handles a DATA frame.
+// handleData passes the data of a DATA frame to the body of its stream.
 func (c *conn) handleData(h frameHeader) error {
-	if h.stream == 0 {
+	if h.streamID == 0 {
 		return newConnError(http2.ErrCodeProtocol, "DATA on stream 0")
 	}
 	n := h.length
@@ -186,7 +190,7 @@ func (c *conn) handleData(h frameHeader) error {
 		if n == 0 {
 			return newConnError(http2.ErrCodeFrameSize, "padding without length")
 		}
-		b, err := c.peek(1)
+		b, err := c.peekData(1)
 		if err != nil {
 			return err
 		}
@@ -194,35 +198,35 @@ func (c *conn) handleData(h frameHeader) error {
 		if n < 0 {
 			return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 		}
-		_, _ = c.r.Discard(1)
+		_, _ = c.reader.Discard(1)
 	}
 	s, rejected := c.accountData(h, n)
 	if n < smallData || s == nil {
-		c.control++
+		c.receivedControl++
 	}
 	var violation *connError
 	if errors.As(rejected, &violation) {
 		return rejected
 	}
-	unwanted, err := c.readBody(s, n)
+	unwanted, err := c.copyToBody(s, n)
 	if err != nil {
 		return err
 	}
 	paddingBytes := h.length - n
 	if h.has(http2.FlagDataPadded) {
-		_, err = c.r.Discard(paddingBytes - 1)
+		_, err = c.reader.Discard(paddingBytes - 1)
 	}
 	c.mu.Lock()
 	if s == nil {
-		c.refund(nil, int64(h.length))
+		c.returnCredit(nil, int64(h.length))
 	} else {
-		c.refund(s, int64(paddingBytes+unwanted))
+		c.returnCredit(s, int64(paddingBytes+unwanted))
 	}
 	c.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
-	case errors.Is(rejected, errIgnored):
+	case errors.Is(rejected, errStaleFrame):
 		return nil
 	case rejected != nil:
 		return rejected
@@ -232,65 +236,65 @@ func (c *conn) handleData(h frameHeader) error {
 	return nil
 }
 
-// accountData subtracts a DATA frame with n bytes of data from the receive windows. It returns no
-// stream if the data is to be discarded, and errIgnored if the client could not know that the stream
-// is closed.
+// accountData subtracts a DATA frame with n bytes of data from the receive windows. It returns a
+// nil stream if the data must be discarded, and then an error: errStaleFrame if the client could
+// not know that the stream is closed, and otherwise the violation.
 func (c *conn) accountData(h frameHeader, n int) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.isIdle(h.stream):
+	case c.isIdle(h.streamID):
 		return nil, newConnError(http2.ErrCodeProtocol, "DATA on an idle stream")
 	case int64(h.length) > c.recvWindow.available:
 		return nil, newConnError(http2.ErrCodeFlowControl, "DATA exceeds the connection window")
 	}
 	c.recvWindow.available -= int64(h.length)
-	s := c.streams[h.stream]
+	s := c.streams[h.streamID]
 	if s == nil {
-		if _, byUs := c.closed.find(h.stream); byUs || h.stream > c.last {
-			return nil, errIgnored
+		if _, byServer := c.recentlyClosed.find(h.streamID); byServer || h.streamID > c.lastStreamID {
+			return nil, errStaleFrame
 		}
-		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
+		return nil, &streamError{h.streamID, http2.ErrCodeStreamClosed}
 	}
 	switch {
 	case s.requestEnded:
-		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
+		return nil, &streamError{h.streamID, http2.ErrCodeStreamClosed}
 	case int64(h.length) > s.recvWindow.available:
-		return nil, &streamError{h.stream, http2.ErrCodeFlowControl}
-	case s.declared >= 0 && s.received+int64(n) > s.declared:
-		return nil, &streamError{h.stream, http2.ErrCodeProtocol}
+		return nil, &streamError{h.streamID, http2.ErrCodeFlowControl}
+	case s.declaredLength >= 0 && s.receivedLength+int64(n) > s.declaredLength:
+		return nil, &streamError{h.streamID, http2.ErrCodeProtocol}
 	}
 	s.recvWindow.available -= int64(h.length)
-	s.received += int64(n)
+	s.receivedLength += int64(n)
 	return s, nil
 }
 
-// readBody passes n bytes of data to the body of s. It returns the number of bytes that the handler
-// will not read.
-func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
+// copyToBody reads n bytes and passes them to the body of s. If s is nil, it discards them. It
+// returns the number of bytes that the handler of s will not read.
+func (c *conn) copyToBody(s *stream, n int) (unwanted int, err error) {
 	for n > 0 {
-		p, err := c.peek(n)
+		p, err := c.peekData(n)
 		if err != nil {
 			return 0, err
 		}
 		if s != nil {
 			unwanted += s.body.write(p)
 		}
-		_, _ = c.r.Discard(len(p))
+		_, _ = c.reader.Discard(len(p))
 		n -= len(p)
 	}
 	return unwanted, nil
 }
 
-// peek returns between 1 and n bytes without consuming them. It blocks if none are buffered.
-func (c *conn) peek(n int) ([]byte, error) {
-	if c.r.Buffered() == 0 {
+// peekData returns between 1 and n bytes without consuming them. It blocks if none are buffered.
+func (c *conn) peekData(n int) ([]byte, error) {
+	if c.reader.Buffered() == 0 {
 		if err := c.waitForQueue(false); err != nil {
 			return nil, err
 		}
-		if _, err := c.r.Peek(1); err != nil {
+		if _, err := c.reader.Peek(1); err != nil {
 			return nil, err
 		}
 	}
-	return c.r.Peek(min(n, c.r.Buffered()))
+	return c.reader.Peek(min(n, c.reader.Buffered()))
 }

@@ -21,60 +21,63 @@ import (
 const (
 	// prefaceTimeout is the time for the client's preface and first SETTINGS.
 	prefaceTimeout = 10 * time.Second
-	// initialBodyWindow is the window of a body, in bytes, until its handler starts to read it.
-	// bodyWindow is the window afterwards. minConnWindow is the smallest window of the connection;
-	// see connWindow.
+	// initialBodyWindow is the receive window of a stream, in bytes, until its handler reads the
+	// body.
 	initialBodyWindow = initialWindow
-	bodyWindow        = 1 << 20
-	minConnWindow     = 16 << 20
+	// bodyWindow is the receive window of a stream, in bytes, once its handler reads the body.
+	bodyWindow = 1 << 20
+	// minConnWindow is the smallest receive window of the connection, in bytes; see connWindow.
+	minConnWindow = 16 << 20
 	// headerTable is the size of the HPACK table for each direction, in bytes.
 	headerTable = 4096
-	// The advertised header limit allows fieldOverhead bytes for each of overheadFields fields.
+	// The advertised SETTINGS_MAX_HEADER_LIST_SIZE is Config.MaxHeaderBytes plus fieldOverhead
+	// bytes for each of overheadFields fields, because HPACK adds that overhead to the size of a
+	// field.
 	fieldOverhead  = 32
 	overheadFields = 10
-	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams
-	// return.
+	// maxQueuedPerStream times Config.MaxStreams is how many requests may wait for a handler slot.
+	// Slots are missing when a client resets streams whose handlers have not returned yet.
 	maxQueuedPerStream = 4
 )
 
-// pastDeadline is a deadline that has passed.
+// pastDeadline interrupts all reads and writes of a wire when it is set as the deadline.
 var pastDeadline = time.Unix(1, 0)
 
 // conn is an HTTP/2 connection.
 type conn struct {
-	server   *Server
-	config   *Config
-	wire     Wire
-	handler  http.Handler
-	ctx      context.Context // parent of all request contexts
-	cancel   context.CancelFunc
-	tls      *tls.ConnectionState
-	remote   string
-	log      *slog.Logger
-	started  time.Time
-	timer    *time.Timer
-	lastRead atomic.Int64 // time of the last read, since started
+	server     *Server
+	config     *Config
+	wire       Wire
+	handler    http.Handler
+	ctx        context.Context // parent of all request contexts
+	cancel     context.CancelFunc
+	tls        *tls.ConnectionState
+	remote     string
+	log        *slog.Logger
+	startedAt  time.Time
+	timer      *time.Timer
+	lastReadAt atomic.Int64 // time of the last read, as a time.Duration since startedAt
 
 	// Used by the reader only.
-	r               *bufio.Reader
-	block           headerBlock
-	names           map[string]string // cache of canonical field names
-	resets, control int               // frames received since the last call of Wire.FramesReceived
+	reader                          *bufio.Reader
+	headers                         headerBlock
+	canonicalNames                  map[string]string // cache of canonicalName: "content-type" -> "Content-Type"
+	receivedResets, receivedControl int               // counts not yet reported by Wire.FramesReceived
 
 	mu                sync.Mutex
 	err               error // set when the connection has failed
 	streams           map[uint32]*stream
-	last              uint32        // the newest stream of the client
-	closed            closedStreams // recently closed streams
-	running           int           // running handlers
-	waiting           []*stream     // open streams that wait until a handler of a closed stream returns
-	idle              time.Duration // time since started at which the last stream closed
-	leaving           bool          // GOAWAY was sent
-	recvWindow        window        // for the client's DATA
+	lastStreamID      uint32 // the newest stream that the client opened
+	recentlyClosed    closedStreams
+	runningHandlers   int           // at most Config.MaxStreams
+	waitingForHandler []*stream     // open streams without a handler slot
+	idleSince         time.Duration // when the last stream closed, since startedAt
+	goAwaySent        bool          // GOAWAY was sent or queued; new streams are ignored
+	recvWindow        window        // for DATA from the client, over all streams
 	sendWindow        int64         // for DATA to the client, over all streams
-	initialSendWindow int64         // for DATA to the client on a new stream
-	encoder           *hpack.Encoder
-	encoded           bytes.Buffer
+	initialSendWindow int64         // the sendWindow of a new stream
+	headerEncoder     *hpack.Encoder
+	encodedHeaders    bytes.Buffer
 	schedule
 	delivery
 }
@@ -87,76 +90,79 @@ func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn
 		wire:              w,
 		handler:           handler,
 		log:               s.config.Logger,
-		started:           time.Now(),
+		startedAt:         time.Now(),
 		remote:            w.RemoteAddr().String(),
 		streams:           map[uint32]*stream{},
-		names:             map[string]string{},
+		canonicalNames:    map[string]string{},
 		recvWindow:        window{available: initialWindow},
 		sendWindow:        initialWindow,
 		initialSendWindow: initialWindow,
 	}
-	c.r = bufio.NewReader(wireReader{c})
+	c.reader = bufio.NewReader(wireReader{c})
 	state := w.ConnectionState()
 	c.tls = &state
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.queueSpace.L = &c.mu
-	c.encoder = hpack.NewEncoder(&c.encoded)
-	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
-	c.block.init(s.config.MaxHeaderBytes+fieldOverhead*overheadFields, c.wire)
+	c.headerEncoder = hpack.NewEncoder(&c.encodedHeaders)
+	c.headerEncoder.SetMaxDynamicTableSizeLimit(headerTable)
+	c.headers.init(s.config.MaxHeaderBytes+fieldOverhead*overheadFields, c.wire)
 	return c
 }
 
-// now returns the time since the connection started.
-func (c *conn) now() time.Duration { return time.Since(c.started) }
+// now returns the time since startedAt. It is never negative, and is not affected by clock changes.
+func (c *conn) now() time.Duration { return time.Since(c.startedAt) }
 
-// serve reads frames until the connection ends.
+// serve serves the connection until it is closed. It calls readFrames, and closes the wire.
 func (c *conn) serve() {
 	c.mu.Lock()
-	c.idle = c.now()
-	c.timer = time.AfterFunc(never, c.tick)
-	c.wakeAfter(min(c.config.IdleTimeout, c.config.PingAfter))
+	c.idleSince = c.now()
+	c.timer = time.AfterFunc(never, c.checkTimeouts)
+	c.scheduleCheck(min(c.config.IdleTimeout, c.config.PingAfter))
 	c.sendSettings()
 	c.mu.Unlock()
-	if !c.server.add(c) { // after SETTINGS, which must come first
+	if !c.server.add(c) { // after sendSettings, because SETTINGS must be the first frame
 		c.goAway()
 	}
-	defer c.end() // even if a handler of frames panics
-	err := c.read()
+	defer c.releaseResources() // even if a handler of frames panics
+	err := c.readFrames()
 	var violation *connError
 	if errors.As(err, &violation) {
 		c.closeWithError(violation)
 	}
 }
 
-// end releases the resources of the connection.
-func (c *conn) end() {
+// releaseResources terminates the connection, cancels its requests and closes the wire.
+func (c *conn) releaseResources() {
 	c.mu.Lock()
-	c.fail(errGone)
+	c.terminate(errConnClosed)
 	c.mu.Unlock()
 	c.timer.Stop()
 	c.cancel()
 	_ = c.wire.Close() // the client may have closed it
 }
 
-// sendSettings queues the SETTINGS of the server. The caller holds mu.
+// sendSettings queues the SETTINGS of the server, and a WINDOW_UPDATE that enlarges the receive
+// window of the connection. The caller holds mu.
 func (c *conn) sendSettings() {
-	c.queue.put(appendSettings(c.scratch[:0],
+	c.queue.append(appendSettings(c.scratch[:0],
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
-		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.headers.limit)},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: initialBodyWindow},
 	))
-	c.queue.put(appendWindowUpdate(c.scratch[:0], 0, c.connWindow()-c.recvWindow.available))
+	c.queue.append(appendWindowUpdate(c.scratch[:0], 0, c.connWindow()-c.recvWindow.available))
 	c.recvWindow = window{available: c.connWindow(), step: bodyWindow / 4}
 }
 
-// connWindow returns the receive window of the connection in bytes. If every stream has a body that
-// no handler reads yet, one body that is read still fits.
+// connWindow returns the receive window of the connection in bytes. It is large enough for the
+// initial window of every stream plus one body that is being read, so unread bodies cannot block
+// that one.
 func (c *conn) connWindow() int64 {
 	return min(max(minConnWindow, int64(c.config.MaxStreams)*initialBodyWindow+bodyWindow), largestWindow)
 }
 
-// read handles frames until an error.
-func (c *conn) read() error {
+// readFrames reads the preface, and then reads and handles frames until an error. A *streamError
+// resets its stream and reading continues.
+func (c *conn) readFrames() error {
 	if isForbiddenCipher(c.tls) {
 		return newConnError(http2.ErrCodeInadequateSecurity, "forbidden TLS cipher suite")
 	}
@@ -167,7 +173,7 @@ func (c *conn) read() error {
 	c.flushAsync()
 	c.mu.Unlock()
 	preface := make([]byte, len(http2.ClientPreface))
-	if _, err := io.ReadFull(c.r, preface); err != nil {
+	if _, err := io.ReadFull(c.reader, preface); err != nil {
 		return err
 	}
 	if string(preface) != http2.ClientPreface {
@@ -194,21 +200,21 @@ func (c *conn) read() error {
 				return err
 			}
 			c.mu.Lock()
-			c.reset(violation.stream, violation.code, errProtocol)
+			c.resetStream(violation.streamID, violation.code, errProtocol)
 			c.mu.Unlock()
 		}
 	}
 }
 
-// handleFrame handles one frame.
+// handleFrame reads the payload of a frame and handles it.
 func (c *conn) handleFrame(h frameHeader) error {
-	if c.block.stream != 0 && (h.kind != http2.FrameContinuation || h.stream != c.block.stream) {
+	if c.headers.streamID != 0 && (h.kind != http2.FrameContinuation || h.streamID != c.headers.streamID) {
 		return newConnError(http2.ErrCodeProtocol, "header block not finished")
 	}
 	if h.kind == http2.FrameData {
 		return c.handleData(h)
 	}
-	p, large, err := c.payload(h.length)
+	p, large, err := c.readPayload(h.length)
 	if err != nil {
 		return err
 	}
@@ -216,7 +222,7 @@ func (c *conn) handleFrame(h frameHeader) error {
 	if large != nil {
 		framePayloads.Put(large)
 	} else {
-		_, _ = c.r.Discard(h.length)
+		_, _ = c.reader.Discard(h.length)
 	}
 	return err
 }
@@ -240,7 +246,7 @@ func (c *conn) handleControlFrame(h frameHeader, p []byte) error {
 		return c.handlePing(h, p)
 	case http2.FrameGoAway:
 		switch {
-		case h.stream != 0:
+		case h.streamID != 0:
 			return newConnError(http2.ErrCodeProtocol, "GOAWAY on a stream")
 		case len(p) < 8:
 			return newConnError(http2.ErrCodeFrameSize, "GOAWAY too short")
@@ -255,20 +261,21 @@ func (c *conn) handleControlFrame(h frameHeader, p []byte) error {
 // checkPriority validates a PRIORITY frame. Priorities are not used.
 func checkPriority(h frameHeader, p []byte) error {
 	switch {
-	case h.stream == 0:
+	case h.streamID == 0:
 		return newConnError(http2.ErrCodeProtocol, "PRIORITY on stream 0")
 	case len(p) != 5:
-		return &streamError{h.stream, http2.ErrCodeFrameSize}
-	case priorityDependency(p) == h.stream:
-		return &streamError{h.stream, http2.ErrCodeProtocol}
+		return &streamError{h.streamID, http2.ErrCodeFrameSize}
+	case priorityDependency(p) == h.streamID:
+		return &streamError{h.streamID, http2.ErrCodeProtocol}
 	}
 	return nil
 }
 
-// handlePing answers a PING. A response needs no handling, because every frame counts as liveness.
+// handlePing acknowledges a PING. An acknowledgment from the client needs no handling, because
+// every frame proves that the client is alive.
 func (c *conn) handlePing(h frameHeader, p []byte) error {
 	switch {
-	case h.stream != 0:
+	case h.streamID != 0:
 		return newConnError(http2.ErrCodeProtocol, "PING on a stream")
 	case len(p) != 8:
 		return newConnError(http2.ErrCodeFrameSize, "PING of invalid size")
@@ -277,97 +284,102 @@ func (c *conn) handlePing(h frameHeader, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue.put(appendPing(c.scratch[:0], http2.FlagPingAck, p))
+	c.queue.append(appendPing(c.scratch[:0], http2.FlagPingAck, p))
 	return nil
 }
 
-// handleReset closes a stream.
+// handleReset closes the stream that the client has reset.
 func (c *conn) handleReset(h frameHeader, p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case len(p) != 4:
 		return newConnError(http2.ErrCodeFrameSize, "RST_STREAM of invalid size")
-	case h.stream == 0 || c.isIdle(h.stream):
+	case h.streamID == 0 || c.isIdle(h.streamID):
 		return newConnError(http2.ErrCodeProtocol, "RST_STREAM on an idle stream")
 	}
-	if s := c.streams[h.stream]; s != nil {
-		c.close(s, errReset)
+	if s := c.streams[h.streamID]; s != nil {
+		c.closeStream(s, errResetByClient)
 	} else {
-		c.closed.markResetByClient(h.stream) // the client sends nothing more on it
+		c.recentlyClosed.markResetByClient(h.streamID) // the client sends nothing more on it
 	}
 	return nil
 }
 
-// isIdle reports whether a stream has not been opened and may still be. The caller holds mu.
-func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.last && !c.leaving }
+// isIdle reports whether the client has not opened the stream yet. After a GOAWAY, newer streams do
+// not count as idle, because the client may open them before it reads the GOAWAY. The caller holds
+// mu.
+func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.lastStreamID && !c.goAwaySent }
 
 var (
-	errSilent = errors.New("the client did not answer a PING")
-	errReset  = errors.New("the client has reset the stream")
-	errGone   = errors.New("the connection is closed")
+	errPingTimeout   = errors.New("the client did not answer a PING")
+	errResetByClient = errors.New("the client has reset the stream")
+	errConnClosed    = errors.New("the connection is closed")
 )
 
-// goAway tells the client to open no more streams.
+// goAway sends a GOAWAY: the client must not open more streams, and open streams are completed.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.goAwayLocked(http2.ErrCodeNo)
 }
 
-// goAwayLocked does what goAway does. The caller holds mu.
+// goAwayLocked sends a GOAWAY with the code, unless one was sent. The caller holds mu.
 func (c *conn) goAwayLocked(code http2.ErrCode) {
-	if c.leaving || c.err != nil {
+	if c.goAwaySent || c.err != nil {
 		return
 	}
-	c.leaving = true
-	c.queue.put(appendGoAway(c.scratch[:0], c.last, code))
+	c.goAwaySent = true
+	c.queue.append(appendGoAway(c.scratch[:0], c.lastStreamID, code))
 	c.flushAsync()
-	c.closeWhenDone()
+	c.scheduleClose()
 }
 
-// closeWithError sends a GOAWAY with the error. It returns after linger, in which the client can read
-// the GOAWAY, or when the client closes the connection.
+// closeWithError closes all streams and sends a GOAWAY with the code of e. It returns when the
+// client closes the connection, and at the latest after linger, in which the client can read the
+// GOAWAY.
 func (c *conn) closeWithError(e *connError) {
 	c.log.Debug("HTTP/2 connection error", "client", c.remote, "error", e)
 	c.mu.Lock()
-	c.leaving = true
+	c.goAwaySent = true
 	for _, s := range c.streams {
-		c.close(s, errGone)
+		c.closeStream(s, errConnClosed)
 	}
-	c.queue.put(appendGoAway(c.scratch[:0], c.last, e.code))
+	c.queue.append(appendGoAway(c.scratch[:0], c.lastStreamID, e.code))
 	c.flushAsync()
 	c.mu.Unlock()
 	_ = c.wire.SetReadDeadline(time.Now().Add(linger))
-	_, _ = io.CopyN(io.Discard, c.r, bodyWindow) // discards what the client sends
+	_, _ = io.CopyN(io.Discard, c.reader, bodyWindow) // discards what the client sends
 }
 
-// fail ends the connection and all its streams. The caller holds mu.
-func (c *conn) fail(err error) {
+// terminate closes all streams, discards the queue, and wakes all goroutines that wait for the
+// connection. It sends nothing, and does not close the wire. Later calls do nothing. The caller
+// holds mu.
+func (c *conn) terminate(err error) {
 	if c.err != nil {
 		return
 	}
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, ErrStalled) {
-		err = errGone
+		err = errConnClosed
 	}
 	c.err = err
-	reason := errGone
+	reason := errConnClosed
 	if errors.Is(err, ErrStalled) {
 		reason = ErrStalled
 	}
 	for _, s := range c.streams {
-		c.close(s, reason)
+		c.closeStream(s, reason)
 	}
 	c.runCloseFuncs()
-	for _, s := range c.writers {
+	for _, s := range c.waitingForToken {
 		s.signal()
 	}
-	for _, s := range c.blocked {
+	for _, s := range c.waitingForConnWindow {
 		s.signal()
 	}
-	c.waiting = nil
+	c.waitingForHandler = nil
 	c.server.extra.release(c.queue.extra)
-	c.queue.release()
+	c.queue.recycle()
 	c.queue = backlog{}
 	c.queueSpace.Broadcast()
 	_ = c.wire.SetDeadline(pastDeadline) // unblocks the reader and the writer

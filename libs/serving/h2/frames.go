@@ -19,19 +19,21 @@ const (
 	largestWindow = 1<<31 - 1
 )
 
-// frameHeader is the header of a frame.
+// frameHeader is the 9-byte header of a frame (RFC 9113, "Frame Format"): 24 bits of length, 8 bits
+// of type, 8 bits of flags, a reserved bit, and 31 bits of stream ID.
 type frameHeader struct {
-	length int
-	kind   http2.FrameType
-	flags  http2.Flags
-	stream uint32
+	length   int // of the payload, in bytes
+	kind     http2.FrameType
+	flags    http2.Flags
+	streamID uint32
 }
 
+// parseFrameHeader decodes the first frameHeaderLen bytes of b.
 func parseFrameHeader(b []byte) frameHeader {
 	return frameHeader{
 		length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
 		kind:   http2.FrameType(b[3]), flags: http2.Flags(b[4]),
-		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
+		streamID: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
 	}
 }
 
@@ -42,6 +44,7 @@ func appendFrameHeader(b []byte, length int, kind http2.FrameType, flags http2.F
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
+// appendSettings appends a SETTINGS frame. Each setting has 2 bytes of ID and 4 bytes of value.
 func appendSettings(b []byte, settings ...http2.Setting) []byte {
 	b = appendFrameHeader(b, 6*len(settings), http2.FrameSettings, 0, 0)
 	for _, s := range settings {
@@ -83,13 +86,14 @@ func newConnError(code http2.ErrCode, reason string) error { return &connError{c
 
 // streamError is a protocol violation that ends a stream.
 type streamError struct {
-	stream uint32
-	code   http2.ErrCode
+	streamID uint32
+	code     http2.ErrCode
 }
 
-func (e *streamError) Error() string { return fmt.Sprintf("stream %d: %s", e.stream, e.code) }
+func (e *streamError) Error() string { return fmt.Sprintf("stream %d: %s", e.streamID, e.code) }
 
-// unpad removes the padding of a payload. It returns false if the padding exceeds the payload.
+// unpad returns the payload without its padding. A padded payload is 1 byte of padding length, the
+// data, and the padding. It returns false if the padding exceeds the payload.
 func unpad(h frameHeader, p []byte) ([]byte, bool) {
 	if !h.has(http2.FlagDataPadded) { // HEADERS use the same bit
 		return p, true
@@ -100,8 +104,8 @@ func unpad(h frameHeader, p []byte) ([]byte, bool) {
 	return p[1 : len(p)-int(p[0])], true
 }
 
-// wireReader is the source of conn.r. Before each read, which may block, it flushes the queue,
-// reports received frames to the wire, and applies the throttle.
+// wireReader is the source of conn.reader. A read may block, so it first flushes the queue, reports
+// received frames to the wire, and applies the throttle.
 type wireReader struct{ c *conn }
 
 // Read implements io.Reader.
@@ -110,34 +114,34 @@ func (r wireReader) Read(p []byte) (int, error) {
 	if err := c.waitForQueue(true); err != nil {
 		return 0, err
 	}
-	if c.resets+c.control > 0 {
-		c.wire.FramesReceived(c.resets, c.control)
-		c.resets = 0
-		c.control = 0
+	if c.receivedResets+c.receivedControl > 0 {
+		c.wire.FramesReceived(c.receivedResets, c.receivedControl)
+		c.receivedResets = 0
+		c.receivedControl = 0
 	}
 	c.wire.Throttle()
 	n, err := c.wire.Read(p)
 	if n > 0 {
-		c.lastRead.Store(int64(c.now()))
+		c.lastReadAt.Store(int64(c.now()))
 	}
 	return n, err
 }
 
-// readFrameHeader reads the next frame header.
+// readFrameHeader reads the next frame header, and counts the frame.
 func (c *conn) readFrameHeader() (frameHeader, error) {
 	if err := c.waitForQueue(false); err != nil {
 		return frameHeader{}, err
 	}
-	b, err := c.r.Peek(frameHeaderLen)
+	b, err := c.reader.Peek(frameHeaderLen)
 	if err != nil {
 		return frameHeader{}, err
 	}
 	h := parseFrameHeader(b)
-	_, _ = c.r.Discard(frameHeaderLen)
+	_, _ = c.reader.Discard(frameHeaderLen)
 	if h.length > largestFrame {
 		return h, newConnError(http2.ErrCodeFrameSize, "frame too large")
 	}
-	c.count(h)
+	c.countFrame(h)
 	return h, nil
 }
 
@@ -159,30 +163,30 @@ func (c *conn) waitForQueue(aboutToBlock bool) error {
 // smallData is the size in bytes below which a DATA frame counts as a control frame.
 const smallData = 64
 
-// count counts resets and control frames.
-func (c *conn) count(h frameHeader) {
+// countFrame counts RST_STREAM and control frames for Wire.FramesReceived.
+func (c *conn) countFrame(h frameHeader) {
 	switch {
 	case h.kind == http2.FrameRSTStream:
-		c.resets++
+		c.receivedResets++
 	case h.kind == http2.FrameHeaders, h.kind == http2.FrameData: // handleHeaderBlock and handleData count these
 	default:
-		c.control++
+		c.receivedControl++
 	}
 }
 
 // framePayloads holds buffers for payloads that do not fit into the reader's buffer.
 var framePayloads = sync.Pool{New: func() any { b := make([]byte, largestFrame); return &b }}
 
-// payload returns the payload of a frame. A payload that fits stays in the reader's buffer, and the
-// caller discards it from there. A larger one is in a pooled buffer, large, which the caller returns
-// to framePayloads.
-func (c *conn) payload(length int) (p []byte, large *[]byte, err error) {
-	if length <= c.r.Size() {
-		p, err = c.r.Peek(length)
+// readPayload returns the payload of a frame. A payload that fits stays in the reader's buffer, and
+// the caller discards it from there. A larger one is in a pooled buffer, large, which the caller
+// returns to framePayloads.
+func (c *conn) readPayload(length int) (p []byte, large *[]byte, err error) {
+	if length <= c.reader.Size() {
+		p, err = c.reader.Peek(length)
 		return p, nil, err
 	}
 	large = framePayloads.Get().(*[]byte)
-	if _, err = io.ReadFull(c.r, (*large)[:length]); err != nil {
+	if _, err = io.ReadFull(c.reader, (*large)[:length]); err != nil {
 		framePayloads.Put(large)
 		return nil, nil, err
 	}

@@ -174,7 +174,7 @@ func TestFrameErrors(t *testing.T) {
 		"a ping of a stream":         frameOutcome(ping, 0, 1, eight, goAwayProtocol),
 		"a ping of another size":     frameOutcome(ping, 0, 0, "1234567", goAwayFrameSize),
 		"a sign of life":             frameOutcome(ping, http2.FlagPingAck, 0, eight, pingAck),
-		"leaving a stream":           frameOutcome(away, 0, 1, eight, goAwayProtocol),
+		"GOAWAY on a stream":         frameOutcome(away, 0, 1, eight, goAwayProtocol),
 		"a window of another size":   frameOutcome(window, 0, 0, "123", goAwayFrameSize),
 		"nothing more":               frameOutcome(window, 0, 0, "\x00\x00\x00\x00", goAwayProtocol),
 		"nothing more of a stream":   frameOutcome(window, 0, 1, "\x00\x00\x00\x00", "reset 1 PROTOCOL_ERROR"),

@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// largeHeaders is the size in bytes from which decoding a header block needs a permit, because
-	// it takes milliseconds. The size is that of the encoded block, in which a byte may stand for a
-	// whole field.
+	// largeHeaders is the encoded size in bytes from which decoding a header block needs a permit,
+	// because it takes milliseconds: one encoded byte may stand for a whole field.
 	largeHeaders = 8 << 10
 	// largeDecoded is the decoded size in bytes from which a permit is needed.
 	largeDecoded = 64 << 10
@@ -30,23 +29,24 @@ const (
 // errProtocol is the error of a stream whose client violates the protocol.
 var errProtocol = errors.New("protocol violation by the client")
 
-// headerBlock is a header block while its frames arrive. Only the reader uses it.
+// headerBlock decodes the header block whose HEADERS and CONTINUATION frames arrive. A connection
+// reuses it for all its header blocks. Only the reader of the connection uses it.
 type headerBlock struct {
-	decoder   *hpack.Decoder
-	limit     int    // on the decoded size
-	stream    uint32 // the stream; 0 if no CONTINUATION is expected
-	endStream bool   // the frame has END_STREAM
-	bytes     int    // encoded bytes so far
+	decoder      *hpack.Decoder
+	limit        int    // largest decoded size in bytes
+	streamID     uint32 // the stream; 0 if no CONTINUATION is expected
+	endStream    bool   // the HEADERS frame has END_STREAM
+	encodedBytes int    // encoded bytes that have arrived
 
 	wire      Wire
 	hasPermit bool // holds a permit for large header blocks
 
-	partial   []byte              // the start of an incomplete field
-	fields    []hpack.HeaderField // pseudo-fields first
-	pseudo    int                 // number of pseudo-fields
-	remaining int                 // decoded bytes until limit is reached
-	truncated bool                // fields beyond limit were dropped
-	malformed bool                // the request violates RFC 9113
+	partial        []byte              // the start of an incomplete field
+	fields         []hpack.HeaderField // pseudo-fields first
+	pseudoCount    int                 // number of pseudo-fields
+	remainingBytes int                 // limit minus the decoded bytes; negative if truncated
+	truncated      bool                // fields beyond limit were dropped
+	malformed      bool                // the request violates RFC 9113
 }
 
 // init prepares a header block of at most limit decoded bytes.
@@ -57,37 +57,37 @@ func (b *headerBlock) init(limit int, w Wire) {
 	b.decoder.SetMaxStringLength(limit)
 }
 
-// start starts a header block.
-func (b *headerBlock) start(h frameHeader) {
+// begin prepares for the header block that starts with the HEADERS frame h.
+func (b *headerBlock) begin(h frameHeader) {
 	*b = headerBlock{
 		decoder: b.decoder, wire: b.wire, limit: b.limit, fields: b.fields[:0],
-		stream: h.stream, endStream: h.has(http2.FlagHeadersEndStream), remaining: b.limit,
+		streamID: h.streamID, endStream: h.has(http2.FlagHeadersEndStream), remainingBytes: b.limit,
 	}
 	b.decoder.SetEmitEnabled(true)
 }
 
-// addField appends a decoded field.
+// addField checks and appends a decoded field. It is the emit function of the decoder.
 func (b *headerBlock) addField(f hpack.HeaderField) {
-	b.remaining -= int(f.Size())
-	if b.remaining < 0 || len(b.fields) == maxFields {
+	b.remainingBytes -= int(f.Size())
+	if b.remainingBytes < 0 || len(b.fields) == maxFields {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
 		return
 	}
-	if b.limit-b.remaining >= largeDecoded {
+	if b.limit-b.remainingBytes >= largeDecoded {
 		b.acquirePermit()
 	}
 	if f.IsPseudo() {
-		b.malformed = b.malformed || b.pseudo < len(b.fields) || !b.isNew(f.Name)
-		b.pseudo++
+		b.malformed = b.malformed || b.pseudoCount < len(b.fields) || !b.isNewPseudoField(f.Name)
+		b.pseudoCount++
 	} else if !validField(f) {
 		b.malformed = true
 	}
 	b.fields = append(b.fields, f)
 }
 
-// isNew reports whether name is a request pseudo-field that was not seen yet.
-func (b *headerBlock) isNew(name string) bool {
+// isNewPseudoField reports whether name is a pseudo-field of requests and does not repeat.
+func (b *headerBlock) isNewPseudoField(name string) bool {
 	switch name {
 	case ":method", ":scheme", ":authority", ":path":
 	default:
@@ -124,7 +124,7 @@ func isLower(name string) bool {
 
 // pseudoValue returns the value of a pseudo-field, or "".
 func (b *headerBlock) pseudoValue(name string) string {
-	for _, f := range b.fields[:b.pseudo] {
+	for _, f := range b.fields[:b.pseudoCount] {
 		if f.Name == name {
 			return f.Value
 		}
@@ -134,19 +134,19 @@ func (b *headerBlock) pseudoValue(name string) string {
 
 // handleHeaders handles a HEADERS frame.
 func (c *conn) handleHeaders(h frameHeader, p []byte) error {
-	if h.stream%2 == 0 {
+	if h.streamID%2 == 0 {
 		return newConnError(http2.ErrCodeProtocol, "HEADERS on an invalid stream")
 	}
 	p, ok := unpad(h, p)
 	if !ok {
 		return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 	}
-	c.block.start(h)
+	c.headers.begin(h)
 	if h.has(http2.FlagHeadersPriority) {
 		if len(p) < 5 {
 			return newConnError(http2.ErrCodeFrameSize, "priority too short")
 		}
-		c.block.malformed = priorityDependency(p) == h.stream
+		c.headers.malformed = priorityDependency(p) == h.streamID
 		p = p[5:]
 	}
 	return c.handleFragment(h, p)
@@ -154,7 +154,7 @@ func (c *conn) handleHeaders(h frameHeader, p []byte) error {
 
 // handleContinuation handles a CONTINUATION frame.
 func (c *conn) handleContinuation(h frameHeader, p []byte) error {
-	if c.block.stream == 0 {
+	if c.headers.streamID == 0 {
 		return newConnError(http2.ErrCodeProtocol, "unexpected CONTINUATION")
 	}
 	return c.handleFragment(h, p)
@@ -193,14 +193,15 @@ func (b *headerBlock) releasePermit() {
 	}
 }
 
-// handleFragment decodes a fragment of a header block.
+// handleFragment decodes a fragment of a header block: the payload of a HEADERS or CONTINUATION
+// frame.
 func (c *conn) handleFragment(h frameHeader, p []byte) error {
-	b := &c.block
-	b.bytes += len(p)
-	if b.bytes > maxCompressedFactor*b.limit {
+	b := &c.headers
+	b.encodedBytes += len(p)
+	if b.encodedBytes > maxCompressedFactor*b.limit {
 		return newConnError(http2.ErrCodeEnhanceYourCalm, "header block too large")
 	}
-	if b.bytes >= largeHeaders || hasManyFields(p) {
+	if b.encodedBytes >= largeHeaders || hasManyFields(p) {
 		b.acquirePermit()
 	}
 	defer b.releasePermit()
@@ -208,28 +209,29 @@ func (c *conn) handleFragment(h frameHeader, p []byte) error {
 		return newConnError(http2.ErrCodeCompression, err.Error())
 	}
 	if !h.has(http2.FlagHeadersEndHeaders) {
-		if n := b.bytes + b.limit - max(0, b.remaining); n >= largeHeaders && !b.wire.ReserveHeader(n) {
+		if n := b.encodedBytes + b.limit - max(0, b.remainingBytes); n >= largeHeaders && !b.wire.ReserveHeader(n) {
 			return newConnError(http2.ErrCodeEnhanceYourCalm, "too many unfinished header blocks")
 		}
 		return nil
 	}
 	b.wire.ReserveHeader(0)
 	defer b.reset()
-	if err := b.close(); err != nil {
+	if err := b.finish(); err != nil {
 		return newConnError(http2.ErrCodeCompression, err.Error())
 	}
 	return c.handleHeaderBlock()
 }
 
-// handleHeaderBlock handles a complete header block: it starts a request, or ends one with trailers.
+// handleHeaderBlock handles a complete header block: it starts a request, or ends one with
+// trailers.
 func (c *conn) handleHeaderBlock() error {
-	b := &c.block
-	id := b.stream
-	b.stream = 0
-	s, err := c.openStream(id)
+	b := &c.headers
+	id := b.streamID
+	b.streamID = 0
+	s, err := c.startOrFindStream(id)
 	switch {
-	case errors.Is(err, errIgnored):
-		c.control++
+	case errors.Is(err, errStaleFrame):
+		c.receivedControl++
 		return nil
 	case err != nil:
 		return err
@@ -239,10 +241,10 @@ func (c *conn) handleHeaderBlock() error {
 	return nil
 }
 
-// openStream starts the request of a complete header block, or returns the open stream whose
-// trailers it holds. It excludes goAwayLocked: every stream up to the last stream of a GOAWAY has
-// started.
-func (c *conn) openStream(id uint32) (open *stream, err error) {
+// startOrFindStream starts the request of a complete header block. If the block holds the trailers
+// of an open stream, it returns that stream instead. conn.mu is held throughout, so that a GOAWAY
+// names only streams that have started.
+func (c *conn) startOrFindStream(id uint32) (open *stream, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open = c.streams[id]
@@ -252,18 +254,18 @@ func (c *conn) openStream(id uint32) (open *stream, err error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	if c.block.malformed {
+	if c.headers.malformed {
 		return nil, &streamError{id, http2.ErrCodeProtocol}
 	}
 	s := c.newStream(id)
 	if s == nil {
 		return nil, &streamError{id, http2.ErrCodeProtocol}
 	}
-	return nil, c.open(s)
+	return nil, c.startStream(s)
 }
 
-// errIgnored reports a frame that the client sent before it knew that the stream is closed.
-var errIgnored = errors.New("frame on a closed stream")
+// errStaleFrame reports a frame that the client sent before it knew that the stream is closed.
+var errStaleFrame = errors.New("frame on a closed stream")
 
 // checkNewStream returns an error if the state of the stream or the connection does not allow a
 // header block. s is the open stream with this id, or nil. The caller holds mu.
@@ -273,21 +275,21 @@ func (c *conn) checkNewStream(s *stream, id uint32) error {
 		return &streamError{id, http2.ErrCodeStreamClosed}
 	case s != nil:
 		return nil
-	case id <= c.last:
-		closed, byUs := c.closed.find(id)
+	case id <= c.lastStreamID:
+		closed, byServer := c.recentlyClosed.find(id)
 		switch {
-		case byUs:
-			return errIgnored
+		case byServer:
+			return errStaleFrame
 		case closed:
 			return newConnError(http2.ErrCodeStreamClosed, "HEADERS on a closed stream")
-		case c.block.pseudo == 0 && c.block.endStream: // trailers of a stream that was reset long ago
-			return errIgnored
+		case c.headers.pseudoCount == 0 && c.headers.endStream: // trailers of a stream that recentlyClosed has forgotten
+			return errStaleFrame
 		}
 		return newConnError(http2.ErrCodeProtocol, "stream id is not increasing")
-	case c.leaving:
-		return errIgnored
+	case c.goAwaySent:
+		return errStaleFrame
 	}
-	c.last = id
+	c.lastStreamID = id
 	if len(c.streams) >= c.config.MaxStreams {
 		return &streamError{id, http2.ErrCodeRefusedStream}
 	}
@@ -296,17 +298,17 @@ func (c *conn) checkNewStream(s *stream, id uint32) error {
 
 // handleTrailers stores the declared trailers of a request, and ends its body.
 func (c *conn) handleTrailers(s *stream) error {
-	b := &c.block
-	if !b.endStream || b.malformed || b.pseudo > 0 {
+	b := &c.headers
+	if !b.endStream || b.malformed || b.pseudoCount > 0 {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
 	for _, f := range b.fields {
 		name := c.canonicalName(f.Name)
 		if _, declared := s.request.Trailer[name]; declared && httpguts.ValidTrailerHeader(name) {
-			if s.trailer == nil {
-				s.trailer = http.Header{}
+			if s.receivedTrailer == nil {
+				s.receivedTrailer = http.Header{}
 			}
-			s.trailer[name] = append(s.trailer[name], f.Value)
+			s.receivedTrailer[name] = append(s.receivedTrailer[name], f.Value)
 		}
 	}
 	return c.endRequest(s)
@@ -314,7 +316,7 @@ func (c *conn) handleTrailers(s *stream) error {
 
 // endRequest is called when the request has arrived completely.
 func (c *conn) endRequest(s *stream) error {
-	if s.declared >= 0 && s.received != s.declared {
+	if s.declaredLength >= 0 && s.receivedLength != s.declaredLength {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
 	c.mu.Lock()
@@ -322,18 +324,18 @@ func (c *conn) endRequest(s *stream) error {
 	s.requestEnded = true // before the handler reads the end of the body and returns
 	s.body.finish(io.EOF)
 	if s.responseEnded {
-		c.close(s, nil)
+		c.closeStream(s, nil)
 	}
 	return nil
 }
 
-// canonicalName is http.CanonicalHeaderKey with a cache.
+// canonicalName returns http.CanonicalHeaderKey(name), from a cache if possible.
 func (c *conn) canonicalName(name string) string {
-	canonical, ok := c.names[name]
+	canonical, ok := c.canonicalNames[name]
 	if !ok {
 		canonical = http.CanonicalHeaderKey(name)
-		if len(c.names) < maxCachedNames && len(name) < 2*maxCachedNames {
-			c.names[strings.Clone(name)] = canonical
+		if len(c.canonicalNames) < maxCachedNames && len(name) < 2*maxCachedNames {
+			c.canonicalNames[strings.Clone(name)] = canonical
 		}
 	}
 	return canonical

@@ -37,8 +37,8 @@ func TestSettingsAreAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestConnectionClosesAfterResetOfLastStream checks that a leaving connection closes when the
-// client resets its last stream.
+// TestConnectionClosesAfterResetOfLastStream checks that a connection closes after a GOAWAY when
+// the client resets its last stream.
 func TestConnectionClosesAfterResetOfLastStream(t *testing.T) {
 	stays := func(_ http.ResponseWriter, _ *http.Request, end chan struct{}) { <-end }
 	testTimedHandler(t, true, stays, func(c *timedClient, end chan struct{}) {

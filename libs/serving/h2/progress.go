@@ -23,74 +23,77 @@ const (
 	never = time.Duration(1<<63 - 1)
 )
 
-// delivery tracks what the client has acknowledged. Durations are since conn.started.
+// delivery tracks how many bytes the client has acknowledged, and the timeouts of the connection.
+// Durations are since conn.startedAt. Guarded by conn.mu.
 type delivery struct {
-	delivered      int64         // acknowledged bytes
-	grewAt         time.Duration // time of the last growth of delivered
-	waitingSince   time.Duration // since when bytes wait to be acknowledged
-	deliveredSince time.Duration // since when a leaving connection has everything acknowledged
-	pingedAt       time.Duration // when a PING was sent; 0 if none is unanswered
-	pingMark       int64         // the value of delivered when the PING was sent
-	nextTick       time.Duration // when tick is called; 0 while it runs
+	delivered         int64         // the largest acknowledged count of Wire.Delivered, in bytes
+	deliveredGrewAt   time.Duration // when delivered last grew
+	progressDueSince  time.Duration // when checkProgress last saw nothing to wait for
+	allDeliveredSince time.Duration // after a GOAWAY: when the last byte was acknowledged
+	pingedAt          time.Duration // when a PING was sent; 0 if none is unanswered
+	deliveredAtPing   int64         // the value of delivered when the PING was sent
+	nextCheck         time.Duration // when checkTimeouts is called; 0 while it runs
 }
 
-// observe updates delivered, and returns the number of outstanding bytes. The caller holds mu.
-func (c *conn) observe(now time.Duration) int64 {
+// updateDelivered updates delivered, and returns the number of bytes that the kernel has accepted
+// but the client has not acknowledged. The caller holds mu.
+func (c *conn) updateDelivered(now time.Duration) int64 {
 	delivered, outstanding := c.wire.Delivered()
 	if delivered > c.delivered {
 		c.delivered = delivered
-		c.grewAt = now
+		c.deliveredGrewAt = now
 	}
 	return outstanding
 }
 
-// tick checks the timeouts of the connection.
-func (c *conn) tick() {
+// checkTimeouts checks the timeouts of the connection, and schedules the next check.
+func (c *conn) checkTimeouts() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return
 	}
 	now := c.now()
-	outstanding := c.observe(now)
-	c.nextTick = 0
+	outstanding := c.updateDelivered(now)
+	c.nextCheck = 0
 	next := min(c.checkProgress(now, outstanding), c.checkLiveness(now), c.checkIdle(now, outstanding))
 	if c.err == nil {
-		c.wakeAfter(max(next, time.Millisecond))
+		c.scheduleCheck(max(next, time.Millisecond))
 	}
 }
 
-// wakeAfter schedules tick after d, unless it is scheduled earlier. The caller holds mu.
-func (c *conn) wakeAfter(d time.Duration) {
-	if tickAt := c.now() + d; c.nextTick == 0 || tickAt < c.nextTick {
-		c.nextTick = tickAt
+// scheduleCheck schedules checkTimeouts after d, unless it is scheduled earlier. The caller holds
+// mu.
+func (c *conn) scheduleCheck(d time.Duration) {
+	if tickAt := c.now() + d; c.nextCheck == 0 || tickAt < c.nextCheck {
+		c.nextCheck = tickAt
 		c.timer.Reset(d)
 	}
 }
 
-// startWaiting starts the timeout of checkProgress. The caller holds mu.
-func (c *conn) startWaiting() {
-	c.waitingSince = c.now()
-	c.wakeAfter(c.config.WriteTimeout / checksPerTimeout)
+// startProgressTimeout starts the timeout of checkProgress. The caller holds mu.
+func (c *conn) startProgressTimeout() {
+	c.progressDueSince = c.now()
+	c.scheduleCheck(c.config.WriteTimeout / checksPerTimeout)
 }
 
-// checkProgress fails the connection if bytes waited to be acknowledged for the whole WriteTimeout
-// and none was. Time in which the server had nothing to send does not count. It returns the time
+// checkProgress fails the connection if the client acknowledged no byte for the whole WriteTimeout,
+// although bytes were outstanding or streams waited for the connection window. It returns the time
 // until the next check. The caller holds mu.
 func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration {
 	interval := c.config.WriteTimeout / checksPerTimeout
-	waitsForAck := outstanding > 0 && (c.writing || c.leaving)
-	waitsForWindow := c.sendWindow <= 0 && len(c.blocked) > 0
+	waitsForAck := outstanding > 0 && (c.tokenTaken || c.goAwaySent)
+	waitsForWindow := c.sendWindow <= 0 && len(c.waitingForConnWindow) > 0
 	if !waitsForAck && !waitsForWindow {
-		c.waitingSince = now
-		if c.writing {
+		c.progressDueSince = now
+		if c.tokenTaken {
 			return interval
 		}
 		return never
 	}
-	remaining := c.config.WriteTimeout - (now - max(c.waitingSince, c.grewAt))
+	remaining := c.config.WriteTimeout - (now - max(c.progressDueSince, c.deliveredGrewAt))
 	if remaining <= 0 {
-		c.fail(ErrStalled)
+		c.terminate(ErrStalled)
 	}
 	return min(remaining, interval)
 }
@@ -99,136 +102,136 @@ func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration
 // PingTimeout and nothing but the PING was acknowledged. It returns the time until the next check.
 // The caller holds mu.
 func (c *conn) checkLiveness(now time.Duration) time.Duration {
-	silent := now - time.Duration(c.lastRead.Load())
+	silent := now - time.Duration(c.lastReadAt.Load())
 	if c.pingedAt > 0 && silent < now-c.pingedAt {
 		c.pingedAt = 0
 	}
 	switch {
 	case c.pingedAt > 0 && now-c.pingedAt < c.config.PingTimeout:
 		return c.config.PingTimeout - (now - c.pingedAt)
-	case c.pingedAt > 0 && c.delivered-c.pingMark > pingSize: // the client is downloading
+	case c.pingedAt > 0 && c.delivered-c.deliveredAtPing > pingSize: // the client is downloading
 		c.pingedAt = 0
-		c.lastRead.Store(int64(now))
+		c.lastReadAt.Store(int64(now))
 		return c.config.PingAfter
 	case c.pingedAt > 0:
-		c.fail(errSilent)
+		c.terminate(errPingTimeout)
 	case silent >= c.config.PingAfter:
 		c.pingedAt = now
-		c.pingMark = c.delivered
-		c.queue.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
+		c.deliveredAtPing = c.delivered
+		c.queue.append(appendPing(c.scratch[:0], 0, make([]byte, 8)))
 		c.flushAsync()
 		return c.config.PingTimeout
 	}
 	return c.config.PingAfter - silent
 }
 
-// checkIdle closes a leaving connection when linger has passed since the client acknowledged
-// everything. It sends a GOAWAY on a connection that had no requests for the IdleTimeout. It returns
-// the time until the next check. The caller holds mu.
+// checkIdle sends a GOAWAY on a connection that had no requests for the IdleTimeout. After a
+// GOAWAY, it closes the connection once linger has passed since the client acknowledged everything.
+// It returns the time until the next check. The caller holds mu.
 func (c *conn) checkIdle(now time.Duration, outstanding int64) time.Duration {
 	switch {
-	case len(c.streams) > 0 || c.writing || c.queue.size > 0:
-	case c.leaving && outstanding > 0:
-		c.deliveredSince = now
+	case len(c.streams) > 0 || c.tokenTaken || c.queue.size > 0: // not idle
+	case c.goAwaySent && outstanding > 0:
+		c.allDeliveredSince = now
 		return linger / checksPerTimeout
-	case c.leaving && now-c.deliveredSince >= linger:
-		c.fail(errGone)
-	case c.leaving:
-		return linger - (now - c.deliveredSince)
-	case c.running > 0:
-	case now-c.idle >= c.config.IdleTimeout:
+	case c.goAwaySent && now-c.allDeliveredSince >= linger:
+		c.terminate(errConnClosed)
+	case c.goAwaySent:
+		return linger - (now - c.allDeliveredSince)
+	case c.runningHandlers > 0: // of streams that the client has reset
+	case now-c.idleSince >= c.config.IdleTimeout:
 		c.goAwayLocked(http2.ErrCodeNo)
 		return linger
 	default:
-		return c.config.IdleTimeout - (now - c.idle)
+		return c.config.IdleTimeout - (now - c.idleSince)
 	}
 	return never
 }
 
-// closeWhenDone schedules the close of a leaving connection that has nothing more to send. The
-// caller holds mu.
-func (c *conn) closeWhenDone() {
-	if c.leaving && len(c.streams) == 0 && !c.writing && c.queue.size == 0 && c.err == nil {
-		c.waitingSince = c.now()
-		c.deliveredSince = c.waitingSince
-		c.wakeAfter(linger / checksPerTimeout)
+// scheduleClose starts the linger period of a connection after a GOAWAY, once it has nothing more
+// to send. The caller holds mu.
+func (c *conn) scheduleClose() {
+	if c.goAwaySent && len(c.streams) == 0 && !c.tokenTaken && c.queue.size == 0 && c.err == nil {
+		c.progressDueSince = c.now()
+		c.allDeliveredSince = c.progressDueSince
+		c.scheduleCheck(linger / checksPerTimeout)
 	}
 }
 
-// stall tracks a stream that waits for its own window. Guarded by conn.mu.
+// stall tracks how long the flow-control window of a stream is closed. Guarded by conn.mu.
 type stall struct {
-	timeout time.Duration
-	timer   *time.Timer
-	active  bool
-	since   time.Time // when the client had acknowledged all data of the stream; zero before
-	write   uint64    // the value of schedule.writes for the write that contains the stream's last data
-	mark    int64     // the value of delivery.delivered that acknowledges that write; 0 until it is written
+	timeout       time.Duration // 0 for none
+	timer         *time.Timer
+	active        bool
+	deliveredAt   time.Time // when the client acknowledged all data of the stream; zero before
+	lastWrite     uint64    // number, in schedule.writesStarted, of the write with the last data of the stream
+	deliveredMark int64     // value of delivery.delivered at which that write is acknowledged; 0 until it is written
 }
 
-// watchWindow starts the stall timeout of a stream whose window is closed. The caller holds mu.
-func (s *stream) watchWindow() {
-	c, watch := s.conn, &s.stall
-	if watch.active || watch.timeout <= 0 {
+// startStallTimer starts the stall timeout of a stream whose window is closed. The caller holds mu.
+func (s *stream) startStallTimer() {
+	c, stall := s.conn, &s.stall
+	if stall.active || stall.timeout <= 0 {
 		return
 	}
-	watch.active = true
-	watch.since = time.Time{}
-	watch.mark = 0
-	watch.write = c.writes
+	stall.active = true
+	stall.deliveredAt = time.Time{}
+	stall.deliveredMark = 0
+	stall.lastWrite = c.writesStarted
 	if c.queue.size > 0 {
-		watch.write++
+		stall.lastWrite++ // the queue may hold data of the stream
 	}
-	if watch.timer == nil {
-		watch.timer = time.AfterFunc(watch.timeout/checksPerTimeout, s.checkWindow)
+	if stall.timer == nil {
+		stall.timer = time.AfterFunc(stall.timeout/checksPerTimeout, s.checkStall)
 	} else {
-		watch.timer.Reset(watch.timeout / checksPerTimeout)
+		stall.timer.Reset(stall.timeout / checksPerTimeout)
 	}
 }
 
-// unwatchWindow stops the stall timeout. The caller holds mu.
-func (s *stream) unwatchWindow() {
+// stopStallTimer cancels the stall timeout, because the window is open. The caller holds mu.
+func (s *stream) stopStallTimer() {
 	if s.stall.active {
 		s.stall.active = false
 		s.stall.timer.Stop()
 	}
 }
 
-// checkWindow resets the stream if its window was closed for the whole timeout. The timeout starts
+// checkStall resets the stream if its window was closed for the whole timeout. The timeout starts
 // when the client has acknowledged all that was sent on the stream. Before that it cannot open the
 // window.
-func (s *stream) checkWindow() {
-	c, watch := s.conn, &s.stall
+func (s *stream) checkStall() {
+	c, stall := s.conn, &s.stall
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !watch.active || s.sendError() != nil {
+	if !stall.active || s.sendError() != nil {
 		return
 	}
-	if watch.since.IsZero() && s.isDelivered() {
-		watch.since = time.Now()
+	if stall.deliveredAt.IsZero() && s.isDelivered() {
+		stall.deliveredAt = time.Now()
 	}
-	remaining := watch.timeout
-	if !watch.since.IsZero() {
-		remaining -= time.Since(watch.since)
+	remaining := stall.timeout
+	if !stall.deliveredAt.IsZero() {
+		remaining -= time.Since(stall.deliveredAt)
 	}
 	if remaining <= 0 {
-		c.expire(s, ErrStalled)
+		c.expireStream(s, ErrStalled)
 		return
 	}
-	watch.timer.Reset(min(remaining, watch.timeout/checksPerTimeout))
+	stall.timer.Reset(min(remaining, stall.timeout/checksPerTimeout))
 }
 
 // isDelivered reports whether the client has acknowledged all that was sent on the stream. The
 // caller holds mu.
 func (s *stream) isDelivered() bool {
-	c, watch := s.conn, &s.stall
-	if c.written < watch.write {
+	c, stall := s.conn, &s.stall
+	if c.writesCompleted < stall.lastWrite {
 		return false
 	}
-	outstanding := c.observe(c.now())
-	if watch.mark == 0 {
-		watch.mark = c.delivered + outstanding
+	outstanding := c.updateDelivered(c.now())
+	if stall.deliveredMark == 0 {
+		stall.deliveredMark = c.delivered + outstanding
 	}
-	return c.delivered >= watch.mark
+	return c.delivered >= stall.deliveredMark
 }
 
 // setStallTimeout changes the stall timeout of the stream; 0 means none.
@@ -236,22 +239,22 @@ func (s *stream) setStallTimeout(d time.Duration) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	wasActive := s.stall.active
-	s.unwatchWindow()
+	s.stopStallTimer()
 	s.stall.timeout = d
 	if wasActive {
-		s.watchWindow()
+		s.startStallTimer()
 	}
 }
 
 // deadline is the time by which a response must have been sent. Guarded by conn.mu.
 type deadline struct {
-	at     time.Time // zero for none
-	armed  time.Time // when the timer fires; zero if it is not set
-	timer  *time.Timer
-	forced bool // set by the handler
-	// delivered is the value of delivery.delivered when the deadline was last extended.
-	delivered int64
-	extended  bool
+	at           time.Time // zero if there is no deadline
+	timerFiresAt time.Time // zero if the timer is stopped or has fired
+	timer        *time.Timer
+	setByHandler bool // if set, progress of the client does not extend the deadline
+	// deliveredAtExtension is the value of delivery.delivered when the deadline was last extended.
+	deliveredAtExtension int64
+	extended             bool
 }
 
 // setDeadline sets the write deadline of the handler.
@@ -259,11 +262,12 @@ func (s *stream) setDeadline(t time.Time) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.deadline.at = t
-	s.deadline.forced = true
+	s.deadline.setByHandler = true
 	s.checkDeadline()
 }
 
-// checkDeadline ends the stream if its deadline has passed, and otherwise schedules a timer. The
+// checkDeadline resets the stream if its deadline has passed, and otherwise schedules the next
+// check. While the client reads at MinRate, it extends a deadline that the handler did not set. The
 // caller holds mu.
 func (s *stream) checkDeadline() {
 	d := &s.deadline
@@ -271,18 +275,18 @@ func (s *stream) checkDeadline() {
 		return
 	}
 	remaining := time.Until(d.at)
-	if remaining <= 0 && !d.forced && s.meetsMinRate() {
+	if remaining <= 0 && !d.setByHandler && s.meetsMinRate() {
 		remaining = s.conn.config.WriteTimeout
 		d.at = time.Now().Add(remaining)
 	}
 	switch {
 	case remaining <= 0:
-		s.conn.expire(s, os.ErrDeadlineExceeded)
-	case !d.armed.IsZero() && !d.at.Before(d.armed): // the timer will check again
+		s.conn.expireStream(s, os.ErrDeadlineExceeded)
+	case !d.timerFiresAt.IsZero() && !d.at.Before(d.timerFiresAt): // the timer will check again
 	case d.timer == nil:
-		d.armed, d.timer = d.at, time.AfterFunc(remaining, s.deadlinePassed)
+		d.timerFiresAt, d.timer = d.at, time.AfterFunc(remaining, s.deadlinePassed)
 	default:
-		d.armed = d.at
+		d.timerFiresAt = d.at
 		d.timer.Reset(remaining)
 	}
 }
@@ -291,32 +295,34 @@ func (s *stream) checkDeadline() {
 func (s *stream) deadlinePassed() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.deadline.armed = time.Time{}
+	s.deadline.timerFiresAt = time.Time{}
 	s.checkDeadline()
 }
 
-// meetsMinRate reports whether the connection has acknowledged MinRate since the deadline was last
-// extended. The first call only records the state. The caller holds mu.
+// meetsMinRate reports whether the client has read at least MinRate, over all streams of the
+// connection, since the deadline was last extended. The first call returns true if the response has
+// started. The caller holds mu.
 func (s *stream) meetsMinRate() bool {
 	c, d := s.conn, &s.deadline
-	c.observe(c.now())
-	acknowledged := c.delivered - d.delivered
+	c.updateDelivered(c.now())
+	acknowledged := c.delivered - d.deliveredAtExtension
 	first := !d.extended
 	d.extended = true
-	d.delivered = c.delivered
+	d.deliveredAtExtension = c.delivered
 	minimum := max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds()))
 	return s.responseStarted.Load() && (first || acknowledged >= minimum)
 }
 
-// expire resets a stream for a timeout. If data of the stream is being written, the reset follows the
-// write, because a frame must be complete. The connection continues. The caller holds mu.
-func (c *conn) expire(s *stream, reason error) {
+// expireStream resets a stream for a timeout. If data of the stream is being written, the reset
+// follows the write, because a frame must be complete. The connection continues. The caller holds
+// mu.
+func (c *conn) expireStream(s *stream, reason error) {
 	switch {
 	case c.streams[s.id] != s || s.responseEnded:
-	case s.writing:
-		s.expired = reason
+	case s.dataInFlight:
+		s.expiryReason = reason
 	default:
-		c.reset(s.id, http2.ErrCodeInternal, reason)
+		c.resetStream(s.id, http2.ErrCodeInternal, reason)
 		c.flushAsync()
 	}
 }

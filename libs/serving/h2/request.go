@@ -17,8 +17,8 @@ import (
 // newStream creates a stream with the request of the current header block. It returns nil if the
 // request is malformed (RFC 9113, "HTTP Control Data").
 func (c *conn) newStream(id uint32) *stream {
-	b := &c.block
-	s := &stream{conn: c, id: id, handler: c.handler, declared: -1}
+	b := &c.headers
+	s := &stream{conn: c, id: id, handler: c.handler, declaredLength: -1}
 	s.response.stream = s
 	r := &http.Request{
 		Proto:      "HTTP/2.0",
@@ -28,7 +28,7 @@ func (c *conn) newStream(id uint32) *stream {
 		Method:     b.pseudoValue(":method"),
 		RequestURI: b.pseudoValue(":path"),
 		Host:       b.pseudoValue(":authority"),
-		Header:     c.headerMap(b.fields[b.pseudo:]),
+		Header:     c.headerMap(b.fields[b.pseudoCount:]),
 		Body:       http.NoBody,
 	}
 	if b.truncated {
@@ -111,7 +111,7 @@ func (s *stream) setBody(r *http.Request, ended bool) bool {
 		if len(lengths) > 1 || err != nil || ended && n != 0 {
 			return false
 		}
-		s.declared = int64(n)
+		s.declaredLength = int64(n)
 	}
 	expect := r.Header["Expect"]
 	want100 := httpguts.HeaderValuesContainsToken(expect[:min(len(expect), 1)], "100-continue")
@@ -124,14 +124,14 @@ func (s *stream) setBody(r *http.Request, ended bool) bool {
 	if ended {
 		return true
 	}
-	r.ContentLength = s.declared
+	r.ContentLength = s.declaredLength
 	s.body = newBody(s)
 	s.body.want100 = want100
 	r.Body = s.body
 	if r.Trailer != nil {
 		trailer := r.Trailer
-		s.body.eof = func() {
-			for name, values := range s.trailer {
+		s.body.beforeEOF = func() {
+			for name, values := range s.receivedTrailer {
 				trailer[name] = values
 			}
 		}
@@ -178,8 +178,9 @@ func serveHeaderTooLarge(w http.ResponseWriter, _ *http.Request) {
 // field is larger.
 const decodeChunk = 512
 
-// decode decodes a fragment of a header block. The decoder gets complete fields only. For a partial
-// field it would keep a buffer of that size until the connection closes.
+// decode decodes a fragment of a header block. It passes only complete fields to the decoder and
+// keeps the rest in partial, because the decoder would keep a buffer for a partial field until the
+// connection closes.
 func (b *headerBlock) decode(p []byte) error {
 	if len(b.partial) > 0 {
 		b.partial = append(b.partial, p...)
@@ -205,8 +206,8 @@ func (b *headerBlock) decode(p []byte) error {
 // errTruncatedField reports a header block that ends inside a field.
 var errTruncatedField = errors.New("unterminated header field")
 
-// close ends a header block.
-func (b *headerBlock) close() error {
+// finish checks that the header block ends with a complete field.
+func (b *headerBlock) finish() error {
 	if len(b.partial) > 0 {
 		return errTruncatedField
 	}
@@ -221,13 +222,13 @@ func (b *headerBlock) reset() {
 	if cap(b.fields) > maxCachedNames {
 		b.fields = nil
 	}
-	if b.partial == nil && b.bytes <= decodeChunk {
+	if b.partial == nil && b.encodedBytes <= decodeChunk {
 		return
 	}
 	b.partial = nil
 	// The decoder keeps the last buffer that it got, so it gets a small one.
 	b.decoder.SetEmitEnabled(false)
-	_, _ = b.decoder.Write([]byte{0x82}) // an indexed field, which is not emitted
+	_, _ = b.decoder.Write([]byte{0x82}) // indexed field 2 of the static table, ":method: GET"; not emitted
 	_ = b.decoder.Close()
 }
 
@@ -248,7 +249,11 @@ func (b *headerBlock) completeFields(p []byte) int {
 // fieldLength returns the size of the first field or table size update, or 0 if it is incomplete
 // (RFC 7541, "Binary Format").
 func (b *headerBlock) fieldLength(p []byte) int {
-	bits := 4        // of the first integer
+	// The first byte is 1iiiiiii (indexed field), 01iiiiii (literal field, added to the table),
+	// 001iiiii (table size update) or 000xiiii (literal field, not added). The i are the prefix of
+	// an integer. In a literal field it is the index of the name, or 0 if the name follows as a
+	// string. A string is an integer with a prefix of 7 bits, its length, and the bytes.
+	bits := 4        // of the prefix of the first integer
 	stringCount := 1 // number of strings that follow it
 	switch {
 	case p[0]&0x80 != 0: // indexed field
@@ -282,8 +287,9 @@ func (b *headerBlock) fieldLength(p []byte) int {
 	return size
 }
 
-// decodeInt decodes an integer with a prefix of the given number of bits. n is its size in bytes, 0
-// if it is incomplete, or negative if it is too long (RFC 7541, "Integer Representation").
+// decodeInt decodes an integer whose prefix is the last bits of the first byte (RFC 7541, "Integer
+// Representation"). n is the encoded size in bytes, 0 if the integer is incomplete, or negative if
+// it is too long.
 func decodeInt(p []byte, bits int) (value uint64, n int) {
 	if len(p) == 0 {
 		return 0, 0

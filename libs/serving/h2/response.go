@@ -32,10 +32,10 @@ type response struct {
 	mu     sync.Mutex // held during sends; conn.mu is acquired under it
 	header http.Header
 
-	fields         []hpack.HeaderField // unsent header fields
+	fields         []hpack.HeaderField // unsent header fields, with :status
 	trailers       []string            // names of declared trailers
 	status         int                 // 0 until WriteHeader
-	declared       int64               // declared length of the body in bytes; -1 if unknown
+	declaredLength int64               // declared length of the body in bytes; -1 if unknown
 	written        int64               // bytes of the body that the handler has written
 	hasContentType bool                // Content-Type or Content-Encoding is set
 	hasDate        bool
@@ -44,13 +44,13 @@ type response struct {
 	handlerDone    bool                        // the handler has returned
 	data           []byte                      // unsent data, in buffer
 	buffer         *[]byte                     // from responseBuffers, or nil
-	detached       func(end func(failure any)) // called when the handler has returned
+	continuation   func(end func(failure any)) // called when the handler has returned; nil if the response ends then
 }
 
 // init prepares the response to a request with a method.
 func (r *response) init(method string) {
 	r.header = make(http.Header, 8)
-	r.declared = -1
+	r.declaredLength = -1
 	r.isHead = method == http.MethodHead
 }
 
@@ -78,11 +78,11 @@ func (r *response) releaseHeader() {
 func (r *response) WriteHeader(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writeHeader(status)
+	r.writeHeaderLocked(status)
 }
 
-// writeHeader sets the status of the response. Informational statuses are sent at once.
-func (r *response) writeHeader(status int) {
+// writeHeaderLocked sets the status of the response. Informational statuses are sent at once.
+func (r *response) writeHeaderLocked(status int) {
 	switch {
 	case r.status != 0 || r.handlerDone:
 		return
@@ -115,7 +115,7 @@ func (r *response) addHeader(name string, values []string) {
 		}
 	case "Content-Length":
 		if n, err := strconv.ParseUint(strings.Join(values, ","), 10, 63); err == nil {
-			r.declared = int64(n)
+			r.declaredLength = int64(n)
 			r.fields = append(r.fields, hpack.HeaderField{Name: "content-length", Value: values[0], Sensitive: true})
 		}
 		return
@@ -150,8 +150,8 @@ func (s *stream) sendContinue() {
 	if s.responseStarted.Load() || s.sendError() != nil {
 		return
 	}
-	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
-	c.flushAsync() // A goroutine other than that of the response may read the body.
+	c.queueHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
+	c.flushAsync() // must not block: the body may be read by another goroutine than the response
 }
 
 // mayHaveBody reports whether the status allows a body.
@@ -160,25 +160,25 @@ func (r *response) mayHaveBody() bool {
 }
 
 // Write implements http.ResponseWriter.
-func (r *response) Write(p []byte) (int, error) { return write(r, p) }
+func (r *response) Write(p []byte) (int, error) { return writeBody(r, p) }
 
 // WriteString implements io.StringWriter.
-func (r *response) WriteString(p string) (int, error) { return write(r, p) }
+func (r *response) WriteString(p string) (int, error) { return writeBody(r, p) }
 
-// write appends to the response and sends full buffers.
-func write[T []byte | string](r *response, p T) (int, error) {
+// writeBody appends p to the response buffer. If p does not fit, it sends the buffer and p.
+func writeBody[T []byte | string](r *response, p T) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.handlerDone {
-		return 0, errEnded
+		return 0, errResponseEnded
 	}
 	if r.status == 0 {
-		r.writeHeader(http.StatusOK)
+		r.writeHeaderLocked(http.StatusOK)
 	}
 	if !r.mayHaveBody() {
 		return 0, http.ErrBodyNotAllowed
 	}
-	if r.declared >= 0 && r.written+int64(len(p)) > r.declared {
+	if r.declaredLength >= 0 && r.written+int64(len(p)) > r.declaredLength {
 		return 0, http.ErrContentLength
 	}
 	r.written += int64(len(p))
@@ -194,14 +194,14 @@ func write[T []byte | string](r *response, p T) (int, error) {
 		return len(p), nil
 	}
 	if len(r.data) > 0 {
-		if err := r.send(r.data, later, false); err != nil {
+		if err := r.sendPart(r.data, writeWithNextPart, false); err != nil {
 			return 0, err
 		}
 		r.data = r.data[:0]
 	}
 	r.freeBuffer()
 	// The length is known, so undeclared trailers are impossible.
-	if err := r.send([]byte(p), now, r.written == r.declared && r.trailers == nil); err != nil {
+	if err := r.sendPart([]byte(p), writeNow, r.written == r.declaredLength && r.trailers == nil); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -217,10 +217,11 @@ func (r *response) freeBuffer() {
 	}
 }
 
-// send sends the unsent header fields and data.
-func (r *response) send(data []byte, when urgency, end bool) error {
+// sendPart sends the unsent header fields, data and, at the end, the trailers. The caller holds
+// r.mu.
+func (r *response) sendPart(data []byte, when urgency, end bool) error {
 	if r.ended {
-		return errEnded
+		return errResponseEnded
 	}
 	p := part{when: when, end: end || r.isHead}
 	if !r.isHead {
@@ -287,26 +288,26 @@ func (r *response) trailerFields() []hpack.HeaderField {
 // Flush implements http.Flusher.
 func (r *response) Flush() { _ = r.FlushError() }
 
-// FlushError is used by http.ResponseController. The flush first yields to other streams of the
-// connection, so that their data leaves in the same write.
+// FlushError is used by http.ResponseController. It yields to the other streams of the connection
+// before it writes, so that their data leaves in the same write.
 func (r *response) FlushError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.flush()
+	return r.flushLocked()
 }
 
-// flush sends the buffered data and the unsent header fields. The caller holds r.mu.
-func (r *response) flush() error {
+// flushLocked sends the buffered data and the unsent header fields. The caller holds r.mu.
+func (r *response) flushLocked() error {
 	if r.handlerDone {
-		return errEnded
+		return errResponseEnded
 	}
 	if r.status == 0 {
-		r.writeHeader(http.StatusOK)
+		r.writeHeaderLocked(http.StatusOK)
 	}
 	if r.isHead && r.ended {
 		return nil
 	}
-	err := r.send(r.data, soon, false)
+	err := r.sendPart(r.data, writeAfterYield, false)
 	r.data = r.data[:0]
 	r.freeBuffer()
 	return err
@@ -316,11 +317,11 @@ func (r *response) flush() error {
 // copying it to the response buffer.
 func (r *response) Send(p []byte) error {
 	r.mu.Lock()
-	isUnbuffered := r.headerSent && len(r.data) == 0 && r.declared < 0
+	isUnbuffered := r.headerSent && len(r.data) == 0 && r.declaredLength < 0
 	if isUnbuffered && !r.handlerDone && r.mayHaveBody() && !r.isHead {
 		defer r.mu.Unlock()
 		r.written += int64(len(p))
-		return r.send(p, soon, false)
+		return r.sendPart(p, writeAfterYield, false)
 	}
 	r.mu.Unlock()
 	if _, err := r.Write(p); err != nil {
@@ -335,7 +336,7 @@ func (r *response) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.status == 0 {
-		r.writeHeader(http.StatusOK)
+		r.writeHeaderLocked(http.StatusOK)
 	}
 	if r.ended {
 		return
@@ -343,8 +344,8 @@ func (r *response) finish() {
 	if r.needsLength() {
 		r.fields = append(r.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(r.data)), Sensitive: true})
 	}
-	complete := r.declared <= r.written || r.isHead || !r.mayHaveBody()
-	if err := r.send(r.data, now, complete); err == nil && !complete {
+	complete := r.declaredLength <= r.written || r.isHead || !r.mayHaveBody()
+	if err := r.sendPart(r.data, writeNow, complete); err == nil && !complete {
 		r.stream.abort()
 	}
 }
@@ -352,7 +353,7 @@ func (r *response) finish() {
 // needsLength reports whether the server adds a Content-Length: the complete response is in the
 // buffer and short. The length of a response to HEAD is unknown if nothing was written.
 func (r *response) needsLength() bool {
-	if r.headerSent || r.declared >= 0 || !r.mayHaveBody() || len(r.data) > autoLengthLimit {
+	if r.headerSent || r.declaredLength >= 0 || !r.mayHaveBody() || len(r.data) > autoLengthLimit {
 		return false
 	}
 	if r.written != int64(len(r.data)) {
@@ -361,9 +362,10 @@ func (r *response) needsLength() bool {
 	return len(r.data) > 0 || !r.isHead
 }
 
-// Detach schedules more for the return of the handler; nil cancels it. The response ends when end
-// is called, once, from any goroutine. failure is nil, or the reason why the response failed.
-func (r *response) Detach(more func(end func(failure any))) { r.detached = more }
+// Detach schedules a call of more for when the handler has returned; nil cancels it. The response
+// then continues until end is called, once, from any goroutine. failure is nil, or the reason why
+// the response failed.
+func (r *response) Detach(more func(end func(failure any))) { r.continuation = more }
 
 // OnClose calls f once the stream is closed: its end was written, or it was reset. f must not
 // block, and must not use the response. Only the handler may call OnClose.
@@ -373,8 +375,8 @@ func (r *response) OnClose(f func()) { r.stream.addOnClose(f) }
 // limit.
 func (r *response) SetStallTimeout(d time.Duration) { r.stream.setStallTimeout(d) }
 
-// close makes later calls fail and releases the buffer.
-func (r *response) close() {
+// markHandlerDone makes later writes of the handler fail, and releases the buffer.
+func (r *response) markHandlerDone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlerDone = true

@@ -17,14 +17,14 @@ import (
 func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
 	synctest.Test(t, func(*testing.T) {
 		c = &conn{server: NewServer(Config{}), wire: deadWire{}, streams: map[uint32]*stream{}}
-		c.queueSpace.L, c.writing, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
+		c.queueSpace.L, c.tokenTaken, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
 		s := &stream{conn: c, id: 1, cancel: func() {}}
 		c.streams[1] = s
 		got := make(chan error)
 		go func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			err := c.acquire(s)
+			err := c.acquireToken(s)
 			go func() { got <- err }()
 		}()
 		synctest.Wait()
@@ -41,24 +41,24 @@ func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err e
 // TestAcquireWriteToken checks that a waiting stream gets the token, and that streams that are
 // closed meanwhile do not keep it.
 func TestAcquireWriteToken(t *testing.T) {
-	c, err := acquireWaiting(t, func(c *conn, s *stream) { c.release(nil) })
-	if err != nil || !c.writing || len(c.writers) > 0 {
-		t.Errorf("after release: got token taken: %t, error %v, want true, no error", c.writing, err)
+	c, err := acquireWaiting(t, func(c *conn, s *stream) { c.releaseToken(nil) })
+	if err != nil || !c.tokenTaken || len(c.waitingForToken) > 0 {
+		t.Errorf("after release: got token taken: %t, error %v, want true, no error", c.tokenTaken, err)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.close(s, errReset) })
-	if !errors.Is(err, errReset) || !c.writing || len(c.writers) > 0 {
-		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v", len(c.writers), c.writing, err, errReset)
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.closeStream(s, errResetByClient) })
+	if !errors.Is(err, errResetByClient) || !c.tokenTaken || len(c.waitingForToken) > 0 {
+		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v", len(c.waitingForToken), c.tokenTaken, err, errResetByClient)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.release(nil); c.close(s, errReset) })
-	if !errors.Is(err, errReset) || c.writing {
-		t.Errorf("after release and close: got token taken: %t, error %v, want false, %v", c.writing, err, errReset)
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.releaseToken(nil); c.closeStream(s, errResetByClient) })
+	if !errors.Is(err, errResetByClient) || c.tokenTaken {
+		t.Errorf("after release and close: got token taken: %t, error %v, want false, %v", c.tokenTaken, err, errResetByClient)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.fail(errSilent) })
-	if err == nil || len(c.writers) > 0 {
-		t.Errorf("after fail: got %d waiting, error %v, want none and an error", len(c.writers), err)
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.terminate(errPingTimeout) })
+	if err == nil || len(c.waitingForToken) > 0 {
+		t.Errorf("after fail: got %d waiting, error %v, want none and an error", len(c.waitingForToken), err)
 	}
-	c = &conn{server: NewServer(Config{}), schedule: schedule{writers: []*stream{{}}, queue: backlog{size: maxPending}}}
-	if c.canQueue(1) {
+	c = &conn{server: NewServer(Config{}), schedule: schedule{waitingForToken: []*stream{{}}, queue: backlog{size: maxPending}}}
+	if c.reserveQueueSpace(1) {
 		t.Error("canQueue() = true while a stream waits for the token")
 	}
 }
@@ -79,7 +79,7 @@ func TestRefundSkipsEndedStreams(t *testing.T) {
 		if of.open {
 			c.streams[1] = s
 		}
-		c.refund(s, 2)
+		c.returnCredit(s, 2)
 		if c.queue.size != of.frames*(frameHeaderLen+4) {
 			t.Errorf("queued %d bytes for a stream that is %s, want %v", c.queue.size, name, of.frames*(frameHeaderLen+4))
 		}
@@ -112,7 +112,7 @@ func (w *fakeWire) Uncork() error { return w.released }
 func (w *fakeWire) Write(p []byte) (int, error) {
 	w.writes--
 	if w.writes == 0 {
-		return 0, errSilent
+		return 0, errPingTimeout
 	}
 	w.written = append(w.written, p...)
 	return len(p), nil
@@ -162,7 +162,7 @@ func TestWriteFramesInOrder(t *testing.T) {
 		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("writing %d bytes succeeded although the last write failed, want an error", n)
 		}
-		w = &fakeWire{released: errSilent}
+		w = &fakeWire{released: errPingTimeout}
 		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("writing %d bytes succeeded although Uncork failed, want an error", n)
 		}
@@ -184,9 +184,9 @@ func TestDateHeaderIsCurrent(t *testing.T) {
 
 // TestCanonicalNameCacheIsLimited checks that only a limited number of short names is cached.
 func TestCanonicalNameCacheIsLimited(t *testing.T) {
-	c := &conn{names: map[string]string{}}
+	c := &conn{canonicalNames: map[string]string{}}
 	long := strings.Repeat("n", 1000)
-	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.names) > 0 {
+	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.canonicalNames) > 0 {
 		t.Errorf("%s is cached", got)
 	}
 	for i := range 1000 {
@@ -197,7 +197,7 @@ func TestCanonicalNameCacheIsLimited(t *testing.T) {
 			}
 		}
 	}
-	if n := len(c.names); n == 0 || n > maxCachedNames {
+	if n := len(c.canonicalNames); n == 0 || n > maxCachedNames {
 		t.Errorf("%d names are cached", n)
 	}
 }

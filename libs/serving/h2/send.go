@@ -20,17 +20,17 @@ type part struct {
 	when     urgency
 }
 
-// urgency is when a part is written.
+// urgency says when a part is written to the wire.
 type urgency int
 
 const (
-	// now writes as soon as the write token (schedule.go) is free.
-	now urgency = iota
-	// soon yields to the other streams of the connection first, so that their data leaves in the
-	// same write.
-	soon
-	// later writes with the next part.
-	later
+	// writeNow writes as soon as the write token (schedule.go) is free.
+	writeNow urgency = iota
+	// writeAfterYield yields to the other streams of the connection first, so that their data
+	// leaves in the same write.
+	writeAfterYield
+	// writeWithNextPart writes with the next part.
+	writeWithNextPart
 )
 
 // send sends a part. It returns when the part is written or queued. Then the caller may reuse data.
@@ -42,32 +42,32 @@ func (s *stream) send(p part) error {
 		return err
 	}
 	if err := s.sendData(&p); err != nil {
-		c.wakeBlocked() // the stream may have consumed a wakeup
+		c.wakeForConnWindow() // this stream may have consumed the wakeup that another one needs
 		return err
 	}
 	if p.end && !s.responseEnded && s.sendError() == nil {
-		c.appendHeaders(s, p.trailers, true)
+		c.queueHeaders(s, p.trailers, true)
 	}
 	switch p.when {
-	case now:
+	case writeNow:
 		c.flush(s)
-	case soon:
+	case writeAfterYield:
 		c.flushLater(s)
 	}
 	return c.err
 }
 
-// sendError returns why nothing can be sent, or nil. The caller holds mu.
+// sendError returns the reason why the stream cannot send anything, or nil. The caller holds mu.
 func (s *stream) sendError() error {
 	switch {
 	case s.err != nil:
 		return s.err
 	case s.conn.err != nil:
 		return s.conn.err
-	case s.expired != nil:
-		return s.expired
+	case s.expiryReason != nil:
+		return s.expiryReason
 	case s.responseEnded:
-		return errEnded
+		return errResponseEnded
 	}
 	return nil
 }
@@ -76,18 +76,18 @@ func (s *stream) sendError() error {
 func (s *stream) sendFields(p *part) error {
 	c := s.conn
 	for c.queue.size-c.queue.extra > maxPending && s.sendError() == nil {
-		if err := c.acquire(s); err != nil {
+		if err := c.acquireToken(s); err != nil {
 			return err
 		}
 		if c.queue.size > 0 {
-			c.write(s, nil, false) // passing the token on would free no space
+			c.writeQueueAndData(s, nil, false) // passing the token on would free no space
 		}
-		c.release(s)
+		c.releaseToken(s)
 	}
 	if err := s.sendError(); err != nil || p.fields == nil {
 		return err
 	}
-	c.appendHeaders(s, p.fields, p.end && len(p.data) == 0 && p.trailers == nil)
+	c.queueHeaders(s, p.fields, p.end && len(p.data) == 0 && p.trailers == nil)
 	return nil
 }
 
@@ -101,8 +101,8 @@ func (s *stream) sendData(p *part) error {
 		}
 		n := int(max(0, min(int64(len(p.data)), s.sendWindow, c.sendWindow)))
 		switch {
-		case len(p.data) == 0, n > 0 && n <= maxQueuedData && c.canQueue(n):
-			c.appendData(s, p.data[:n], end && n == len(p.data))
+		case len(p.data) == 0, n > 0 && n <= maxQueuedData && c.reserveQueueSpace(n):
+			c.queueData(s, p.data[:n], end && n == len(p.data))
 			p.data = p.data[n:]
 		case n > 0:
 			if err := s.sendLarge(p, end); err != nil {
@@ -110,7 +110,7 @@ func (s *stream) sendData(p *part) error {
 			}
 		default:
 			c.flush(s) // the client opens its window only after it has received data
-			if err := s.block(); err != nil {
+			if err := s.waitForWindows(); err != nil {
 				return err
 			}
 		}
@@ -118,65 +118,66 @@ func (s *stream) sendData(p *part) error {
 	return nil
 }
 
-// sendLarge writes data until all is written, the windows are used up, or another stream waits for
-// the token. The caller holds mu.
+// sendLarge acquires the token and writes data without queueing it. It stops when all is written, a
+// window is used up, or another stream waits for the token. The caller holds mu.
 func (s *stream) sendLarge(p *part, end bool) error {
 	c := s.conn
-	if err := c.acquire(s); err != nil {
+	if err := c.acquireToken(s); err != nil {
 		return err
 	}
 	for s.sendError() == nil && s.sendWindow > 0 && c.sendWindow > 0 {
 		n := int(min(int64(len(p.data)), s.sendWindow, c.sendWindow, quantum))
 		data := p.data[:n]
 		p.data = p.data[n:]
-		c.write(s, data, end && len(p.data) == 0)
-		if len(p.data) == 0 || len(c.writers) > 0 {
+		c.writeQueueAndData(s, data, end && len(p.data) == 0)
+		if len(p.data) == 0 || len(c.waitingForToken) > 0 {
 			break
 		}
 	}
-	c.release(s)
+	c.releaseToken(s)
 	return nil
 }
 
-// block waits until the windows are open. The caller holds mu.
-func (s *stream) block() error {
+// waitForWindows blocks until both send windows, of the stream and of the connection, are open, or
+// the stream cannot send any more. The caller holds mu.
+func (s *stream) waitForWindows() error {
 	c := s.conn
-	queued := false // in c.blocked
+	queued := false // s was added to c.waitingForConnWindow
 	for s.sendError() == nil && (s.sendWindow <= 0 || c.sendWindow <= 0) {
 		if s.sendWindow <= 0 {
-			c.wakeBlocked() // because this stream cannot use the connection window
-			s.watchWindow()
+			c.wakeForConnWindow() // because this stream cannot use the connection window
+			s.startStallTimer()
 		} else {
-			s.unwatchWindow()
-			if !slices.Contains(c.blocked, s) {
-				if len(c.blocked) == 0 {
-					c.startWaiting()
+			s.stopStallTimer()
+			if !slices.Contains(c.waitingForConnWindow, s) {
+				if len(c.waitingForConnWindow) == 0 {
+					c.startProgressTimeout()
 				}
-				c.blocked = append(c.blocked, s)
+				c.waitingForConnWindow = append(c.waitingForConnWindow, s)
 				queued = true
 			}
 		}
 		s.wait()
 	}
-	s.unwatchWindow()
-	if i := slices.Index(c.blocked, s); queued && i >= 0 {
-		c.blocked = slices.Delete(c.blocked, i, i+1)
+	s.stopStallTimer()
+	if i := slices.Index(c.waitingForConnWindow, s); queued && i >= 0 {
+		c.waitingForConnWindow = slices.Delete(c.waitingForConnWindow, i, i+1)
 	}
 	err := s.sendError()
 	if err != nil {
-		c.wakeBlocked()
+		c.wakeForConnWindow()
 	}
 	return err
 }
 
-// wakeBlocked wakes the stream that has waited longest for the connection window, if it is open.
-// Each stream wakes the next one. The caller holds mu.
-func (c *conn) wakeBlocked() {
-	if c.sendWindow <= 0 || len(c.blocked) == 0 {
+// wakeForConnWindow wakes the stream that has waited longest for the connection window, if the
+// window is open. A stream that has sent its data wakes the next one. The caller holds mu.
+func (c *conn) wakeForConnWindow() {
+	if c.sendWindow <= 0 || len(c.waitingForConnWindow) == 0 {
 		return
 	}
-	first := c.blocked[0]
-	c.blocked = slices.Delete(c.blocked, 0, 1)
+	first := c.waitingForConnWindow[0]
+	c.waitingForConnWindow = slices.Delete(c.waitingForConnWindow, 0, 1)
 	first.signal()
 }
 
@@ -184,8 +185,8 @@ func (c *conn) wakeBlocked() {
 func (c *conn) countSent(s *stream, n int, end bool) {
 	s.sendWindow -= int64(n)
 	c.sendWindow -= int64(n)
-	c.frames += (n + largestFrame - 1) / largestFrame
-	c.wakeBlocked()
+	c.queuedDataFrames += (n + largestFrame - 1) / largestFrame
+	c.wakeForConnWindow()
 	if end {
 		c.markResponseEnded(s)
 	}
@@ -198,14 +199,14 @@ func (c *conn) markResponseEnded(s *stream) {
 	c.closeFuncs = append(c.closeFuncs, s.onClose...)
 	s.onClose = nil
 	if s.requestEnded {
-		c.close(s, nil)
+		c.closeStream(s, nil)
 	}
 }
 
-// appendData queues a DATA frame that fits into the windows. The caller holds mu.
-func (c *conn) appendData(s *stream, p []byte, end bool) {
-	c.queue.put(appendFrameHeader(c.scratch[:0], len(p), http2.FrameData, endFlag(end), s.id))
-	c.queue.put(p)
+// queueData queues a DATA frame that fits into the windows. The caller holds mu.
+func (c *conn) queueData(s *stream, p []byte, end bool) {
+	c.queue.append(appendFrameHeader(c.scratch[:0], len(p), http2.FrameData, endFlag(end), s.id))
+	c.queue.append(p)
 	c.countSent(s, len(p), end)
 }
 
@@ -217,29 +218,29 @@ func endFlag(end bool) http2.Flags {
 	return 0
 }
 
-// appendHeaders queues the frames of a header block. The caller holds mu.
-func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
+// queueHeaders queues the frames of a header block. The caller holds mu.
+func (c *conn) queueHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 	for _, f := range fields {
-		_ = c.encoder.WriteField(f) // writes to memory
+		_ = c.headerEncoder.WriteField(f) // writes to memory
 	}
-	block := c.encoded.Bytes()
+	block := c.encodedHeaders.Bytes()
 	kind, flags := http2.FrameHeaders, endFlag(end)
 	for {
 		n := min(len(block), largestFrame)
 		if n == len(block) {
 			flags |= http2.FlagHeadersEndHeaders // CONTINUATION uses the same bit
 		}
-		c.queue.put(appendFrameHeader(c.scratch[:0], n, kind, flags, s.id))
-		c.queue.put(block[:n])
+		c.queue.append(appendFrameHeader(c.scratch[:0], n, kind, flags, s.id))
+		c.queue.append(block[:n])
 		block = block[n:]
 		if len(block) == 0 {
 			break
 		}
 		kind, flags = http2.FrameContinuation, 0
 	}
-	c.encoded.Reset()
-	if c.encoded.Cap() > largestFrame {
-		c.encoded = bytes.Buffer{}
+	c.encodedHeaders.Reset()
+	if c.encodedHeaders.Cap() > largestFrame {
+		c.encodedHeaders = bytes.Buffer{}
 	}
 	if end {
 		c.markResponseEnded(s)
@@ -253,11 +254,11 @@ const maxSettings = 100
 // control frame, because it may change the window of each stream.
 const streamsPerFrame = 8
 
-// handleSettings applies the client's SETTINGS. SETTINGS_MAX_FRAME_SIZE is ignored, because all
-// frames sent have at most the minimum size.
+// handleSettings applies and acknowledges the SETTINGS of the client. It ignores
+// SETTINGS_MAX_FRAME_SIZE, because no frame is larger than the smallest value of that setting.
 func (c *conn) handleSettings(h frameHeader, p []byte) error {
 	switch {
-	case h.stream != 0:
+	case h.streamID != 0:
 		return newConnError(http2.ErrCodeProtocol, "SETTINGS on a stream")
 	case h.has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
 		return newConnError(http2.ErrCodeFrameSize, "SETTINGS of invalid size")
@@ -268,7 +269,7 @@ func (c *conn) handleSettings(h frameHeader, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.control += len(c.streams) / streamsPerFrame
+	c.receivedControl += len(c.streams) / streamsPerFrame
 	window := int64(-1)
 	for ; len(p) > 0; p = p[6:] {
 		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
@@ -280,7 +281,7 @@ func (c *conn) handleSettings(h frameHeader, p []byte) error {
 		}
 		switch s.ID {
 		case http2.SettingHeaderTableSize:
-			c.encoder.SetMaxDynamicTableSize(s.Val)
+			c.headerEncoder.SetMaxDynamicTableSize(s.Val)
 		case http2.SettingInitialWindowSize:
 			window = int64(s.Val)
 		}
@@ -288,7 +289,7 @@ func (c *conn) handleSettings(h frameHeader, p []byte) error {
 	if err := c.setInitialWindow(window); err != nil {
 		return err
 	}
-	c.queue.put(appendFrameHeader(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
+	c.queue.append(appendFrameHeader(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
 	return nil
 }
 
@@ -313,7 +314,7 @@ func (c *conn) setInitialWindow(n int64) error {
 	return nil
 }
 
-// handleWindowUpdate enlarges a send window.
+// handleWindowUpdate enlarges the send window of a stream, or of the connection for stream 0.
 func (c *conn) handleWindowUpdate(h frameHeader, p []byte) error {
 	if len(p) != 4 {
 		return newConnError(http2.ErrCodeFrameSize, "WINDOW_UPDATE of invalid size")
@@ -321,7 +322,7 @@ func (c *conn) handleWindowUpdate(h frameHeader, p []byte) error {
 	n := int64(binary.BigEndian.Uint32(p) &^ (1 << 31))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.stream == 0 {
+	if h.streamID == 0 {
 		switch {
 		case n == 0:
 			return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE of 0")
@@ -329,27 +330,28 @@ func (c *conn) handleWindowUpdate(h frameHeader, p []byte) error {
 			return newConnError(http2.ErrCodeFlowControl, "window too large")
 		}
 		c.sendWindow += n
-		c.wakeBlocked()
+		c.wakeForConnWindow()
 		return nil
 	}
-	if c.isIdle(h.stream) {
+	if c.isIdle(h.streamID) {
 		return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE on an idle stream")
 	}
-	s := c.streams[h.stream]
+	s := c.streams[h.streamID]
 	switch {
 	case n == 0: // also on a closed stream, because the client may not know that it is closed
-		return &streamError{h.stream, http2.ErrCodeProtocol}
+		return &streamError{h.streamID, http2.ErrCodeProtocol}
 	case s == nil:
 		return nil
 	case s.sendWindow+n > largestWindow:
-		return &streamError{h.stream, http2.ErrCodeFlowControl}
+		return &streamError{h.streamID, http2.ErrCodeFlowControl}
 	}
 	s.sendWindow += n
 	s.signal()
 	return nil
 }
 
-// priorityDependency returns the stream that a priority depends on.
+// priorityDependency returns the stream dependency in the first 4 bytes of p. The highest bit is
+// the exclusive flag.
 func priorityDependency(p []byte) uint32 { return binary.BigEndian.Uint32(p) &^ (1 << 31) }
 
 // isForbiddenCipher reports whether HTTP/2 forbids the TLS state: anything below TLS 1.2, and TLS

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errEnded is the error of writes after the end of a response.
-var errEnded = errors.New("the response has ended")
+// errResponseEnded is the error of writes after the end of a response.
+var errResponseEnded = errors.New("the response has ended")
 
-// window is a receive window.
+// window is a receive window of a stream or of the connection.
 type window struct {
-	available   int64 // bytes that the client may send
-	unannounced int64 // consumed bytes without a WINDOW_UPDATE yet
-	step        int64 // smallest WINDOW_UPDATE
+	available   int64 // bytes that the client may still send
+	unannounced int64 // consumed bytes that no WINDOW_UPDATE has returned yet
+	step        int64 // smallest increment of a WINDOW_UPDATE
 }
 
 // credit returns the increment for a WINDOW_UPDATE after n more bytes were consumed, or 0 if it is
@@ -36,37 +36,38 @@ func (w *window) credit(n int64) int64 {
 	return n
 }
 
-// closedStreams remembers recently closed streams.
+// closedStreams is a ring buffer of recently closed streams.
 type closedStreams struct {
-	oldest  int // index in streams; replaced next
+	next    int // index of the oldest entry, which add replaces
 	streams [128]struct {
-		id   uint32
-		byUs bool
+		id       uint32
+		byServer bool
 	}
 }
 
-// add adds a stream. byUs is whether the server reset it.
-func (r *closedStreams) add(id uint32, byUs bool) {
-	r.streams[r.oldest].id = id
-	r.streams[r.oldest].byUs = byUs
-	r.oldest = (r.oldest + 1) % len(r.streams)
+// add adds a stream. byServer is whether the server reset it.
+func (r *closedStreams) add(id uint32, byServer bool) {
+	r.streams[r.next].id = id
+	r.streams[r.next].byServer = byServer
+	r.next = (r.next + 1) % len(r.streams)
 }
 
 // find reports whether a stream was closed recently, and whether the server reset it.
-func (r *closedStreams) find(id uint32) (closed, byUs bool) {
+func (r *closedStreams) find(id uint32) (closed, byServer bool) {
 	for _, s := range r.streams {
 		if s.id == id {
-			closed, byUs = true, byUs || s.byUs
+			closed, byServer = true, byServer || s.byServer
 		}
 	}
-	return closed, byUs
+	return closed, byServer
 }
 
-// markResetByClient records that the client has reset a closed stream.
+// markResetByClient records that the client has reset a stream after it was closed. Further frames
+// on it are violations.
 func (r *closedStreams) markResetByClient(id uint32) {
 	for i := range r.streams {
 		if r.streams[i].id == id {
-			r.streams[i].byUs = false
+			r.streams[i].byServer = false
 		}
 	}
 }
@@ -84,18 +85,18 @@ type stream struct {
 	responseStarted atomic.Bool
 
 	// Used by the reader only.
-	declared, received int64 // bytes of the body; declared is -1 if unknown
-	trailer            http.Header
+	declaredLength, receivedLength int64 // bytes of the body; declared is -1 if unknown
+	receivedTrailer                http.Header
 
 	// Guarded by conn.mu.
 	sendWindow                  int64 // for DATA to the client
 	recvWindow                  window
 	err                         error // why the stream was closed early
-	responseEnded, requestEnded bool  // END_STREAM was sent; END_STREAM was received
+	responseEnded, requestEnded bool  // END_STREAM was queued or sent; END_STREAM was received
 	handlerDone                 bool  // the handler has returned
 	hasToken                    bool  // holds the write token
-	writing                     bool  // a write in progress contains its large data
-	expired                     error // why the stream must be reset after that write
+	dataInFlight                bool  // the write in progress contains data of the stream
+	expiryReason                error // why the stream must be reset after that write; nil if it need not
 	wake                        chan struct{}
 	onClose                     []func()
 	deadline                    deadline
@@ -125,7 +126,7 @@ func (s *stream) wait() {
 	s.conn.mu.Lock()
 }
 
-// setReadDeadline sets the deadline for reading the body.
+// setReadDeadline sets the time after which reads of the body fail; zero removes the deadline.
 func (s *stream) setReadDeadline(t time.Time) {
 	if s.body == nil {
 		return
@@ -141,15 +142,16 @@ func (s *stream) setReadDeadline(t time.Time) {
 		return
 	}
 	if remaining := time.Until(t); remaining > 0 {
-		s.readTimer = time.AfterFunc(remaining, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
+		s.readTimer = time.AfterFunc(remaining, func() { s.returnConsumed(s.body.closeWithError(os.ErrDeadlineExceeded)) })
 		return
 	}
-	c.refund(s, s.body.close(os.ErrDeadlineExceeded))
+	c.returnCredit(s, s.body.closeWithError(os.ErrDeadlineExceeded))
 	c.flushAsync()
 }
 
-// open starts a stream. The caller holds mu.
-func (c *conn) open(s *stream) error {
+// startStream registers a stream. It starts the handler, or queues the stream if MaxStreams
+// handlers run. The caller holds mu.
+func (c *conn) startStream(s *stream) error {
 	c.streams[s.id] = s
 	s.sendWindow = c.initialSendWindow
 	s.recvWindow = window{available: initialBodyWindow, step: initialBodyWindow / 4}
@@ -158,46 +160,48 @@ func (c *conn) open(s *stream) error {
 		s.deadline.at = time.Now().Add(c.config.ResponseTimeout)
 		s.checkDeadline()
 	}
-	if c.running < c.config.MaxStreams {
-		c.running++
-		go s.run()
+	if c.runningHandlers < c.config.MaxStreams {
+		c.runningHandlers++
+		go s.runHandler()
 		return nil
 	}
-	if len(c.waiting) >= maxQueuedPerStream*c.config.MaxStreams {
-		c.waiting = slices.DeleteFunc(c.waiting, func(s *stream) bool { return s.err != nil })
+	if len(c.waitingForHandler) >= maxQueuedPerStream*c.config.MaxStreams {
+		c.waitingForHandler = slices.DeleteFunc(c.waitingForHandler, func(s *stream) bool { return s.err != nil })
 	}
-	if len(c.waiting) >= maxQueuedPerStream*c.config.MaxStreams {
+	if len(c.waitingForHandler) >= maxQueuedPerStream*c.config.MaxStreams {
 		return newConnError(http2.ErrCodeEnhanceYourCalm, "requests are reset faster than their handlers return")
 	}
-	c.waiting = append(c.waiting, s)
+	c.waitingForHandler = append(c.waitingForHandler, s)
 	return nil
 }
 
-// reset resets a stream with a code. Writes to it fail with err. The caller holds mu.
-func (c *conn) reset(id uint32, code http2.ErrCode, err error) {
-	c.queue.put(appendReset(c.scratch[:0], id, code))
+// resetStream queues a RST_STREAM with the code, and closes the stream. Later writes of its handler
+// fail with err. The caller holds mu.
+func (c *conn) resetStream(id uint32, code http2.ErrCode, err error) {
+	c.queue.append(appendReset(c.scratch[:0], id, code))
 	if code != http2.ErrCodeNo { // otherwise the response is complete
-		c.resetting++
+		c.queuedResets++
 	}
 	if s := c.streams[id]; s != nil {
-		c.close(s, err)
+		c.closeStream(s, err)
 	} else {
-		c.closed.add(id, true)
+		c.recentlyClosed.add(id, true)
 	}
 }
 
-// close closes a stream. err is nil if both sides have sent everything. The caller holds mu.
-func (c *conn) close(s *stream, err error) {
+// closeStream removes a stream from the connection. err is nil if both sides have sent everything.
+// Otherwise the request is canceled, and writes fail with err. The caller holds mu.
+func (c *conn) closeStream(s *stream, err error) {
 	if c.streams[s.id] != s {
 		return
 	}
 	delete(c.streams, s.id)
-	c.closed.add(s.id, err != nil && err != errReset)
+	c.recentlyClosed.add(s.id, err != nil && err != errResetByClient)
 	if err != nil {
 		s.err = err
 		s.cancel()
 		if s.body != nil {
-			c.refund(nil, s.body.close(err))
+			c.returnCredit(nil, s.body.closeWithError(err))
 		}
 		for _, f := range s.onClose {
 			f()
@@ -206,8 +210,8 @@ func (c *conn) close(s *stream, err error) {
 		s.signal()
 	}
 	if len(c.streams) == 0 {
-		c.idle = c.now()
-		c.closeWhenDone()
+		c.idleSince = c.now()
+		c.scheduleClose()
 	}
 }
 
@@ -216,7 +220,7 @@ func (s *stream) addOnClose(f func()) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	endMayBeUnwritten := c.err == nil && s.err == nil && s.responseEnded && (c.queue.size > 0 || c.writing)
+	endMayBeUnwritten := c.err == nil && s.err == nil && s.responseEnded && (c.queue.size > 0 || c.tokenTaken)
 	switch {
 	case c.streams[s.id] == s && !s.responseEnded:
 		s.onClose = append(s.onClose, f)
@@ -227,34 +231,35 @@ func (s *stream) addOnClose(f func()) {
 	}
 }
 
-// refund returns n bytes that were read or discarded to the windows. The caller holds mu.
-func (c *conn) refund(s *stream, n int64) {
+// returnCredit adds n bytes that were read or discarded to the receive windows, and queues the
+// WINDOW_UPDATE frames that are large enough. s may be nil. The caller holds mu.
+func (c *conn) returnCredit(s *stream, n int64) {
 	if n == 0 {
 		return
 	}
 	if n := c.recvWindow.credit(n); n > 0 {
-		c.queue.put(appendWindowUpdate(c.scratch[:0], 0, n))
+		c.queue.append(appendWindowUpdate(c.scratch[:0], 0, n))
 	}
 	if s == nil || s.requestEnded || c.streams[s.id] != s {
 		return
 	}
 	if n := s.recvWindow.credit(n); n > 0 {
-		c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, n))
+		c.queue.append(appendWindowUpdate(c.scratch[:0], s.id, n))
 	}
 }
 
-// run calls the handler, and ends or detaches the response.
-func (s *stream) run() {
+// runHandler calls the handler. Then it ends the response, or passes it to the continuation.
+func (s *stream) runHandler() {
 	returned := false
 	defer func() {
 		if !returned {
-			s.fail(recover())
+			s.failResponse(recover())
 			s.cleanUp()
 		}
 	}()
 	s.handler.ServeHTTP(&s.response, s.request)
-	if more := s.response.detached; more != nil {
-		s.response.detached = nil
+	if more := s.response.continuation; more != nil {
+		s.response.continuation = nil
 		s.releaseRequest()
 		more(s.endResponse)
 	} else {
@@ -278,12 +283,12 @@ func (s *stream) releaseRequest() {
 func (s *stream) endResponse(failure any) {
 	defer func() {
 		if failure := recover(); failure != nil {
-			s.fail(failure)
+			s.failResponse(failure)
 		}
 		s.cleanUp()
 	}()
 	if failure != nil {
-		s.fail(failure)
+		s.failResponse(failure)
 		return
 	}
 	s.response.finish()
@@ -304,8 +309,9 @@ func Failed(v any) any {
 	return &Failure{v, debug.Stack()}
 }
 
-// fail logs a panic and resets the stream.
-func (s *stream) fail(reason any) {
+// failResponse resets the stream after a panic, and logs the panic unless it is
+// http.ErrAbortHandler.
+func (s *stream) failResponse(reason any) {
 	if f, ok := Failed(reason).(*Failure); ok {
 		s.conn.log.Error("panic while serving", "client", s.conn.remote, "panic", f.Value, "stack", string(f.Stack))
 	}
@@ -317,26 +323,26 @@ func (s *stream) abort() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.conn.streams[s.id] == s {
-		s.conn.reset(s.id, http2.ErrCodeInternal, errEnded)
+		s.conn.resetStream(s.id, http2.ErrCodeInternal, errResponseEnded)
 	}
 }
 
-// cleanUp is called when the handler has returned and the response has ended.
+// cleanUp runs when the handler has returned and the response has ended. It frees the handler slot.
 func (s *stream) cleanUp() {
 	c := s.conn
-	s.response.close()
+	s.response.markHandlerDone()
 	var unread int64
 	if s.body != nil {
-		unread = s.body.close(errEnded)
+		unread = s.body.closeWithError(errResponseEnded)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refund(nil, unread)
+	c.returnCredit(nil, unread)
 	if s.handlerDone {
 		return
 	}
 	if c.streams[s.id] == s {
-		c.reset(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not needed
+		c.resetStream(s.id, http2.ErrCodeNo, errResponseEnded) // the rest of the body is not needed
 	}
 	if s.readTimer != nil {
 		s.readTimer.Stop()
@@ -346,24 +352,25 @@ func (s *stream) cleanUp() {
 		s.deadline.timer.Stop()
 	}
 	s.cancel()
-	c.running--
-	c.runNext()
+	c.runningHandlers--
+	c.startWaitingHandler()
 	c.flush(s)
 }
 
-// runNext starts the next waiting handler whose stream is open. The caller holds mu.
-func (c *conn) runNext() {
-	for len(c.waiting) > 0 {
-		next := c.waiting[0]
-		c.waiting[0] = nil
-		c.waiting = c.waiting[1:]
+// startWaitingHandler runs the handler of the oldest waiting stream that is still open, because a
+// slot is free. The caller holds mu.
+func (c *conn) startWaitingHandler() {
+	for len(c.waitingForHandler) > 0 {
+		next := c.waitingForHandler[0]
+		c.waitingForHandler[0] = nil
+		c.waitingForHandler = c.waitingForHandler[1:]
 		if next.err == nil {
-			c.running++
-			go next.run()
+			c.runningHandlers++
+			go next.runHandler()
 			return
 		}
 	}
-	if c.running == 0 {
-		c.idle = c.now()
+	if c.runningHandlers == 0 {
+		c.idleSince = c.now()
 	}
 }

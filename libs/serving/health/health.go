@@ -37,22 +37,22 @@ type Config struct {
 
 // Registry holds the checks of one process.
 type Registry struct {
-	log     *slog.Logger
-	now     func() time.Time
-	started time.Time
-	grace   time.Duration
-	slis    *slis
+	log        *slog.Logger
+	now        func() time.Time
+	started    time.Time
+	livezGrace time.Duration
+	slis       *slis
 
 	mu     sync.RWMutex // leaf lock
 	checks []check
-	states map[Endpoint]state // as last reported
+	states map[Endpoint]loggedState // as last reported
 }
 
 // startPatience is how long an endpoint may fail after the start before its failures are logged.
 const startPatience = 10 * time.Second
 
-// state is what was last reported about an endpoint.
-type state struct {
+// loggedState is the state of an endpoint at its last log message.
+type loggedState struct {
 	logged string // the failing checks in the log; empty if none
 	passed bool   // the endpoint has passed before
 }
@@ -71,7 +71,7 @@ func New(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, slis: newSLIs(), states: map[Endpoint]state{}}
+	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), livezGrace: c.LivezGracePeriod, slis: newSLIs(), states: map[Endpoint]loggedState{}}
 	r.Add("ping", func(*http.Request) error { return nil })
 	return r
 }
@@ -79,17 +79,17 @@ func New(c Config) *Registry {
 // Add appends a check to the given endpoints, or to all if none are given. It panics if an endpoint
 // already has a check of that name.
 func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
-	r.add(check{name: name, run: run, endpoints: endpoints})
+	r.addCheck(check{name: name, run: run, endpoints: endpoints})
 }
 
 // AddInformational adds a check whose failure does not make the process unhealthy: its endpoints
 // report the failure and pass. The endpoint of the check itself, such as /readyz/NAME, fails.
 func (r *Registry) AddInformational(name string, run Check, endpoints ...Endpoint) {
-	r.add(check{name: name, run: run, endpoints: endpoints, informational: true})
+	r.addCheck(check{name: name, run: run, endpoints: endpoints, informational: true})
 }
 
-// add adds a check to its endpoints, by default to all.
-func (r *Registry) add(added check) {
+// addCheck adds a check to its endpoints, by default to all.
+func (r *Registry) addCheck(added check) {
 	name, endpoints := added.name, added.endpoints
 	if len(endpoints) == 0 {
 		endpoints = Endpoints()
@@ -118,7 +118,7 @@ func (r *Registry) checksOf(e Endpoint) []check {
 	return checks
 }
 
-// Names returns the names of an endpoint's checks in order.
+// Names returns the names of an endpoint's checks in the order of registration.
 func (r *Registry) Names(e Endpoint) []string {
 	var out []string
 	for _, c := range r.checksOf(e) {
@@ -129,19 +129,19 @@ func (r *Registry) Names(e Endpoint) []string {
 
 // runCheck runs one check for an endpoint.
 func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
-	if e == Livez && r.now().Before(r.started.Add(r.grace)) {
+	if e == Livez && r.now().Before(r.started.Add(r.livezGrace)) {
 		return nil
 	}
 	return c.run(req)
 }
 
-// report logs the failing checks of an endpoint when they differ from those last logged. During the
-// start it logs them only if the endpoint still fails after startPatience: a start completes many
-// checks, one after the other.
-func (r *Registry) report(e Endpoint, names, reasons string) {
+// logFailures logs the failing checks of an endpoint when they differ from those last logged.
+// During the start it logs them only if the endpoint still fails after startPatience: a start
+// completes many checks, one after the other.
+func (r *Registry) logFailures(e Endpoint, names, reasons string) {
 	r.mu.Lock()
 	previous := r.states[e]
-	current := state{passed: previous.passed || names == ""}
+	current := loggedState{passed: previous.passed || names == ""}
 	if previous.passed || r.now().Sub(r.started) >= startPatience {
 		current.logged = names
 	}

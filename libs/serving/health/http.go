@@ -68,7 +68,7 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 	if unknown != "" {
 		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", unknown)
 	}
-	r.report(e, strings.Join(failed, ","), strings.Join(reasons, "; "))
+	r.logFailures(e, strings.Join(failed, ","), strings.Join(reasons, "; "))
 	if len(failed) > 0 {
 		http.Error(w, fmt.Sprintf("%s%s check failed", body.String(), e), http.StatusInternalServerError)
 		return

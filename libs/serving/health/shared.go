@@ -11,40 +11,40 @@ import (
 // successful result is reused for keep, a failure for a tenth of that. limit bounds a run. A caller
 // waits at most until its request ends.
 func Shared(limit, keep time.Duration, run func(context.Context) error) Check {
-	s := &shared{limit: limit, keep: keep, run: run}
-	return func(r *http.Request) error { return s.await(r.Context()) }
+	s := &shared{timeout: limit, keepFor: keep, run: run}
+	return func(r *http.Request) error { return s.resultOrRun(r.Context()) }
 }
 
 // shared runs a check once for all callers that wait for it, and keeps its result for a while.
 type shared struct {
-	limit, keep time.Duration
-	run         func(context.Context) error
+	timeout, keepFor time.Duration
+	run              func(context.Context) error
 
-	mu      sync.Mutex // leaf lock
-	running *outcome   // the current run, or nil
-	last    error      // the result of the last run
-	until   time.Time  // when last expires
+	mu           sync.Mutex // leaf lock
+	current      *runResult // the current run, or nil
+	lastErr      error      // the result of the last run
+	lastErrUntil time.Time  // when last expires
 }
 
-// outcome is the result of a run, valid once done is closed.
-type outcome struct {
+// runResult is the result of a run, valid once done is closed.
+type runResult struct {
 	done chan struct{}
 	err  error
 }
 
-// await returns the last result while it is valid. Otherwise it runs the check or waits for the
-// current run.
-func (s *shared) await(ctx context.Context) error {
+// resultOrRun returns the last result while it is valid. Otherwise it runs the check or waits for
+// the current run.
+func (s *shared) resultOrRun(ctx context.Context) error {
 	s.mu.Lock()
-	if time.Now().Before(s.until) {
+	if time.Now().Before(s.lastErrUntil) {
 		defer s.mu.Unlock()
-		return s.last
+		return s.lastErr
 	}
-	o := s.running
+	o := s.current
 	if o == nil {
-		o = &outcome{done: make(chan struct{})}
-		s.running = o
-		go s.execute(o) // ends within limit
+		o = &runResult{done: make(chan struct{})}
+		s.current = o
+		go s.runAndStore(o) // ends within limit
 	}
 	s.mu.Unlock()
 	select {
@@ -55,17 +55,17 @@ func (s *shared) await(ctx context.Context) error {
 	}
 }
 
-// execute runs the check and keeps the result.
-func (s *shared) execute(o *outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+// runAndStore runs the check and keeps the result.
+func (s *shared) runAndStore(o *runResult) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	o.err = s.run(ctx)
-	keep := s.keep
+	keep := s.keepFor
 	if o.err != nil {
 		keep /= 10
 	}
 	s.mu.Lock()
-	s.last, s.until, s.running = o.err, time.Now().Add(keep), nil
+	s.lastErr, s.lastErrUntil, s.current = o.err, time.Now().Add(keep), nil
 	s.mu.Unlock()
 	close(o.done)
 }

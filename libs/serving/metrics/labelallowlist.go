@@ -40,7 +40,7 @@ func (s *filteredGatherer) Gather() ([]*dto.MetricFamily, error) {
 	unexpected := 0.0
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		lifecycle := readHelp(f.GetHelp())
-		if lifecycle.deprecated != "" && parseRelease(lifecycle.deprecated).before(current()) && !s.showHidden {
+		if lifecycle.deprecated != "" && parseRelease(lifecycle.deprecated).before(currentRelease()) && !s.showHidden {
 			s.hidden[f.GetName()] = true
 			return true
 		}
@@ -51,7 +51,7 @@ func (s *filteredGatherer) Gather() ([]*dto.MetricFamily, error) {
 			s.registered[f.GetName()] = lifecycle
 		}
 		if labels := s.allowed[f.GetName()]; labels != nil {
-			unexpected += constrain(f, labels)
+			unexpected += mergeDisallowed(f, labels)
 		}
 		return false
 	})
@@ -93,7 +93,7 @@ func (s *filteredGatherer) metricsAboutMetrics() []*dto.MetricFamily {
 			Counter: &dto.Counter{Value: ptr(n)},
 		})
 	}
-	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(identity(a), identity(b)) })
+	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(labelKeyOf(a), labelKeyOf(b)) })
 	out := []*dto.MetricFamily{
 		counterFamily("disabled_metrics_total", "[BETA] Metrics that are disabled.", float64(s.disabledCount)),
 		counterFamily("hidden_metrics_total", "[BETA] Metrics that are hidden, because they have been deprecated since an earlier release.", float64(len(s.hidden))),

@@ -42,7 +42,7 @@ var labelKey = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9
 
 // Validate checks the flags.
 func (l *Lifecycle) Validate() (errs []error) {
-	if previous := fmt.Sprintf("%d.%d", current().major, current().minor-1); l.ShowHiddenFor != "" && l.ShowHiddenFor != previous {
+	if previous := fmt.Sprintf("%d.%d", currentRelease().major, currentRelease().minor-1); l.ShowHiddenFor != "" && l.ShowHiddenFor != previous {
 		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version must be omitted or have the value '%s'. Only the previous minor version is allowed", previous))
 	}
 	for key := range l.AllowLabels {
@@ -55,7 +55,7 @@ func (l *Lifecycle) Validate() (errs []error) {
 
 // Gatherer returns a gatherer of the selected metrics of from. It adds the metrics about metrics.
 func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (prometheus.Gatherer, error) {
-	allowed, err := l.allowed(log)
+	allowed, err := l.allowedValues(log)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 	return s, nil
 }
 
-// allowed returns the allowed values by metric and label.
-func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, error) {
+// allowedValues returns the allowed values by metric and label.
+func (l *Lifecycle) allowedValues(log *slog.Logger) (map[string]map[string][]string, error) {
 	mapping := l.AllowLabels
 	if len(mapping) == 0 && l.AllowLabelsManifest != "" {
 		raw, err := os.ReadFile(l.AllowLabelsManifest)
@@ -97,7 +97,7 @@ func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, e
 // release is a minor version.
 type release struct{ major, minor int }
 
-func current() release { return parseRelease(version.Kubernetes) }
+func currentRelease() release { return parseRelease(version.Kubernetes) }
 
 // parseRelease parses the start of a version. The result is zero for other text.
 func parseRelease(s string) (r release) {

@@ -7,9 +7,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// constrain replaces label values that are not allowed by one value, and adds up series that become
-// equal. It returns how much was counted under such values.
-func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
+// mergeDisallowed replaces label values that are not allowed by one value, and adds up series that
+// become equal. It returns how much was counted under such values.
+func mergeDisallowed(f *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
 	merged := map[string]*dto.Metric{}
 	out := make([]*dto.Metric, 0, len(f.Metric))
 	for _, m := range f.Metric {
@@ -24,7 +24,7 @@ func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected flo
 				unexpected += sampleCount(m)
 			}
 		}
-		id := identity(m)
+		id := labelKeyOf(m)
 		if sum := merged[id]; sum != nil {
 			addSeries(sum, m)
 			continue
@@ -37,8 +37,8 @@ func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected flo
 	return unexpected
 }
 
-// identity returns a key for the labels of a series.
-func identity(m *dto.Metric) string {
+// labelKeyOf returns a map key that is equal for series with equal labels.
+func labelKeyOf(m *dto.Metric) string {
 	var b strings.Builder
 	for _, l := range m.Label {
 		b.WriteString(l.GetValue())

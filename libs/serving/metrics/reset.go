@@ -33,8 +33,8 @@ type resettable struct {
 	source prometheus.Gatherer
 
 	mu sync.RWMutex // leaf lock
-	// base holds the series of the last reset by family and labels.
-	base map[string]map[string]*dto.Metric
+	// atReset holds the series of the last reset by family and labels.
+	atReset map[string]map[string]*dto.Metric
 }
 
 func (r *resettable) reset() error {
@@ -44,21 +44,21 @@ func (r *resettable) reset() error {
 		series := map[string]*dto.Metric{}
 		for _, m := range f.Metric {
 			if m.Counter != nil || m.Histogram != nil {
-				series[identity(m)] = m
+				series[labelKeyOf(m)] = m
 			}
 		}
 		base[f.GetName()] = series
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.base = base
+	r.atReset = base
 	return err
 }
 
 // Gather implements prometheus.Gatherer.
 func (r *resettable) Gather() ([]*dto.MetricFamily, error) {
 	r.mu.RLock()
-	base := r.base
+	base := r.atReset
 	r.mu.RUnlock()
 	families, err := r.source.Gather()
 	if base == nil {
@@ -66,19 +66,19 @@ func (r *resettable) Gather() ([]*dto.MetricFamily, error) {
 	}
 	out := families[:0]
 	for _, f := range families {
-		if f.Metric = since(base[f.GetName()], f.Metric); len(f.Metric) > 0 {
+		if f.Metric = subtractBase(base[f.GetName()], f.Metric); len(f.Metric) > 0 {
 			out = append(out, f)
 		}
 	}
 	return out, err
 }
 
-// since returns the series with what they have counted since base. It omits series that have counted
-// nothing.
-func since(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metric {
+// subtractBase returns the series with the values that they have counted since base. It omits
+// series that have counted nothing since.
+func subtractBase(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metric {
 	out := make([]*dto.Metric, 0, len(series))
 	for _, m := range series {
-		before := base[identity(m)]
+		before := base[labelKeyOf(m)]
 		// A series that counted less has been removed and created again.
 		if len(m.Label) == 0 || before == nil || sampleCount(m) < sampleCount(before) {
 			out = append(out, m)

@@ -49,7 +49,7 @@ func (s *Series[K, V]) WithLabels(k K) V {
 	if v, ok := s.children.Load(k); ok {
 		return v.(V)
 	}
-	if s.full() {
+	if s.isFull() {
 		s.sweepFull()
 	}
 	s.mu.Lock()
@@ -69,7 +69,7 @@ func (s *Series[K, V]) WithLabels(k K) V {
 	return v
 }
 
-func (s *Series[K, V]) full() bool {
+func (s *Series[K, V]) isFull() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count >= s.config.Limit

@@ -27,7 +27,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
 	_, other := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
-	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
+	writeAndSync(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
 	for _, c := range []struct{ cert, key, want string }{
 		{cert: cert, key: key, want: ""},
 		{cert: none, key: key, want: none},
@@ -116,8 +116,8 @@ func TestAPairOfACA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
-	write(t, filepath.Join(dir, "x.key"), keyPEM)
+	writeAndSync(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
+	writeAndSync(t, filepath.Join(dir, "x.key"), keyPEM)
 	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
 		t.Error("the pair was replaced")

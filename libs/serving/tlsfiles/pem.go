@@ -66,13 +66,13 @@ func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	if err := errors.Join(f.Chmod(mode), write(f, data), f.Close()); err != nil {
+	if err := errors.Join(f.Chmod(mode), writeAndSync(f, data), f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Rename(f.Name(), path)
 }
 
-func write(f *os.File, data []byte) error {
+func writeAndSync(f *os.File, data []byte) error {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) 
 	}
 	certFile = filepath.Join(s.Dir, s.Name+".crt")
 	keyFile = filepath.Join(s.Dir, s.Name+".key")
-	reusable, err := s.reusable(certFile, keyFile)
+	reusable, err := s.canReuse(certFile, keyFile)
 	if err != nil || reusable {
 		return certFile, keyFile, err
 	}
@@ -58,9 +58,9 @@ func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) 
 	return certFile, keyFile, nil
 }
 
-// reusable reports whether the existing pair can be used. A pair that was signed by a CA was
+// canReuse reports whether the existing pair can be used. A pair that was signed by a CA was
 // installed by an administrator and is never replaced.
-func (s SelfSigned) reusable(certFile, keyFile string) (bool, error) {
+func (s SelfSigned) canReuse(certFile, keyFile string) (bool, error) {
 	pair, err := LoadPair(certFile, keyFile)
 	if errors.Is(err, fs.ErrPermission) {
 		return false, err

@@ -78,7 +78,7 @@ func LoadServer(o ServerOptions) (*Server, error) {
 	s.Config = &tls.Config{
 		MinVersion:         o.MinVersion,
 		CipherSuites:       o.CipherSuites,
-		GetCertificate:     s.certificate,
+		GetCertificate:     s.selectCertificate,
 		GetConfigForClient: s.configForClient,
 		NextProtos:         o.Protocols,
 		// Small records at the start of a connection are meant for pages that render while they
@@ -135,8 +135,8 @@ func (s *Server) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// certificate returns the certificate for the server name of a client.
-func (s *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+// selectCertificate returns the certificate for the server name of a client.
+func (s *Server) selectCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if len(s.sni) > 0 {
 		name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 		if name == "" && hello.Conn != nil {
@@ -144,7 +144,7 @@ func (s *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, erro
 			name, _, _ = net.SplitHostPort(hello.Conn.LocalAddr().String())
 		}
 		for _, candidate := range s.sni {
-			if candidate.serves(name) {
+			if candidate.matchesName(name) {
 				return candidate.pair.Certificate(), nil
 			}
 		}
@@ -152,8 +152,8 @@ func (s *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, erro
 	return s.pair.Certificate(), nil
 }
 
-// serves reports whether the certificate is meant for a server name.
-func (s sniPair) serves(name string) bool {
+// matchesName reports whether the certificate is meant for a server name.
+func (s sniPair) matchesName(name string) bool {
 	if name == "" {
 		return false
 	}

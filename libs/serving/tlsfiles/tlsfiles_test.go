@@ -40,7 +40,7 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-func write(t *testing.T, path string, data []byte) {
+func writeAndSync(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := tlsfiles.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 		{name: "a month before its end", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
 		{name: "before its begin", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
 		{name: "key lost", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, _, key string) { os.Remove(key) }, same: false},
-		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, same: false},
+		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { writeAndSync(t, cert, []byte("-----BEGIN")) }, same: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,16 +131,16 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 		do   func()
 	}{
 		{name: "certificate gone", do: func() { os.Remove(cert) }},
-		{name: "certificate empty", do: func() { write(t, cert, nil) }},
-		{name: "certificate cut short", do: func() { write(t, cert, good[:len(good)/2]) }},
-		{name: "another pair's key", do: func() { write(t, key, read(t, otherKey)) }},
-		{name: "key instead of certificate", do: func() { write(t, cert, goodKey) }},
-		{name: "larger than any certificate", do: func() { write(t, cert, make([]byte, 5<<20)) }},
+		{name: "certificate empty", do: func() { writeAndSync(t, cert, nil) }},
+		{name: "certificate cut short", do: func() { writeAndSync(t, cert, good[:len(good)/2]) }},
+		{name: "another pair's key", do: func() { writeAndSync(t, key, read(t, otherKey)) }},
+		{name: "key instead of certificate", do: func() { writeAndSync(t, cert, goodKey) }},
+		{name: "larger than any certificate", do: func() { writeAndSync(t, cert, make([]byte, 5<<20)) }},
 	}
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
-			write(t, cert, good)
-			write(t, key, goodKey)
+			writeAndSync(t, cert, good)
+			writeAndSync(t, key, goodKey)
 			p, err := tlsfiles.LoadPair(cert, key)
 			if err != nil {
 				t.Fatal(err)
@@ -162,8 +162,8 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 			}
 		})
 	}
-	write(t, cert, good)
-	write(t, key, goodKey)
+	writeAndSync(t, cert, good)
+	writeAndSync(t, key, goodKey)
 	p, err := tlsfiles.LoadPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -171,8 +171,8 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	if changed, err := p.Reload(); changed || err != nil {
 		t.Errorf("unchanged files: Reload() = %t, %v, want false", changed, err)
 	}
-	write(t, cert, read(t, other))
-	write(t, key, read(t, otherKey))
+	writeAndSync(t, cert, read(t, other))
+	writeAndSync(t, key, read(t, otherKey))
 	if changed, err := p.Reload(); !changed || err != nil {
 		t.Errorf("both files changed: Reload() = %t, %v, want true", changed, err)
 	}
@@ -234,7 +234,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	if !bytes.Equal(bundle.PEM(), read(t, second)) {
 		t.Error("the swapped link was not followed")
 	}
-	write(t, file, read(t, third))
+	writeAndSync(t, file, read(t, third))
 	<-n.changed
 	if !bytes.Equal(bundle.PEM(), read(t, third)) {
 		t.Error("the replaced file was not followed")
