@@ -21,7 +21,7 @@ import (
 const (
 	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
 	kind       = "Policy"
-	all        = "*"
+	wildcard   = "*"
 	// maxLine and maxPolicies bound the input.
 	maxLine     = 1 << 20
 	maxPolicies = 100_000
@@ -48,8 +48,8 @@ type policy struct {
 // Authorizer decides by a list of policies.
 type Authorizer struct {
 	policies []Spec
-	// unversioned counts the policies in the unversioned form.
-	unversioned int
+	// unversionedCount counts the policies in the unversioned form.
+	unversionedCount int
 }
 
 // Load reads a policy file, and logs a warning if lines of it are in the unversioned
@@ -64,8 +64,8 @@ func Load(file string, log *slog.Logger) (*Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-policy-file: %s: %w", file, err)
 	}
-	if a.unversioned > 0 {
-		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", a.unversioned)
+	if a.unversionedCount > 0 {
+		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", a.unversionedCount)
 	}
 	return a, nil
 }
@@ -87,7 +87,7 @@ func Parse(r io.Reader) (*Authorizer, error) {
 			return nil, fmt.Errorf("line %d: %w", lineNumber, err)
 		}
 		if !versioned {
-			a.unversioned++
+			a.unversionedCount++
 		}
 		if len(a.policies) == maxPolicies {
 			return nil, fmt.Errorf("line %d: more than %d policies", lineNumber, maxPolicies)
@@ -116,9 +116,9 @@ func parseLine(line []byte) (spec Spec, versioned bool, err error) {
 	if p.APIVersion != apiVersion || p.Kind != kind {
 		return Spec{}, true, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", p.APIVersion, p.Kind, apiVersion, kind)
 	}
-	if p.Spec.User == all || p.Spec.Group == all {
+	if p.Spec.User == wildcard || p.Spec.Group == wildcard {
 		p.Spec.Group = api.GroupAuthenticated
-		if p.Spec.User == all {
+		if p.Spec.User == wildcard {
 			p.Spec.User = ""
 		}
 	}
@@ -154,13 +154,13 @@ func (s *Spec) allows(attributes *authorizer.Attributes) bool {
 		return false
 	}
 	if attributes.Resource {
-		return matches(s.Namespace, attributes.Namespace) && matches(s.Resource, attributes.ResourceName) && matches(s.APIGroup, attributes.Group)
+		return matchesPattern(s.Namespace, attributes.Namespace) && matchesPattern(s.Resource, attributes.ResourceName) && matchesPattern(s.APIGroup, attributes.Group)
 	}
-	prefix, isPrefix := strings.CutSuffix(s.NonResourcePath, all)
-	return s.NonResourcePath != "" && (s.NonResourcePath == attributes.Path || isPrefix && strings.HasPrefix(attributes.Path, strings.TrimRight(prefix, all)))
+	prefix, isPrefix := strings.CutSuffix(s.NonResourcePath, wildcard)
+	return s.NonResourcePath != "" && (s.NonResourcePath == attributes.Path || isPrefix && strings.HasPrefix(attributes.Path, strings.TrimRight(prefix, wildcard)))
 }
 
-func matches(pattern, value string) bool { return pattern == all || pattern == value }
+func matchesPattern(pattern, value string) bool { return pattern == wildcard || pattern == value }
 
 // appliesTo reports whether a policy applies to a user. A policy without a user and a group applies
 // to none.
@@ -179,11 +179,11 @@ func (a *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace s
 		if !s.appliesTo(u) {
 			continue
 		}
-		verbs := []string{all}
+		verbs := []string{wildcard}
 		if s.Readonly {
 			verbs = []string{"get", "list", "watch"}
 		}
-		if s.Resource != "" && matches(s.Namespace, namespace) {
+		if s.Resource != "" && matchesPattern(s.Namespace, namespace) {
 			out.Resource = append(out.Resource, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: []string{s.APIGroup}, Resources: []string{s.Resource}})
 		}
 		if s.NonResourcePath != "" {

@@ -30,19 +30,19 @@ func parseV0(line []byte) (Spec, error) {
 	if p.Kind != "" && p.Kind != kind {
 		return Spec{}, fmt.Errorf("kind %q: want %s", p.Kind, kind)
 	}
-	s := Spec{User: p.User, Group: p.Group, Readonly: p.Readonly, APIGroup: all, Resource: p.Resource, Namespace: p.Namespace}
-	if p.User == "" && p.Group == "" || p.User == all || p.Group == all {
+	s := Spec{User: p.User, Group: p.Group, Readonly: p.Readonly, APIGroup: wildcard, Resource: p.Resource, Namespace: p.Namespace}
+	if p.User == "" && p.Group == "" || p.User == wildcard || p.Group == wildcard {
 		s.User = ""
 		s.Group = api.GroupAuthenticated
 	}
 	if p.Namespace == "" && p.Resource == "" {
-		s.NonResourcePath = all
+		s.NonResourcePath = wildcard
 	}
 	if p.Namespace == "" {
-		s.Namespace = all
+		s.Namespace = wildcard
 	}
 	if p.Resource == "" {
-		s.Resource = all
+		s.Resource = wildcard
 	}
 	return s, nil
 }

@@ -8,8 +8,8 @@ import (
 // maxParameters is the number of parameters from which a query is ignored, as in package net/url.
 const maxParameters = 10000
 
-// Parameter returns the first value of a query parameter. It returns the same as url.ParseQuery,
-// but parses only one parameter of a query that may be long.
+// Parameter returns the first value of a query parameter, and false if there is none. It returns
+// the same value as url.ParseQuery, but decodes only the parameter with this name.
 func Parameter(rawQuery, name string) (value string, ok bool) {
 	if len(rawQuery) > maxParameters && strings.Count(rawQuery, "&") >= maxParameters {
 		return "", false

@@ -163,12 +163,12 @@ func (a *audienceAdder) AuthenticateToken(ctx context.Context, token string, aud
 // Unreserved wraps an authenticator so that it rejects users that are the suite's own services.
 // These authenticate only by certificates: a provider, a service or a file that claimed to be one
 // would have its permissions.
-func Unreserved(t Token) Token { return &unreserved{t} }
+func Unreserved(t Token) Token { return &reservedUserRejecter{t} }
 
-// unreserved rejects tokens of users that are reserved for services of the suite.
-type unreserved struct{ token Token }
+// reservedUserRejecter is the Token that Unreserved returns.
+type reservedUserRejecter struct{ token Token }
 
-func (u *unreserved) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+func (u *reservedUserRejecter) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
 	r, ok, err := u.token.AuthenticateToken(ctx, token, audiences)
 	if ok && api.IsSuite(r.User.Name, r.User.Groups) {
 		return nil, false, fmt.Errorf("user %q: names that begin with %s and the group %s are reserved for the suite's own services", r.User.Name, api.UserSuitePrefix, api.GroupSuite)

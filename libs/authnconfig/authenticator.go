@@ -21,12 +21,12 @@ const swapTimeout = 10 * time.Second
 // Parse decodes and validates a configuration. disallowed lists the issuers of service account
 // tokens, which it must not contain.
 func Parse(data []byte, disallowed []string) (*Configuration, error) {
-	c, _, err := parse(data, disallowed)
+	c, _, err := parseAndCompile(data, disallowed)
 	return c, err
 }
 
-// parse decodes and validates a configuration.
-func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) {
+// parseAndCompile decodes and validates a configuration.
+func parseAndCompile(data []byte, disallowed []string) (*Configuration, *compiledConfig, error) {
 	c, doc, err := decode(data)
 	if err != nil {
 		return nil, nil, err
@@ -35,7 +35,7 @@ func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := doc.errors(list); err != nil {
+	if err := doc.addLines(list); err != nil {
 		return nil, nil, err
 	}
 	return c, out, nil
@@ -59,13 +59,13 @@ type Config struct {
 
 // Authenticator authenticates tokens by the configuration file. It implements authenticator.Token.
 type Authenticator struct {
-	config  Config
-	content []byte // content that New read
-	current atomic.Pointer[state]
+	config         Config
+	initialContent []byte // content that New read
+	active         atomic.Pointer[activeConfig]
 }
 
-// state is a configuration in use. It is immutable.
-type state struct {
+// activeConfig is a configuration in use. It is immutable.
+type activeConfig struct {
 	issuers   map[string]*issuer // by URL
 	anonymous *Anonymous
 }
@@ -74,8 +74,8 @@ type state struct {
 type issuer struct {
 	*oidctoken.Authenticator
 	// previous applies the current rules with the keys of the previous provider. It is used until
-	// previousUntil, while the keys of the current provider are unknown. It is nil if the provider has
-	// not changed.
+	// previousUntil, while the keys of the current provider are unknown. It is nil if the provider
+	// has not changed.
 	previous      *oidctoken.Authenticator
 	previousUntil time.Time
 }
@@ -87,41 +87,41 @@ func New(c Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
-	a := &Authenticator{config: c, content: data}
-	s, err := a.build(data, nil)
+	a := &Authenticator{config: c, initialContent: data}
+	s, err := a.buildConfig(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %s: %w", c.File, err)
 	}
-	a.current.Store(s)
+	a.active.Store(s)
 	return a, nil
 }
 
-// build returns the state for a file's content. Issuers with an unchanged provider configuration
-// keep the provider of the previous state, and so their keys.
-func (a *Authenticator) build(data []byte, previous *state) (*state, error) {
-	_, config, err := parse(data, a.config.DisallowedIssuers)
+// buildConfig returns the configuration for a file's content. Issuers with an unchanged provider
+// configuration keep the provider of the previous configuration, and so their keys.
+func (a *Authenticator) buildConfig(data []byte, previous *activeConfig) (*activeConfig, error) {
+	_, config, err := parseAndCompile(data, a.config.DisallowedIssuers)
 	if err != nil {
 		return nil, err
 	}
 	if config.anonymous != nil && a.config.AnonymousFixed != "" {
 		return nil, errors.New("anonymous: " + a.config.AnonymousFixed)
 	}
-	s := &state{issuers: make(map[string]*issuer, len(config.issuers)), anonymous: config.anonymous}
+	s := &activeConfig{issuers: make(map[string]*issuer, len(config.issuers)), anonymous: config.anonymous}
 	if s.anonymous == nil && previous != nil { // without a setting, anonymous access must not increase
 		s.anonymous = previous.anonymous
 	}
 	for _, i := range config.issuers {
-		if s.issuers[i.provider.IssuerURL], err = a.issuer(i, previous); err != nil {
+		if s.issuers[i.provider.IssuerURL], err = a.newIssuer(i, previous); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// issuer returns the authenticator of an issuer. It reuses the provider of the previous
-// configuration if that is unchanged.
-func (a *Authenticator) issuer(c compiledIssuer, previous *state) (*issuer, error) {
-	provider, previousProvider, until := previous.provider(c.provider)
+// newIssuer returns the authenticator of an issuer. It reuses the provider of the previous
+// configuration if the provider's configuration is unchanged.
+func (a *Authenticator) newIssuer(c compiledIssuer, previous *activeConfig) (*issuer, error) {
+	provider, previousProvider, until := previous.findProvider(c.provider)
 	c.provider.Withdrawn = a.config.Withdrawn
 	var err error
 	if provider == nil {
@@ -138,10 +138,10 @@ func (a *Authenticator) issuer(c compiledIssuer, previous *state) (*issuer, erro
 	return out, err
 }
 
-// provider returns the state's provider with the same configuration, or nil if there is none.
-// previous, if not nil, is a provider of the issuer whose keys remain valid until a time, while the
-// keys of the new one are unknown.
-func (s *state) provider(c oidctoken.ProviderConfig) (provider, previous *oidctoken.Provider, until time.Time) {
+// findProvider returns the active provider with the configuration c, or nil if there is none. If
+// previous is not nil, it is an older provider of the issuer. Its keys remain valid until the
+// returned time, while the keys of the newer provider are unknown.
+func (s *activeConfig) findProvider(c oidctoken.ProviderConfig) (provider, previous *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
 		return nil, nil, time.Time{}
 	}
@@ -159,8 +159,8 @@ func (s *state) provider(c oidctoken.ProviderConfig) (provider, previous *oidcto
 	return nil, provider, time.Now().Add(swapTimeout)
 }
 
-// AuthenticateToken uses the keys of the issuer's provider. While these are unknown, it uses the keys
-// of the previous provider until previousUntil.
+// AuthenticateToken uses the keys of the issuer's provider. While these are unknown, it uses the
+// keys of the previous provider until previousUntil.
 func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
 	if i.previous == nil || hasKeys(i.Provider()) || !time.Now().Before(i.previousUntil) {
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
@@ -186,12 +186,12 @@ func hasKeys(p *oidctoken.Provider) bool {
 }
 
 // Anonymous returns the current setting for anonymous requests, or nil if the file has none.
-func (a *Authenticator) Anonymous() *Anonymous { return a.current.Load().anonymous }
+func (a *Authenticator) Anonymous() *Anonymous { return a.active.Load().anonymous }
 
 // Check returns nil if the keys of all issuers are known.
 func (a *Authenticator) Check() error {
 	var errs []error
-	for _, i := range a.current.Load().issuers {
+	for _, i := range a.active.Load().issuers {
 		errs = append(errs, i.Provider().Check())
 	}
 	return errors.Join(errs...)
@@ -203,7 +203,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 		return nil, false, authenticator.ErrTooLong
 	}
 	url := oidctoken.Issuer(token)
-	issuer := a.current.Load().issuers[url]
+	issuer := a.active.Load().issuers[url]
 	if issuer == nil {
 		return nil, false, nil
 	}
@@ -216,10 +216,10 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 // Run updates keys and configuration until ctx ends, and returns the error of ctx. It is called
 // once.
 func (a *Authenticator) Run(ctx context.Context) error {
-	r := &runner{Authenticator: a, ctx: ctx, group: task.NewGroup(ctx), running: map[*oidctoken.Provider]context.CancelFunc{}}
-	r.start(a.current.Load())
+	r := &runner{Authenticator: a, ctx: ctx, group: task.NewGroup(ctx), cancelFuncs: map[*oidctoken.Provider]context.CancelFunc{}}
+	r.startProviders(a.active.Load())
 	r.group.Go("follow the authentication configuration", func(ctx context.Context) error {
-		return filewatch.Follow(ctx, a.config.Logger, a.config.File, a.content, r.reload)
+		return filewatch.Follow(ctx, a.config.Logger, a.config.File, a.initialContent, r.reload)
 	})
 	if err := r.group.Wait(); err != nil {
 		return err
@@ -230,20 +230,20 @@ func (a *Authenticator) Run(ctx context.Context) error {
 // runner is a running Authenticator. One goroutine calls its methods.
 type runner struct {
 	*Authenticator
-	ctx     context.Context // the context of Run, from which those of the providers derive
-	group   *task.Group
-	running map[*oidctoken.Provider]context.CancelFunc
+	ctx         context.Context // the context of Run; parent of the contexts of the providers
+	group       *task.Group
+	cancelFuncs map[*oidctoken.Provider]context.CancelFunc
 }
 
-// start runs the providers of a state that are not running.
-func (r *runner) start(s *state) {
+// startProviders runs the providers of a configuration that are not running.
+func (r *runner) startProviders(s *activeConfig) {
 	for url, i := range s.issuers {
 		p := i.Provider()
-		if r.running[p] != nil {
+		if r.cancelFuncs[p] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(r.ctx)
-		r.running[p] = cancel
+		r.cancelFuncs[p] = cancel
 		r.group.Go("keys of issuer "+url, func(group context.Context) error {
 			defer cancel()
 			defer context.AfterFunc(group, cancel)()
@@ -255,17 +255,18 @@ func (r *runner) start(s *state) {
 	}
 }
 
-// stop stops the providers that a state does not use. A previous provider runs until its successor is
-// initialized, because it reads its keys when the first token needs them.
-func (r *runner) stop(s *state) {
+// stopUnusedProviders stops the providers that a configuration does not use. The previous provider
+// of an issuer runs until its successor is initialized or previousUntil has passed, because it
+// reads its keys only when the first token needs them.
+func (r *runner) stopUnusedProviders(s *activeConfig) {
 	used := map[*oidctoken.Provider]bool{}
 	for url, i := range s.issuers {
 		used[i.Provider()] = true
-		if i.previous == nil || r.running[i.previous.Provider()] == nil {
+		if i.previous == nil || r.cancelFuncs[i.previous.Provider()] == nil {
 			continue
 		}
 		used[i.previous.Provider()] = true
-		stop := r.running[i.previous.Provider()]
+		stop := r.cancelFuncs[i.previous.Provider()]
 		r.group.Go("former keys of issuer "+url, func(ctx context.Context) error {
 			defer stop()
 			ctx, cancel := context.WithDeadline(ctx, i.previousUntil)
@@ -277,10 +278,10 @@ func (r *runner) stop(s *state) {
 			return nil
 		})
 	}
-	for p, stop := range r.running {
+	for p, stop := range r.cancelFuncs {
 		if !used[p] {
 			stop()
-			delete(r.running, p)
+			delete(r.cancelFuncs, p)
 		}
 	}
 }
@@ -288,18 +289,18 @@ func (r *runner) stop(s *state) {
 // reload applies a new content of the file at once. An issuer that was removed must not stay
 // trusted because another issuer does not respond.
 func (r *runner) reload(_ context.Context, data []byte, err error) {
-	var next *state
+	var next *activeConfig
 	if err == nil {
-		next, err = r.build(data, r.current.Load())
+		next, err = r.buildConfig(data, r.active.Load())
 	}
 	r.config.Metrics.recordReload(err == nil)
 	if err != nil {
 		r.config.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file", r.config.File, "error", err)
 		return
 	}
-	r.start(next)
-	r.current.Store(next)
-	r.stop(next)
+	r.startProviders(next)
+	r.active.Store(next)
+	r.stopUnusedProviders(next)
 	if r.config.Reloaded != nil {
 		r.config.Reloaded()
 	}

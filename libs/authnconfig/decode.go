@@ -37,7 +37,7 @@ func decode(data []byte) (*Configuration, *document, error) {
 	for _, err := range strict {
 		var fieldErr kjson.FieldError
 		if errors.As(err, &fieldErr) {
-			err = doc.wrap(fieldErr.FieldPath(), err)
+			err = doc.addLine(fieldErr.FieldPath(), err)
 		}
 		errs = append(errs, err)
 	}
@@ -80,17 +80,18 @@ func parseDocument(data []byte) (*document, error) {
 	return &document{root: first.Content[0]}, nil
 }
 
-// wrap wraps err with the line of a field, or of its closest existing parent.
-func (d *document) wrap(path string, err error) error {
-	return fmt.Errorf("line %d: %w", d.line(path), err)
+// addLine wraps err with the line that lineOf returns for a path.
+func (d *document) addLine(path string, err error) error {
+	return fmt.Errorf("line %d: %w", d.lineOf(path), err)
 }
 
-// line returns the line of a path in the file, or of the nearest parent that exists.
-func (d *document) line(path string) int {
+// lineOf returns the line in the file of a path such as "jwt[0].issuer.url", or of the nearest
+// parent that exists.
+func (d *document) lineOf(path string) int {
 	node, line := d.root, d.root.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		var key *goyaml.Node
-		key, node = child(node, step)
+		key, node = findChild(node, step)
 		if node == nil {
 			break
 		}
@@ -99,8 +100,8 @@ func (d *document) line(path string) int {
 	return line
 }
 
-// child returns the value at a path step, and the node with its line.
-func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
+// findChild returns the value at a path step, and the node with its line.
+func findChild(n *goyaml.Node, step string) (key, value *goyaml.Node) {
 	switch n.Kind {
 	case goyaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -113,16 +114,16 @@ func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
 			return n.Content[i], n.Content[i]
 		}
 	case goyaml.AliasNode:
-		return child(n.Alias, step)
+		return findChild(n.Alias, step)
 	}
 	return nil, nil
 }
 
-// errors converts validation errors to errors with lines.
-func (d *document) errors(list field.ErrorList) error {
+// addLines adds lines to validation errors and joins them to one error.
+func (d *document) addLines(list field.ErrorList) error {
 	var errs []error
 	for _, err := range list {
-		errs = append(errs, d.wrap(err.Field, err))
+		errs = append(errs, d.addLine(err.Field, err))
 	}
 	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 	const namespace, subsystem = "apiserver", "authentication_config_controller"
 	m := &Metrics{
-		instance: hash(instance),
+		instance: hashLabel(instance),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reloads_total",
 			Help: "[ALPHA] Number of reloads of the authentication configuration, by outcome and server.",
@@ -41,8 +41,8 @@ func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 	return m
 }
 
-// hash returns the SHA-256 of s for a label, as kube-apiserver writes it.
-func hash(s string) string {
+// hashLabel returns the SHA-256 of s for a label, as kube-apiserver writes it.
+func hashLabel(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -50,8 +50,8 @@ func hash(s string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// outcome returns the value of the labels status and result.
-func outcome(ok bool) string {
+// resultLabel returns the value of the labels status and result.
+func resultLabel(ok bool) string {
 	if ok {
 		return "success"
 	}
@@ -63,8 +63,8 @@ func (m *Metrics) recordReload(ok bool) {
 	if m == nil {
 		return
 	}
-	m.reloads.WithLabelValues(m.instance, outcome(ok)).Inc()
-	m.last.WithLabelValues(m.instance, outcome(ok)).SetToCurrentTime()
+	m.reloads.WithLabelValues(m.instance, resultLabel(ok)).Inc()
+	m.last.WithLabelValues(m.instance, resultLabel(ok)).SetToCurrentTime()
 }
 
 // recordAuthentication observes the authentication of a token of an issuer.
@@ -72,5 +72,5 @@ func (m *Metrics) recordAuthentication(issuer string, ok bool, duration time.Dur
 	if m == nil {
 		return
 	}
-	m.latency.WithLabelValues(outcome(ok), hash(issuer)).Observe(duration.Seconds())
+	m.latency.WithLabelValues(resultLabel(ok), hashLabel(issuer)).Observe(duration.Seconds())
 }

@@ -24,7 +24,7 @@ const (
 	userVariable   = "user"
 )
 
-// environments are those of expressions over claims and over users.
+// environments holds the CEL environments of expressions over claims and over users.
 type environments struct{ claims, user *celenv.Env }
 
 // newEnvironments returns the CEL environments for expressions over claims and over users.
@@ -48,23 +48,23 @@ func newEnvironments() (*environments, error) {
 
 // rules map claims to a user. They implement oidctoken.Rules.
 type rules struct {
-	source      ClaimMappings
+	mappings    ClaimMappings
 	required    []ClaimValidationRule
-	claimChecks []check
+	claimChecks []boolRule
 	// Expressions of the mappings; nil if a claim is used.
 	username, groups, uid *celenv.Program
-	extra                 []extra
-	userChecks            []check
+	extra                 []extraProgram
+	userChecks            []boolRule
 }
 
-// check is an expression that must be true.
-type check struct {
+// boolRule is an expression that must be true.
+type boolRule struct {
 	program *celenv.Program
 	message string
 }
 
-// extra is the expression for one key of a user's extra fields.
-type extra struct {
+// extraProgram is the expression for one key of a user's extra fields.
+type extraProgram struct {
 	key     string
 	program *celenv.Program
 }
@@ -94,7 +94,7 @@ type evaluation struct {
 }
 
 // DistributedClaim implements oidctoken.Rules.
-func (r *rules) DistributedClaim() string { return r.source.Groups.Claim }
+func (r *rules) DistributedClaim() string { return r.mappings.Groups.Claim }
 
 // User implements oidctoken.Rules.
 func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.User, error) {
@@ -104,7 +104,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 			return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 		}
 	}
-	if err := e.checkAll(r.claimChecks); err != nil {
+	if err := e.requireAll(r.claimChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 	}
 	u, err := r.mapUser(e, c)
@@ -112,7 +112,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 		return authenticator.User{}, err
 	}
 	e.variables = map[string]any{userVariable: userValue(u)}
-	if err := e.checkAll(r.userChecks); err != nil {
+	if err := e.requireAll(r.userChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("user validation rule: %w", err)
 	}
 	return u, nil
@@ -125,27 +125,27 @@ func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User
 	}
 	switch {
 	case r.groups != nil:
-		if u.Groups, err = e.strings(r.groups); err != nil {
+		if u.Groups, err = e.evalStrings(r.groups); err != nil {
 			return u, fmt.Errorf("groups: %w", err)
 		}
-	case r.source.Groups.Claim != "":
-		if u.Groups, err = c.Groups(r.source.Groups.Claim, *r.source.Groups.Prefix); err != nil {
+	case r.mappings.Groups.Claim != "":
+		if u.Groups, err = c.Groups(r.mappings.Groups.Claim, *r.mappings.Groups.Prefix); err != nil {
 			return u, err
 		}
 	}
 	switch {
 	case r.uid != nil:
-		if u.UID, err = e.string(r.uid); err != nil {
+		if u.UID, err = e.evalString(r.uid); err != nil {
 			return u, fmt.Errorf("uid: %w", err)
 		}
-	case r.source.UID.Claim != "":
-		if u.UID, err = c.String(r.source.UID.Claim); err != nil {
+	case r.mappings.UID.Claim != "":
+		if u.UID, err = c.String(r.mappings.UID.Claim); err != nil {
 			return u, fmt.Errorf("uid: %w", err)
 		}
 	}
 	u.Extra = c.Extra()
 	for _, x := range r.extra {
-		values, err := e.strings(x.program)
+		values, err := e.evalStrings(x.program)
 		if err != nil {
 			return u, fmt.Errorf("extra %q: %w", x.key, err)
 		}
@@ -163,9 +163,9 @@ func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User
 // mapName returns the username that the claims map to.
 func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
 	if r.username == nil {
-		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)
+		return c.Username(r.mappings.Username.Claim, *r.mappings.Username.Prefix)
 	}
-	name, err := e.string(r.username)
+	name, err := e.evalString(r.username)
 	if err != nil {
 		return "", fmt.Errorf("username: %w", err)
 	}
@@ -175,8 +175,8 @@ func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
 	return name, nil
 }
 
-// checkAll returns an error unless all expressions are true.
-func (e *evaluation) checkAll(checks []check) error {
+// requireAll returns an error unless all expressions are true.
+func (e *evaluation) requireAll(checks []boolRule) error {
 	for _, c := range checks {
 		ok, err := c.program.Bool(e.ctx, e.variables, e.budget)
 		if err != nil {
@@ -192,7 +192,7 @@ func (e *evaluation) checkAll(checks []check) error {
 	return nil
 }
 
-func (e *evaluation) string(p *celenv.Program) (string, error) {
+func (e *evaluation) evalString(p *celenv.Program) (string, error) {
 	v, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return "", err
@@ -204,9 +204,9 @@ func (e *evaluation) string(p *celenv.Program) (string, error) {
 	return string(s), nil
 }
 
-// strings returns the strings of a value: the elements of a list, a single string, or none for
+// evalStrings returns the strings of a value: the elements of a list, a single string, or none for
 // null, an empty list and the empty string.
-func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
+func (e *evaluation) evalStrings(p *celenv.Program) ([]string, error) {
 	v, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return nil, err

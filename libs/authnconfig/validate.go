@@ -25,8 +25,8 @@ const (
 	emailVerifiedRequired = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
 )
 
-// compiled is a valid configuration that is ready to use.
-type compiled struct {
+// compiledConfig is a valid configuration that is ready to use.
+type compiledConfig struct {
 	issuers   []compiledIssuer
 	anonymous *Anonymous
 }
@@ -45,11 +45,11 @@ type compiler struct {
 	errs       field.ErrorList
 }
 
-func (c *compiler) add(err *field.Error) { c.errs = append(c.errs, err) }
+func (c *compiler) addError(err *field.Error) { c.errs = append(c.errs, err) }
 
 // compile validates a configuration. disallowed lists issuers whose tokens are authenticated
 // elsewhere.
-func compile(config *Configuration, disallowed []string) (*compiled, field.ErrorList, error) {
+func compile(config *Configuration, disallowed []string) (*compiledConfig, field.ErrorList, error) {
 	envs, err := newEnvironments()
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +59,7 @@ func compile(config *Configuration, disallowed []string) (*compiled, field.Error
 	if len(config.JWT) > maxJWT {
 		return nil, field.ErrorList{field.TooMany(root, len(config.JWT), maxJWT)}, nil
 	}
-	out := &compiled{anonymous: config.Anonymous}
+	out := &compiledConfig{anonymous: config.Anonymous}
 	urls, discoveries := map[string]bool{}, map[string]bool{}
 	for i := range config.JWT {
 		j, path := &config.JWT[i], root.Index(i)
@@ -75,7 +75,7 @@ func compile(config *Configuration, disallowed []string) (*compiled, field.Error
 
 func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]bool) {
 	if value != "" && seen[value] {
-		c.add(field.Duplicate(path, value))
+		c.addError(field.Duplicate(path, value))
 	}
 	seen[value] = true
 }
@@ -83,13 +83,13 @@ func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]b
 // validateAnonymous validates the conditions of anonymous requests.
 func (c *compiler) validateAnonymous(path *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
-		c.add(field.Invalid(path.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
+		c.addError(field.Invalid(path.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
 	}
 	for i, condition := range a.Conditions {
 		if conditionPath := path.Child("conditions").Index(i).Child("path"); condition.Path == "" {
-			c.add(field.Required(conditionPath, ""))
+			c.addError(field.Required(conditionPath, ""))
 		} else if !strings.HasPrefix(condition.Path, "/") {
-			c.add(field.Invalid(conditionPath, condition.Path, "must begin with /"))
+			c.addError(field.Invalid(conditionPath, condition.Path, "must begin with /"))
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (c *compiler) validateAnonymous(path *field.Path, a *Anonymous) {
 // compileJWT validates an entry of the configuration and compiles its expressions.
 func (c *compiler) compileJWT(path *field.Path, j *JWT) compiledIssuer {
 	c.validateIssuer(path.Child("issuer"), &j.Issuer)
-	r := &rules{source: j.ClaimMappings}
+	r := &rules{mappings: j.ClaimMappings}
 	c.compileClaimRules(path.Child("claimValidationRules"), j.ClaimValidationRules, r)
 	c.compileMappings(path.Child("claimMappings"), &j.ClaimMappings, r)
 	c.compileUserRules(path.Child("userValidationRules"), j.UserValidationRules, r)
@@ -116,23 +116,23 @@ func (c *compiler) compileJWT(path *field.Path, j *JWT) compiledIssuer {
 // validateIssuer validates the issuer of an entry.
 func (c *compiler) validateIssuer(path *field.Path, i *Issuer) {
 	if i.URL == "" {
-		c.add(field.Required(path.Child("url"), "URL is required"))
+		c.addError(field.Required(path.Child("url"), "URL is required"))
 	} else {
 		if slices.Contains(c.disallowed, i.URL) {
-			c.add(field.Invalid(path.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
+			c.addError(field.Invalid(path.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
 		}
 		c.validateURL(path.Child("url"), i.URL)
 	}
 	if i.DiscoveryURL != "" {
 		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(i.DiscoveryURL, "/") {
-			c.add(field.Invalid(path.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
+			c.addError(field.Invalid(path.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
 		}
 		c.validateURL(path.Child("discoveryURL"), i.DiscoveryURL)
 	}
 	c.validateAudiences(path, i)
 	if i.CertificateAuthority != "" {
 		if _, err := tlsfiles.ParseCertificates([]byte(i.CertificateAuthority)); err != nil {
-			c.add(field.Invalid(path.Child("certificateAuthority"), "<omitted>", err.Error()))
+			c.addError(field.Invalid(path.Child("certificateAuthority"), "<omitted>", err.Error()))
 		}
 	}
 }
@@ -141,24 +141,24 @@ func (c *compiler) validateIssuer(path *field.Path, i *Issuer) {
 func (c *compiler) validateURL(path *field.Path, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		c.add(field.Invalid(path, raw, err.Error()))
+		c.addError(field.Invalid(path, raw, err.Error()))
 		return
 	}
 	if u.Scheme != "https" {
-		c.add(field.Invalid(path, raw, "URL scheme must be https"))
+		c.addError(field.Invalid(path, raw, "URL scheme must be https"))
 	}
 	if u.Host == "" {
-		c.add(field.Invalid(path, raw, "URL must contain a host"))
+		c.addError(field.Invalid(path, raw, "URL must contain a host"))
 	}
 	if u.User != nil {
 		// Never print a password.
-		c.add(field.Invalid(path, u.Redacted(), "URL must not contain a username or password"))
+		c.addError(field.Invalid(path, u.Redacted(), "URL must not contain a username or password"))
 	}
 	if u.RawQuery != "" || u.ForceQuery {
-		c.add(field.Invalid(path, raw, "URL must not contain a query"))
+		c.addError(field.Invalid(path, raw, "URL must not contain a query"))
 	}
 	if u.Fragment != "" {
-		c.add(field.Invalid(path, raw, "URL must not contain a fragment"))
+		c.addError(field.Invalid(path, raw, "URL must not contain a fragment"))
 	}
 }
 
@@ -167,22 +167,22 @@ func (c *compiler) validateAudiences(path *field.Path, i *Issuer) {
 	list := path.Child("audiences")
 	policy := path.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
-		c.add(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
+		c.addError(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
 		return
 	}
 	seen := map[string]bool{}
 	for n, a := range i.Audiences {
 		if a == "" {
-			c.add(field.Required(list.Index(n), "audience can't be empty"))
+			c.addError(field.Required(list.Index(n), "audience can't be empty"))
 		}
 		c.checkUnique(list.Index(n), a, seen)
 	}
 	switch {
 	case i.AudienceMatchPolicy == matchAny:
 	case len(i.Audiences) > 1:
-		c.add(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be MatchAny for multiple audiences"))
+		c.addError(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be MatchAny for multiple audiences"))
 	case i.AudienceMatchPolicy != "":
-		c.add(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be empty or MatchAny for single audience"))
+		c.addError(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be empty or MatchAny for single audience"))
 	}
 }
 
@@ -193,23 +193,23 @@ func (c *compiler) compileClaimRules(path *field.Path, list []ClaimValidationRul
 		path := path.Index(i)
 		switch {
 		case rule.Claim != "" && rule.Expression != "":
-			c.add(field.Invalid(path, rule.Claim, bothSet))
+			c.addError(field.Invalid(path, rule.Claim, bothSet))
 		case rule.Claim != "":
 			if rule.Message != "" {
-				c.add(field.Invalid(path.Child("message"), rule.Message, "message can't be set when claim is set"))
+				c.addError(field.Invalid(path.Child("message"), rule.Message, "message can't be set when claim is set"))
 			}
 			c.checkUnique(path.Child("claim"), rule.Claim, claims)
 			r.required = append(r.required, rule)
 		case rule.Expression != "":
 			if rule.RequiredValue != "" {
-				c.add(field.Invalid(path.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
+				c.addError(field.Invalid(path.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
 			}
 			c.checkUnique(path.Child("expression"), rule.Expression, expressions)
 			if p := c.compileExpression(path.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
-				r.claimChecks = append(r.claimChecks, check{program: p, message: rule.Message})
+				r.claimChecks = append(r.claimChecks, boolRule{program: p, message: rule.Message})
 			}
 		default:
-			c.add(field.Required(path, neitherSet))
+			c.addError(field.Required(path, neitherSet))
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (c *compiler) compileMappings(path *field.Path, m *ClaimMappings, r *rules)
 	listTypes := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, stringTypes...)
 
 	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
-		c.add(field.Required(path.Child("username"), neitherSet))
+		c.addError(field.Required(path.Child("username"), neitherSet))
 	}
 	r.username = c.compilePrefixed(path.Child("username"), &m.Username, stringTypes)
 	r.groups = c.compilePrefixed(path.Child("groups"), &m.Groups, listTypes)
@@ -231,15 +231,15 @@ func (c *compiler) compileMappings(path *field.Path, m *ClaimMappings, r *rules)
 		c.validateExtraKey(path.Child("key"), e.Key)
 		c.checkUnique(path.Child("key"), e.Key, seen)
 		if e.ValueExpression == "" {
-			c.add(field.Required(path.Child("valueExpression"), "valueExpression is required"))
+			c.addError(field.Required(path.Child("valueExpression"), "valueExpression is required"))
 			continue
 		}
 		if p := c.compileExpression(path.Child("valueExpression"), c.envs.claims, e.ValueExpression, listTypes...); p != nil {
-			r.extra = append(r.extra, extra{key: e.Key, program: p})
+			r.extra = append(r.extra, extraProgram{key: e.Key, program: p})
 		}
 	}
 	if r.username != nil && r.username.ReadsField("claims", "email") && !r.checksEmail() {
-		c.add(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailVerifiedRequired))
+		c.addError(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailVerifiedRequired))
 	}
 }
 
@@ -249,11 +249,11 @@ func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpressio
 	switch {
 	case m.Claim != "" && m.Expression != "":
 	case m.Expression != "" && m.Prefix != nil:
-		c.add(field.Invalid(path.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
+		c.addError(field.Invalid(path.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
 	case m.Claim != "" && m.Prefix == nil:
-		c.add(field.Required(path.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
+		c.addError(field.Required(path.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
 	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
-		c.add(field.Required(path, neitherSet))
+		c.addError(field.Required(path, neitherSet))
 	}
 	return c.compileClaimOrExpression(path, m.Claim, m.Expression, expected)
 }
@@ -263,7 +263,7 @@ func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpressio
 func (c *compiler) compileClaimOrExpression(path *field.Path, claim, expression string, expected []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
-		c.add(field.Invalid(path, "", bothSet))
+		c.addError(field.Invalid(path, "", bothSet))
 	case expression != "":
 		return c.compileExpression(path.Child("expression"), c.envs.claims, expression, expected...)
 	}
@@ -274,12 +274,12 @@ func (c *compiler) compileClaimOrExpression(path *field.Path, claim, expression 
 func (c *compiler) validateExtraKey(path *field.Path, key string) {
 	c.errs = append(c.errs, validation.IsDomainPrefixedPath(path, key)...)
 	if key != strings.ToLower(key) {
-		c.add(field.Invalid(path, key, "must be lowercase"))
+		c.addError(field.Invalid(path, key, "must be lowercase"))
 	}
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{api.Domain, api.LabelDomain} {
 		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			c.add(field.Invalid(path, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
+			c.addError(field.Invalid(path, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
 		}
 	}
 }
@@ -290,12 +290,12 @@ func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule,
 	for i, rule := range list {
 		path := path.Index(i).Child("expression")
 		if rule.Expression == "" {
-			c.add(field.Required(path, "expression is required"))
+			c.addError(field.Required(path, "expression is required"))
 			continue
 		}
 		c.checkUnique(path, rule.Expression, seen)
 		if p := c.compileExpression(path, c.envs.user, rule.Expression, cel.BoolType); p != nil {
-			r.userChecks = append(r.userChecks, check{program: p, message: rule.Message})
+			r.userChecks = append(r.userChecks, boolRule{program: p, message: rule.Message})
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule,
 func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
 	p, err := env.Compile(expression, expected...)
 	if err != nil {
-		c.add(field.Invalid(path, expression, err.Error()))
+		c.addError(field.Invalid(path, expression, err.Error()))
 		return nil
 	}
 	return p

@@ -39,7 +39,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	if !ok {
 		return nil, false, nil
 	}
-	t, err := a.find(ctx, id)
+	t, err := a.loadToken(ctx, id)
 	if err != nil {
 		return nil, false, err
 	}
@@ -55,8 +55,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	return &authenticator.Response{User: authenticator.User{Name: UserPrefix + id, Groups: t.Groups}, Expires: t.Expires}, true, nil
 }
 
-// find returns the token with an id.
-func (a *Authenticator) find(ctx context.Context, id string) (*Token, error) {
+// loadToken returns the token with an id.
+func (a *Authenticator) loadToken(ctx context.Context, id string) (*Token, error) {
 	s, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
 	switch {
 	case apierrors.IsNotFound(err):

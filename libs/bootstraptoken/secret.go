@@ -94,18 +94,18 @@ func Parse(s *corev1.Secret) (*Token, error) {
 		return nil, fmt.Errorf("secret %s: %s must be sixteen characters of a-z and 0-9", s.Name, KeySecret)
 	}
 	var err error
-	if t.Expires, err = expiration(s); err != nil {
+	if t.Expires, err = parseExpiration(s); err != nil {
 		return nil, err
 	}
-	t.Groups, err = groups(string(s.Data[KeyExtraGroups]))
+	t.Groups, err = parseGroups(string(s.Data[KeyExtraGroups]))
 	if err != nil {
 		return nil, fmt.Errorf("secret %s: %s: %w", s.Name, KeyExtraGroups, err)
 	}
 	return t, nil
 }
 
-// expiration returns the expiry of a token. An invalid time is an error, not unlimited.
-func expiration(s *corev1.Secret) (time.Time, error) {
+// parseExpiration returns the expiry of a token. An invalid time is an error, not unlimited.
+func parseExpiration(s *corev1.Secret) (time.Time, error) {
 	text := string(s.Data[KeyExpiration])
 	if text == "" {
 		return time.Time{}, nil
@@ -117,8 +117,8 @@ func expiration(s *corev1.Secret) (time.Time, error) {
 	return expires, nil
 }
 
-// groups returns the groups of the user.
-func groups(extra string) ([]string, error) {
+// parseGroups returns the groups of the user.
+func parseGroups(extra string) ([]string, error) {
 	out := []string{DefaultGroup}
 	if extra == "" {
 		return out, nil

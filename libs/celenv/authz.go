@@ -28,34 +28,34 @@ type Decide func(*authorizer.Attributes) (authorizer.Decision, string, error)
 
 // NewAuthorizer returns a value with which expressions check what user may do.
 func NewAuthorizer(user *authorizer.User, decide Decide) ref.Val {
-	return &check{opaque: opaque{kind: AuthorizerType}, attributes: authorizer.Attributes{User: user}, decide: decide}
+	return &authzCheck{opaque: opaque{kind: AuthorizerType}, attributes: authorizer.Attributes{User: user}, decide: decide}
 }
 
 // NewResourceCheck returns a value that checks what a user may do with a resource. The resource is
 // given by the Group, Resource, Subresource, Namespace and Name of what.
 func NewResourceCheck(attributes *authorizer.Attributes, decide Decide) ref.Val {
-	c := &check{opaque: opaque{kind: ResourceCheckType}, attributes: *attributes, decide: decide}
+	c := &authzCheck{opaque: opaque{kind: ResourceCheckType}, attributes: *attributes, decide: decide}
 	c.attributes.Resource = true
 	c.attributes.Version = "*"
 	return c
 }
 
-// check is an authorization check that expressions build step by step. Its type says which steps
-// can follow.
-type check struct {
+// authzCheck is an authorization check that expressions build step by step. Its type says which
+// steps can follow.
+type authzCheck struct {
 	opaque
 	attributes authorizer.Attributes
 	decide     Decide
 }
 
 // ConvertToType implements ref.Val.
-func (c *check) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
+func (c *authzCheck) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
 
 // Value implements ref.Val.
-func (c *check) Value() any { return c.attributes }
+func (c *authzCheck) Value() any { return c.attributes }
 
 // Equal implements ref.Val. Checks cannot be compared.
-func (*check) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
+func (*authzCheck) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
 
 // checkResult is the result of a check, which expressions see as a decision.
 type checkResult struct {
@@ -139,12 +139,12 @@ func (authzLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 // argument, and returns an error text if the argument is invalid.
 func derivedCheck(overload string, from, to *cel.Type, set func(a *authorizer.Attributes, value string) (problem string)) cel.FunctionOpt {
 	return cel.MemberOverload(overload, []*cel.Type{from, cel.StringType}, to, cel.BinaryBinding(func(v, text ref.Val) ref.Val {
-		c, ok := v.(*check)
+		c, ok := v.(*authzCheck)
 		value, isText := text.(types.String)
 		if !ok || !isText {
 			return types.MaybeNoSuchOverloadErr(v)
 		}
-		next := &check{opaque: opaque{kind: to}, attributes: c.attributes, decide: c.decide}
+		next := &authzCheck{opaque: opaque{kind: to}, attributes: c.attributes, decide: c.decide}
 		if problem := set(&next.attributes, string(value)); problem != "" {
 			return types.NewErr("%s", problem)
 		}
@@ -161,7 +161,7 @@ func requireNonEmpty(argument, value string) string {
 
 // asServiceAccount returns an authorizer that checks what a service account may do.
 func asServiceAccount(args ...ref.Val) ref.Val {
-	c, ok := args[0].(*check)
+	c, ok := args[0].(*authzCheck)
 	namespace, ok1 := args[1].(types.String)
 	name, ok2 := args[2].(types.String)
 	switch {
@@ -196,7 +196,7 @@ func selectLabels(a *authorizer.Attributes, text string) {
 
 // performCheck performs a check for a verb and returns a checkResult.
 func performCheck(v, verb ref.Val) ref.Val {
-	c, ok := v.(*check)
+	c, ok := v.(*authzCheck)
 	text, isText := verb.(types.String)
 	if !ok || !isText {
 		return types.MaybeNoSuchOverloadErr(v)

@@ -24,50 +24,50 @@ type SizeEstimator interface {
 type Costs struct{ Sizes SizeEstimator }
 
 const (
-	// patternOfNames is the length of the longest regular expression of a named format.
-	patternOfNames = 128
-	// sizeOfFormat is the length of the longest name of a format.
-	sizeOfFormat = 64
+	// namedPatternLen is the length of the longest regular expression of a named format.
+	namedPatternLen = 128
+	// formatNameLen is the length of the longest name of a format.
+	formatNameLen = 64
 	// Sizes of network addresses in bytes.
-	shortAddress, longAddress = 4, 16
+	ipv4Bytes, ipv6Bytes = 4, 16
 )
 
-// class says how the cost of a function depends on its arguments.
-type class uint8
+// costClass says how the cost of a function depends on its arguments.
+type costClass uint8
 
 const (
-	unknownClass class = iota
-	constantCost       // costs 1
-	readsText          // reads its text once
-	rewrites           // reads its text and writes another
-	canonical          // reads its text and writes it again
-	traverses          // reads each element of a list, or a text
-	searchCalls        // matches a regular expression against a text
-	joinCalls
-	containsIP
-	containsCIDR
-	validates
-	authorizes // costs so much that one expression can check at most twice
+	costUnknown       costClass = iota
+	costConstant                // costs 1
+	costReadText                // reads its text once
+	costRewriteText             // reads its text and writes another
+	costCanonicalText           // reads its text and writes it again
+	costTraverse                // reads each element of a list, or a text
+	costSearch                  // matches a regular expression against a text
+	costJoin
+	costContainsIP
+	costContainsCIDR
+	costValidate
+	costAuthorize // costs so much that one expression can check at most twice
 )
 
 // authorizeCost is the cost of one authorization check.
 const authorizeCost = 350_000
 
-var classes = map[string]class{
-	"isSorted": traverses, "sum": traverses, "max": traverses, "min": traverses, "indexOf": traverses, "lastIndexOf": traverses,
-	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
-	"replace": rewrites, "split": rewrites, "join": joinCalls, "find": searchCalls, "findAll": searchCalls,
-	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
-	"semver": readsText, "isSemver": readsText, "major": constantCost, "minor": constantCost, "patch": constantCost,
-	escapeKey:        readsText,
-	"ip.isCanonical": canonical, "containsIP": containsIP, "containsCIDR": containsCIDR, "validate": validates,
-	"masked": constantCost, "prefixLength": constantCost, "family": constantCost, "isUnspecified": constantCost, "isLoopback": constantCost,
-	"isLinkLocalMulticast": constantCost, "isLinkLocalUnicast": constantCost, "isGlobalUnicast": constantCost, "format.named": constantCost,
-	"sign": constantCost, "asInteger": constantCost, "isInteger": constantCost, "asApproximateFloat": constantCost, "isGreaterThan": constantCost,
-	"isLessThan": constantCost, "compareTo": constantCost, "add": constantCost, "sub": constantCost,
-	"path": constantCost, "group": constantCost, "serviceAccount": constantCost, "resource": constantCost, "subresource": constantCost, "namespace": constantCost, "name": constantCost,
-	"allowed": constantCost, "reason": constantCost, "error": constantCost, "errored": constantCost, "check": authorizes,
-	"getScheme": constantCost, "getHostname": constantCost, "getHost": constantCost, "getPort": constantCost, "getEscapedPath": constantCost, "getQuery": constantCost,
+var costClasses = map[string]costClass{
+	"isSorted": costTraverse, "sum": costTraverse, "max": costTraverse, "min": costTraverse, "indexOf": costTraverse, "lastIndexOf": costTraverse,
+	"url": costReadText, "lowerAscii": costReadText, "upperAscii": costReadText, "substring": costReadText, "trim": costReadText,
+	"replace": costRewriteText, "split": costRewriteText, "join": costJoin, "find": costSearch, "findAll": costSearch,
+	"cidr": costReadText, "isIP": costReadText, "isCIDR": costReadText, "ip": costReadText, "quantity": costReadText, "isQuantity": costReadText,
+	"semver": costReadText, "isSemver": costReadText, "major": costConstant, "minor": costConstant, "patch": costConstant,
+	escapeKey:        costReadText,
+	"ip.isCanonical": costCanonicalText, "containsIP": costContainsIP, "containsCIDR": costContainsCIDR, "validate": costValidate,
+	"masked": costConstant, "prefixLength": costConstant, "family": costConstant, "isUnspecified": costConstant, "isLoopback": costConstant,
+	"isLinkLocalMulticast": costConstant, "isLinkLocalUnicast": costConstant, "isGlobalUnicast": costConstant, "format.named": costConstant,
+	"sign": costConstant, "asInteger": costConstant, "isInteger": costConstant, "asApproximateFloat": costConstant, "isGreaterThan": costConstant,
+	"isLessThan": costConstant, "compareTo": costConstant, "add": costConstant, "sub": costConstant,
+	"path": costConstant, "group": costConstant, "serviceAccount": costConstant, "resource": costConstant, "subresource": costConstant, "namespace": costConstant, "name": costConstant,
+	"allowed": costConstant, "reason": costConstant, "error": costConstant, "errored": costConstant, "check": costAuthorize,
+	"getScheme": costConstant, "getHostname": costConstant, "getHost": costConstant, "getPort": costConstant, "getEscapedPath": costConstant, "getQuery": costConstant,
 }
 
 // CallCost implements interpreter.ActualCostEstimator.
@@ -81,7 +81,7 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 
 // dependsOnValues reports whether the cost of a call depends on its arguments or its result.
 func dependsOnValues(function, overload string) bool {
-	if c := classes[function]; c != unknownClass && c != constantCost {
+	if c := costClasses[function]; c != costUnknown && c != costConstant {
 		return true
 	}
 	switch overload {
@@ -94,46 +94,46 @@ func dependsOnValues(function, overload string) bool {
 // callCost returns the cost of a call of a function of this package. ok is false for CEL's own
 // functions.
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
-	c := classes[function]
+	c := costClasses[function]
 	switch {
-	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == constantCost, overload == "cidr_ip":
+	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == costConstant, overload == "cidr_ip":
 		cost = 1
-	case c == authorizes:
+	case c == costAuthorize:
 		cost = authorizeCost
 	case overload == "list_sets_contains_list", overload == "list_sets_intersects_list":
 		return setsCost(args, 1)
 	case overload == "list_sets_equivalent_list":
 		return setsCost(args, 2)
-	case c == unknownClass || len(args) == 0:
+	case c == costUnknown || len(args) == 0:
 		return 0, false
-	case c == traverses:
-		cost = traversal(args[0])
-	case c == readsText:
-		cost = scaledBy(sizeOf(args[0]), common.StringTraversalCostFactor)
-	case c == rewrites, c == canonical:
-		cost = scaledBy(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
-	case c == joinCalls:
-		cost = scaledBy(sizeOf(result), 2*common.StringTraversalCostFactor)
+	case c == costTraverse:
+		cost = traversalCostOf(args[0])
+	case c == costReadText:
+		cost = scaleUp(sizeOf(args[0]), common.StringTraversalCostFactor)
+	case c == costRewriteText, c == costCanonicalText:
+		cost = scaleUp(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
+	case c == costJoin:
+		cost = scaleUp(sizeOf(result), 2*common.StringTraversalCostFactor)
 	case len(args) < 2:
 		return 0, false
-	case c == searchCalls:
-		cost = scaledBy(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaledBy(sizeOf(args[1]), common.RegexStringLengthCostFactor)
-	case c == containsIP:
-		cost = scaledBy(2*sizeOf(args[0]), common.StringTraversalCostFactor)
+	case c == costSearch:
+		cost = scaleUp(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaleUp(sizeOf(args[1]), common.RegexStringLengthCostFactor)
+	case c == costContainsIP:
+		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor)
 		if overload == "cidr_contains_ip_string" {
-			cost += scaledBy(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
-	case c == containsCIDR:
-		cost = scaledBy(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaledBy(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
+	case c == costContainsCIDR:
+		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaleUp(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
 		if overload == "cidr_contains_cidr_string" {
-			cost += scaledBy(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
-	case c == validates:
+	case c == costValidate:
 		f, ok := args[0].(*format)
 		if !ok {
 			return 0, false
 		}
-		cost = scaledBy(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaledBy(uint64(f.patternLength), common.RegexStringLengthCostFactor)
+		cost = scaleUp(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaleUp(uint64(f.patternLength), common.RegexStringLengthCostFactor)
 	}
 	return cost, true
 }
@@ -155,7 +155,7 @@ func isScalar(v ref.Val) bool {
 	return false
 }
 
-func scaledBy(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
+func scaleUp(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
 
 // sizeOf returns the size of a value in characters or elements, or 1.
 func sizeOf(v ref.Val) uint64 {
@@ -170,8 +170,8 @@ func sizeOf(v ref.Val) uint64 {
 	return uint64(n)
 }
 
-// traversal returns the cost of reading a value with all its elements.
-func traversal(v ref.Val) uint64 {
+// traversalCostOf returns the cost of reading a value with all its elements.
+func traversalCostOf(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:
 		return uint64(float64(len(v)) * common.StringTraversalCostFactor)
@@ -180,32 +180,32 @@ func traversal(v ref.Val) uint64 {
 	case traits.Lister:
 		var cost uint64
 		for it := v.Iterator(); it.HasNext() == types.True; {
-			cost += traversal(it.Next())
+			cost += traversalCostOf(it.Next())
 		}
 		return cost
 	case traits.Mapper:
 		var cost uint64
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
-			cost += traversal(key) + traversal(v.Get(key))
+			cost += traversalCostOf(key) + traversalCostOf(v.Get(key))
 		}
 		return cost
 	}
 	return 1
 }
 
-// CostSum counts the cost of several expressions together. It is safe for concurrent use.
+// CostSum adds up the cost of several expressions. It is safe for concurrent use.
 type CostSum struct {
 	mu         sync.Mutex // leaf lock
 	remaining  uint64     // units until onExceeded is called
 	onExceeded func()     // nil once called
 }
 
-// NewCostSum returns a CostSum that calls onExceeded once, when expressions have cost the given units.
-// The goroutine that evaluates an expression calls it in the middle of the evaluation, which then
-// continues.
-func NewCostSum(units uint64, costly func()) *CostSum {
-	return &CostSum{remaining: units, onExceeded: costly}
+// NewCostSum returns a CostSum that calls onExceeded once, when expressions have cost the given
+// units. The goroutine that evaluates an expression calls it in the middle of the evaluation, which
+// then continues.
+func NewCostSum(units uint64, onExceeded func()) *CostSum {
+	return &CostSum{remaining: units, onExceeded: onExceeded}
 }
 
 // costSumKey is the context key of a CostSum.
@@ -237,16 +237,16 @@ func (e *CostSum) threshold() uint64 {
 // reportExceeded calls onExceeded unless it was called before.
 func (e *CostSum) reportExceeded() {
 	e.mu.Lock()
-	costly := e.onExceeded
+	onExceeded := e.onExceeded
 	e.onExceeded = nil
 	e.mu.Unlock()
-	if costly != nil {
-		costly()
+	if onExceeded != nil {
+		onExceeded()
 	}
 }
 
-// charge adds the cost of a finished evaluation.
-func (e *CostSum) charge(units uint64) {
+// add adds the cost of a finished evaluation.
+func (e *CostSum) add(units uint64) {
 	if e == nil {
 		return
 	}

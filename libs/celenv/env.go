@@ -46,7 +46,8 @@ type Env struct {
 	budget        *CheckBudget // may be nil
 }
 
-// BaseEnv has the functions and no variables. NewBaseEnv takes milliseconds; Extend takes much less.
+// BaseEnv has the functions and no variables. NewBaseEnv takes milliseconds; Extend takes much
+// less.
 type BaseEnv struct {
 	env           *cel.Env
 	functions     interpreter.Dispatcher
@@ -62,7 +63,7 @@ func (b *BaseEnv) WithStandardCosts() *BaseEnv {
 	return &lenient
 }
 
-// NewBaseEnv returns a Base with all functions.
+// NewBaseEnv returns a BaseEnv with all functions.
 func NewBaseEnv() (*BaseEnv, error) {
 	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
@@ -99,7 +100,7 @@ func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 		if f.Name() == operators.Add {
 			for _, b := range bindings {
 				if b.Binary != nil {
-					b.Binary = flattened(b.Binary)
+					b.Binary = flattenConcat(b.Binary)
 				}
 			}
 		}
@@ -125,7 +126,7 @@ func (b *BaseEnv) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env,
 	var options []cel.EnvOption
 	if find != nil {
 		// The provider wraps that of the libraries, in which they register their types.
-		options = append(options, cel.CustomTypeProvider(&provider{Provider: b.env.CELTypeProvider(), find: find}))
+		options = append(options, cel.CustomTypeProvider(&structProvider{Provider: b.env.CELTypeProvider(), find: find}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		options = append(options, cel.Variable(name, variables[name]))
@@ -192,14 +193,14 @@ func typeNames(list []*cel.Type) string {
 	return strings.Join(names, " or ")
 }
 
-// provider adds struct types to the types of the libraries.
-type provider struct {
+// structProvider adds struct types to the types of the libraries.
+type structProvider struct {
 	types.Provider
 	find TypeFinder
 }
 
 // FindStructType implements types.Provider.
-func (p *provider) FindStructType(name string) (*types.Type, bool) {
+func (p *structProvider) FindStructType(name string) (*types.Type, bool) {
 	if _, ok := p.find.Fields(name); ok {
 		return types.NewTypeTypeWithParam(cel.ObjectType(name)), true
 	}
@@ -207,7 +208,7 @@ func (p *provider) FindStructType(name string) (*types.Type, bool) {
 }
 
 // FindStructFieldNames implements types.Provider.
-func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
+func (p *structProvider) FindStructFieldNames(name string) ([]string, bool) {
 	if fields, ok := p.find.Fields(name); ok {
 		return slices.Sorted(maps.Keys(fields)), true
 	}
@@ -216,7 +217,7 @@ func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 
 // FindStructFieldType implements types.Provider. The accessors stay empty because the values are
 // maps, which CEL reads itself.
-func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+func (p *structProvider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	if fields, ok := p.find.Fields(name); ok {
 		t, ok := fields[field]
 		if !ok {
@@ -227,8 +228,8 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 	return p.Provider.FindStructFieldType(name, field)
 }
 
-// reserved holds the reserved words of CEL.
-var reserved = func() map[string]bool {
+// reservedWords holds the reserved words of CEL.
+var reservedWords = func() map[string]bool {
 	words := map[string]bool{}
 	for w := range strings.FieldsSeq("true false null in as break const continue else for function if import let loop package namespace return var void while") {
 		words[w] = true
@@ -237,12 +238,16 @@ var reserved = func() map[string]bool {
 }()
 
 // Escape returns the name that expressions use for a property of a typed object, or false if
-// expressions cannot access the property.
+// expressions cannot access the property:
+//
+//	"a-b/c.d" -> "a__dash__b__slash__c__dot__d"
+//	"in"      -> "__in__", because it is a reserved word
+//	"a b"     -> false
 func Escape(name string) (string, bool) {
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		return "", false
 	}
-	if reserved[name] {
+	if reservedWords[name] {
 		return "__" + name + "__", true
 	}
 	var b strings.Builder
@@ -267,6 +272,6 @@ func Escape(name string) (string, bool) {
 	return b.String(), true
 }
 
-// IsReserved reports whether a name is a reserved word of CEL. Expressions can access a property with
-// such a name also by its unescaped name.
-func IsReserved(name string) bool { return reserved[name] }
+// IsReserved reports whether a name is a reserved word of CEL. Expressions can access a property
+// with such a name also by its unescaped name.
+func IsReserved(name string) bool { return reservedWords[name] }

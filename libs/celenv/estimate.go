@@ -11,7 +11,7 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-var oneUnit = checker.CostEstimate{Min: 1, Max: 1}
+var unitCost = checker.CostEstimate{Min: 1, Max: 1}
 
 // EstimateSize implements checker.CostEstimator.
 func (c Costs) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
@@ -43,45 +43,45 @@ func costOnly(cost checker.CostEstimate) *checker.CallEstimate {
 // EstimateCallCost implements checker.CostEstimator. Functions that are not members have no target;
 // some of them have CEL's own estimate for that reason.
 func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
-	class := classes[function]
+	class := costClasses[function]
 	switch {
 	case function == "_==_":
 		return estimateEqual(args)
-	case class == constantCost:
-		return costOnly(oneUnit)
-	case class == authorizes:
+	case class == costConstant:
+		return costOnly(unitCost)
+	case class == costAuthorize:
 		return costOnly(checker.CostEstimate{Min: authorizeCost, Max: authorizeCost})
 	case function == "url":
 		if len(args) == 1 {
 			s := c.size(args[0])
 			return &checker.CallEstimate{CostEstimate: traversalCost(s), ResultSize: &s}
 		}
-	case class == unknownClass || target == nil:
+	case class == costUnknown || target == nil:
 		return nil
 	case function == "ip":
 		if overload == "cidr_ip" || len(args) == 0 {
-			return costOnly(oneUnit)
+			return costOnly(unitCost)
 		}
 		return costOnly(traversalCost(c.size(args[0])))
-	case class == traverses:
+	case class == costTraverse:
 		return c.estimateTraversal(*target)
-	case class == searchCalls:
+	case class == costSearch:
 		return c.estimateSearch(*target, args)
-	case class == joinCalls:
+	case class == costJoin:
 		return c.estimateJoin(*target, args)
 	case function == "replace":
 		return c.estimateReplace(*target, args)
 	case function == "split":
 		return c.estimateSplit(*target, args)
-	case class == containsIP, class == containsCIDR:
+	case class == costContainsIP, class == costContainsCIDR:
 		return c.estimateContains(class, overload, args)
 	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity", function == "semver", function == "isSemver":
 		return costOnly(traversalCost(c.size(args[0])))
-	case class == canonical:
+	case class == costCanonicalText:
 		return costOnly(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
-	case class == validates:
-		return costOnly(traversalCost(c.size(args[0])).MultiplyByCostFactor(patternOfNames * common.RegexStringLengthCostFactor))
-	case class == readsText:
+	case class == costValidate:
+		return costOnly(traversalCost(c.size(args[0])).MultiplyByCostFactor(namedPatternLen * common.RegexStringLengthCostFactor))
+	case class == costReadText:
 		s := c.size(*target)
 		return &checker.CallEstimate{CostEstimate: traversalCost(s), ResultSize: &s}
 	}
@@ -95,9 +95,9 @@ func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 	}
 	switch args[0].Type().TypeName() {
 	case addressType.TypeName(), networkType.TypeName(), QuantityType.TypeName(), versionType.TypeName():
-		return costOnly(oneUnit)
+		return costOnly(unitCost)
 	case formatType.TypeName():
-		return costOnly(checker.CostEstimate{Min: 1, Max: sizeOfFormat}.MultiplyByCostFactor(common.StringTraversalCostFactor))
+		return costOnly(checker.CostEstimate{Min: 1, Max: formatNameLen}.MultiplyByCostFactor(common.StringTraversalCostFactor))
 	case urlType.TypeName():
 		size := checker.SizeEstimate{Min: 1, Max: 1}
 		if s := args[1].ComputedSize(); s != nil {
@@ -108,14 +108,15 @@ func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
 
-// estimateTraversal estimates the cost of functions that read each element of a list, and the text of
-// elements that are strings or bytes. indexOf and lastIndexOf may also have a text as their target.
+// estimateTraversal estimates the cost of functions that read each element of a list, and the text
+// of elements that are strings or bytes. listIndexOf and lastIndexOf may also have a text as their
+// target.
 func (c Costs) estimateTraversal(target checker.AstNode) *checker.CallEstimate {
 	element := elementOf(target)
 	if element == nil { // the target is a text
 		return costOnly(traversalCost(c.size(target)))
 	}
-	each := oneUnit
+	each := unitCost
 	if k := element.Type().Kind(); k == types.StringKind || k == types.BytesKind {
 		each = each.Add(traversalCost(c.size(element)))
 	}
@@ -158,7 +159,7 @@ func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *
 	var count, unreplaced checker.SizeEstimate
 	switch {
 	case old.Min == 0: // an empty text is replaced before, between and after all characters
-		count.Max, unreplaced.Max = incremented(text.Max), text.Max
+		count.Max, unreplaced.Max = saturatingAddOne(text.Max), text.Max
 	case replacement.Max <= old.Min:
 		unreplaced.Max = text.Max
 	default:
@@ -166,7 +167,7 @@ func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *
 	}
 	switch {
 	case old.Max == 0:
-		count.Min, unreplaced.Min = incremented(text.Min), text.Min
+		count.Min, unreplaced.Min = saturatingAddOne(text.Min), text.Min
 	case old.Max <= replacement.Min:
 		unreplaced.Min = text.Min
 	default:
@@ -176,7 +177,7 @@ func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *
 	return &checker.CallEstimate{CostEstimate: text.MultiplyByCostFactor(2 * common.StringTraversalCostFactor), ResultSize: &size}
 }
 
-func incremented(n uint64) uint64 {
+func saturatingAddOne(n uint64) uint64 {
 	if n < math.MaxUint64 {
 		n++
 	}
@@ -198,15 +199,15 @@ func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *ch
 	}
 }
 
-// estimateContains estimates the cost of containsIP and containsCIDR.
-func (c Costs) estimateContains(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
+// estimateContains estimates the cost of costContainsIP and costContainsCIDR.
+func (c Costs) estimateContains(class costClass, overload string, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
 	}
-	bytes := checker.SizeEstimate{Min: shortAddress, Max: longAddress}
+	bytes := checker.SizeEstimate{Min: ipv4Bytes, Max: ipv6Bytes}
 	cost := traversalCost(bytes.Add(bytes))
-	if class == containsCIDR {
-		cost = cost.Add(traversalCost(bytes)).Add(oneUnit)
+	if class == costContainsCIDR {
+		cost = cost.Add(traversalCost(bytes)).Add(unitCost)
 	}
 	if overload == "cidr_contains_ip_string" || overload == "cidr_contains_cidr_string" {
 		cost = cost.Add(checker.CostEstimate(c.size(args[0])).MultiplyByCostFactor(common.StringTraversalCostFactor))
@@ -220,38 +221,38 @@ func elementOf(list checker.AstNode) checker.AstNode {
 	if len(params) == 0 {
 		return nil
 	}
-	e := &element{elementType: params[0]}
+	e := &listElement{elementType: params[0]}
 	if path := list.Path(); path != nil {
 		e.path = append(append(make([]string, 0, len(path)+1), path...), "@items")
 	}
 	return e
 }
 
-// element implements checker.AstNode.
-type element struct {
+// listElement implements checker.AstNode.
+type listElement struct {
 	path        []string
 	elementType *types.Type
 }
 
 // Path implements checker.AstNode.
-func (e *element) Path() []string { return e.path }
+func (e *listElement) Path() []string { return e.path }
 
 // Type implements checker.AstNode.
-func (e *element) Type() *types.Type { return e.elementType }
+func (e *listElement) Type() *types.Type { return e.elementType }
 
 // Expr implements checker.AstNode.
-func (e *element) Expr() ast.Expr { return nil }
+func (e *listElement) Expr() ast.Expr { return nil }
 
 // ComputedSize implements checker.AstNode.
-func (e *element) ComputedSize() *checker.SizeEstimate { return nil }
+func (e *listElement) ComputedSize() *checker.SizeEstimate { return nil }
 
 // maxComputedMaps is the maximum number of maps with computed keys in an expression. Each such map
 // can double the size of a value's type, as {x: x} does, and all operations on types take time
 // proportional to that size.
 const maxComputedMaps = 6
 
-// tooManyMaps returns the first map beyond maxComputedMaps, or nil.
-func tooManyMaps(parsed *cel.Ast) ast.Expr {
+// firstExcessMap returns the first map beyond maxComputedMaps, or nil.
+func firstExcessMap(parsed *cel.Ast) ast.Expr {
 	found := 0
 	var excess ast.Expr
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -332,8 +333,8 @@ const (
 // budget. It is not safe for concurrent use.
 type CheckBudget struct{ used int }
 
-// charge reports whether the budget suffices for more work. A nil CheckBudget always does.
-func (b *CheckBudget) charge(work int) bool {
+// spend reports whether the budget suffices for more work. A nil CheckBudget always does.
+func (b *CheckBudget) spend(work int) bool {
 	if b == nil {
 		return true
 	}
@@ -359,7 +360,7 @@ func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 		return nil, cel.NewIssues(errs)
 	}
 	const tooMany = "the object has too many expressions"
-	if !e.budget.charge(workPerByte * len(expression)) {
+	if !e.budget.spend(workPerByte * len(expression)) {
 		return reject(common.NoLocation, tooMany)
 	}
 	parsed, issues := e.env.ParseSource(source)
@@ -367,14 +368,14 @@ func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 		return nil, issues
 	}
 	start := parsed.NativeRep().SourceInfo().GetStartLocation
-	if excess := tooManyMaps(parsed); excess != nil {
+	if excess := firstExcessMap(parsed); excess != nil {
 		return reject(start(excess.ID()), "more than %d maps with computed keys", maxComputedMaps)
 	}
 	work := e.typeWork(parsed)
 	if work > maxTypeWork {
 		return reject(start(parsed.NativeRep().Expr().ID()), "too many operators: split the expression into variables or several expressions")
 	}
-	if !e.budget.charge(work / typesPerWork) {
+	if !e.budget.spend(work / typesPerWork) {
 		return reject(common.NoLocation, tooMany)
 	}
 	return e.env.Check(parsed)

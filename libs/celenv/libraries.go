@@ -15,7 +15,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
-// regexLibrary provides find and findAll.
+// regexLibrary provides find and regexFindAll.
 type regexLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -23,20 +23,20 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 	list := cel.ListType(cel.StringType)
 	return []cel.EnvOption{
 		cel.Function("find", cel.MemberOverload("string_find_string", []*cel.Type{cel.StringType, cel.StringType}, cel.StringType,
-			cel.BinaryBinding(find))),
+			cel.BinaryBinding(regexFind))),
 		cel.Function("findAll",
 			cel.MemberOverload("string_find_all_string", []*cel.Type{cel.StringType, cel.StringType}, list,
-				cel.BinaryBinding(func(text, pattern ref.Val) ref.Val { return findAll(text, pattern, types.Int(-1)) })),
+				cel.BinaryBinding(func(text, pattern ref.Val) ref.Val { return regexFindAll(text, pattern, types.Int(-1)) })),
 			cel.MemberOverload("string_find_all_string_int", []*cel.Type{cel.StringType, cel.StringType, cel.IntType}, list,
-				cel.FunctionBinding(func(args ...ref.Val) ref.Val { return findAll(args[0], args[1], args[2]) }))),
+				cel.FunctionBinding(func(args ...ref.Val) ref.Val { return regexFindAll(args[0], args[1], args[2]) }))),
 	}
 }
 
 // ProgramOptions implements cel.Library.
 func (regexLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
-// find implements string.find.
-func find(text, pattern ref.Val) ref.Val {
+// regexFind implements string.find.
+func regexFind(text, pattern ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
 		return types.WrapErr(err)
@@ -48,8 +48,8 @@ func find(text, pattern ref.Val) ref.Val {
 	return types.String(re.FindString(string(s)))
 }
 
-// findAll implements string.findAll.
-func findAll(text, pattern, limit ref.Val) ref.Val {
+// regexFindAll implements string.regexFindAll.
+func regexFindAll(text, pattern, limit ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
 		return types.WrapErr(err)
@@ -77,7 +77,7 @@ func compilePattern(pattern ref.Val) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// listLibrary provides isSorted, min, max, sum, indexOf and lastIndexOf.
+// listLibrary provides isSorted, min, max, sum, listIndexOf and lastIndexOf.
 type listLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -89,14 +89,14 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 		args := []*cel.Type{cel.ListType(t)}
 		prefix := "list_" + t.TypeName()
 		sorted = append(sorted, cel.MemberOverload(prefix+"_is_sorted_bool", args, cel.BoolType, cel.UnaryBinding(isSorted)))
-		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extremum(v, types.IntNegOne, "min") })))
-		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extremum(v, types.IntOne, "max") })))
+		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntNegOne, "min") })))
+		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntOne, "max") })))
 	}
 	for t, zero := range map[*cel.Type]ref.Val{
 		cel.IntType: types.IntZero, cel.UintType: types.Uint(0), cel.DoubleType: types.Double(0), cel.DurationType: types.Duration{},
 	} {
 		sums = append(sums, cel.MemberOverload("list_"+t.TypeName()+"_sum", []*cel.Type{cel.ListType(t)}, t,
-			cel.UnaryBinding(func(v ref.Val) ref.Val { return sum(v, zero) })))
+			cel.UnaryBinding(func(v ref.Val) ref.Val { return sumList(v, zero) })))
 	}
 	return []cel.EnvOption{
 		cel.Function("isSorted", sorted...),
@@ -104,9 +104,9 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("max", largest...),
 		cel.Function("sum", sums...),
 		cel.Function("indexOf", cel.MemberOverload("list_a_index_of_int", []*cel.Type{list, element}, cel.IntType,
-			cel.BinaryBinding(func(l, v ref.Val) ref.Val { return indexOf(l, v, false) }))),
+			cel.BinaryBinding(func(l, v ref.Val) ref.Val { return listIndexOf(l, v, false) }))),
 		cel.Function("lastIndexOf", cel.MemberOverload("list_a_last_index_of_int", []*cel.Type{list, element}, cel.IntType,
-			cel.BinaryBinding(func(l, v ref.Val) ref.Val { return indexOf(l, v, true) }))),
+			cel.BinaryBinding(func(l, v ref.Val) ref.Val { return listIndexOf(l, v, true) }))),
 	}
 }
 
@@ -133,9 +133,9 @@ func isSorted(v ref.Val) ref.Val {
 	return types.True
 }
 
-// extremum returns the first of the largest elements of a list, or of the smallest, depending on
-// direction.
-func extremum(v ref.Val, direction types.Int, name string) ref.Val {
+// firstExtremum returns the first of the largest elements of a list, or of the smallest, depending
+// on direction.
+func firstExtremum(v ref.Val, direction types.Int, name string) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -157,8 +157,8 @@ func extremum(v ref.Val, direction types.Int, name string) ref.Val {
 	return best
 }
 
-// sum implements list.sum. zero is the sum of an empty list.
-func sum(v, zero ref.Val) ref.Val {
+// sumList implements list.sum. zero is the sum of an empty list.
+func sumList(v, zero ref.Val) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -185,8 +185,8 @@ func sum(v, zero ref.Val) ref.Val {
 	return total
 }
 
-// indexOf implements list.indexOf, and list.lastIndexOf if last is set.
-func indexOf(v, desired ref.Val, last bool) ref.Val {
+// listIndexOf implements list.listIndexOf, and list.lastIndexOf if last is set.
+func listIndexOf(v, desired ref.Val, last bool) ref.Val {
 	l, ok := v.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -233,12 +233,12 @@ func (f *format) Equal(other ref.Val) ref.Val {
 
 // Lengths of regular expressions, as in Kubernetes.
 const (
-	labelPattern     = 30
-	valuePattern     = 40
-	subdomainPattern = 60
-	// uriPattern and bytePattern are the lengths of regular expressions that are not used.
-	uriPattern  = 1103
-	bytePattern = 84
+	labelPatternLen     = 30
+	valuePatternLen     = 40
+	subdomainPatternLen = 60
+	// uriPatternLen and bytePatternLen are the lengths of regular expressions that are not used.
+	uriPatternLen  = 1103
+	bytePatternLen = 84
 )
 
 // formats returns the named formats.
@@ -255,17 +255,17 @@ func formats() map[string]*format {
 		}
 	}
 	list := map[string]*format{
-		"dns1123Label":           {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, false)},
-		"dns1123LabelPrefix":     {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, true)},
-		"dns1123Subdomain":       {patternLength: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, false)},
-		"dns1123SubdomainPrefix": {patternLength: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, true)},
-		"dns1035Label":           {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, false)},
-		"dns1035LabelPrefix":     {patternLength: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, true)},
-		"qualifiedName":          {patternLength: subdomainPattern, check: validation.IsQualifiedName},
-		"labelValue":             {patternLength: valuePattern, check: validation.IsValidLabelValue},
-		"uri":                    {patternLength: uriPattern, check: checkURI},
+		"dns1123Label":           {patternLength: labelPatternLen, check: nameCheck(apivalidation.NameIsDNSLabel, false)},
+		"dns1123LabelPrefix":     {patternLength: labelPatternLen, check: nameCheck(apivalidation.NameIsDNSLabel, true)},
+		"dns1123Subdomain":       {patternLength: subdomainPatternLen, check: nameCheck(apivalidation.NameIsDNSSubdomain, false)},
+		"dns1123SubdomainPrefix": {patternLength: subdomainPatternLen, check: nameCheck(apivalidation.NameIsDNSSubdomain, true)},
+		"dns1035Label":           {patternLength: labelPatternLen, check: nameCheck(apivalidation.NameIsDNS1035Label, false)},
+		"dns1035LabelPrefix":     {patternLength: labelPatternLen, check: nameCheck(apivalidation.NameIsDNS1035Label, true)},
+		"qualifiedName":          {patternLength: subdomainPatternLen, check: validation.IsQualifiedName},
+		"labelValue":             {patternLength: valuePatternLen, check: validation.IsValidLabelValue},
+		"uri":                    {patternLength: uriPatternLen, check: checkURI},
 		"uuid":                   {patternLength: len(strfmt.UUIDPattern), check: strfmtCheck("uuid", "does not match the UUID format")},
-		"byte":                   {patternLength: bytePattern, check: strfmtCheck("byte", "invalid base64")},
+		"byte":                   {patternLength: bytePatternLen, check: strfmtCheck("byte", "invalid base64")},
 		"date":                   {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
 		"datetime":               {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
 	}

@@ -19,11 +19,11 @@ type meter struct {
 	limit     uint64
 	threshold uint64 // limit, or the lower cost at which costSum is exceeded
 	costSum   *CostSum
-	values    []ref.Val // by step id
-	// charges holds the cost of each step, by id. A name and its last qualifier share an id, so
+	values    []ref.Val // the last value of each step, by step id
+	// stepCosts holds the cost of each step, by id. A name and its last qualifier share an id, so
 	// each id has two entries.
-	charges [][2]charge
-	args    []ref.Val // arguments of the current call
+	stepCosts [][2]stepCost
+	args      []ref.Val // arguments of the current call
 	// weighedCalls holds the calls whose arguments are weighed, by the id of the last argument.
 	weighedCalls map[int64]weighedCall
 	// standardCosts skips callCost.
@@ -32,15 +32,15 @@ type meter struct {
 	freeWeightUsed uint64
 }
 
-// charge is the cost of a step.
-type charge struct {
+// stepCost is the cost of a step.
+type stepCost struct {
 	step  any // nil if there is no step
 	fixed uint64
-	call  *call // set if the cost depends on values
+	call  *callStep // set if the cost depends on values
 }
 
-// call is a step that calls a function.
-type call struct {
+// callStep is a step that calls a function.
+type callStep struct {
 	function, overload          string
 	args                        []int64 // step ids
 	dependsOnValues, isAddition bool
@@ -53,21 +53,22 @@ const (
 )
 
 func newMeter(limit uint64, ids int64) meter {
-	return meter{limit: limit, threshold: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
+	return meter{limit: limit, threshold: limit, values: make([]ref.Val, ids), stepCosts: make([][2]stepCost, ids)}
 }
 
-// observe implements interpreter.EvalObserver.
+// observe implements interpreter.EvalObserver. CEL calls it after each step with the step's result
+// v.
 func (m *meter) observe(id int64, step any, v ref.Val) {
 	if id < 0 || id >= int64(len(m.values)) {
-		m.add(chargeOf(step), v)
+		m.addStepCost(stepCostOf(step), v)
 		return
 	}
-	c := &m.charges[id][0]
+	c := &m.stepCosts[id][0]
 	if c.step != nil && c.step != step {
-		c = &m.charges[id][1]
+		c = &m.stepCosts[id][1]
 	}
 	if c.step != step {
-		*c = chargeOf(step)
+		*c = stepCostOf(step)
 	}
 	m.values[id] = v
 	if len(m.weighedCalls) > 0 {
@@ -75,11 +76,11 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 			m.chargeArguments(w)
 		}
 	}
-	m.add(*c, v)
+	m.addStepCost(*c, v)
 }
 
-// add adds the cost of a step whose result is v.
-func (m *meter) add(c charge, v ref.Val) {
+// addStepCost adds the cost of a step whose result is v.
+func (m *meter) addStepCost(c stepCost, v ref.Val) {
 	m.cost += c.fixed
 	if c.call != nil {
 		m.addCallCost(c.call, v)
@@ -92,8 +93,8 @@ func (m *meter) add(c charge, v ref.Val) {
 	}
 }
 
-// thresholdPassed stops the evaluation if it has reached its limit. Below the limit, it reports that
-// costSum is exceeded.
+// thresholdPassed stops the evaluation if it has reached its limit. Below the limit, it reports
+// that costSum is exceeded.
 func (m *meter) thresholdPassed() {
 	if m.cost <= m.limit {
 		m.threshold = m.limit
@@ -103,9 +104,9 @@ func (m *meter) thresholdPassed() {
 	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
 }
 
-// chargeOf returns the cost of a step, by its type.
-func chargeOf(step any) charge {
-	c := charge{step: step}
+// stepCostOf returns the cost of a step, by its type.
+func stepCostOf(step any) stepCost {
+	c := stepCost{step: step}
 	switch s := step.(type) {
 	case interpreter.ConstantQualifier:
 		c.fixed = 1
@@ -118,7 +119,7 @@ func chargeOf(step any) charge {
 	case interpreter.Qualifier:
 		c.fixed = 1
 	case interpreter.InterpretableCall:
-		c.call = &call{function: s.Function(), overload: s.OverloadID()}
+		c.call = &callStep{function: s.Function(), overload: s.OverloadID()}
 		for _, a := range s.Args() {
 			c.call.args = append(c.call.args, a.ID())
 		}
@@ -146,7 +147,7 @@ func (m *meter) reset() {
 }
 
 // addCallCost adds the cost of a call whose arguments are known.
-func (m *meter) addCallCost(c *call, result ref.Val) {
+func (m *meter) addCallCost(c *callStep, result ref.Val) {
 	m.args = m.args[:0]
 	for _, id := range c.args {
 		if id < 0 || id >= int64(len(m.values)) || m.values[id] == nil {
@@ -171,23 +172,23 @@ func (m *meter) addCallCost(c *call, result ref.Val) {
 
 // standardCost returns the cost of CEL's own functions.
 func standardCost(overload string, args []ref.Val) uint64 {
-	size := func(i int) uint64 { return sizeWithin(args[i]) }
+	size := func(i int) uint64 { return sizeOfContent(args[i]) }
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
 		overloads.ExtQuoteString, overloads.ExtFormatString:
-		return scaledBy(size(0), common.StringTraversalCostFactor)
+		return scaleUp(size(0), common.StringTraversalCostFactor)
 	case overloads.InList:
 		return size(1)
 	case overloads.LessString, overloads.GreaterString, overloads.LessEqualsString, overloads.GreaterEqualsString,
 		overloads.LessBytes, overloads.GreaterBytes, overloads.LessEqualsBytes, overloads.GreaterEqualsBytes,
 		overloads.Equals, overloads.NotEquals:
-		return scaledBy(min(size(0), size(1)), common.StringTraversalCostFactor)
+		return scaleUp(min(size(0), size(1)), common.StringTraversalCostFactor)
 	case overloads.AddString, overloads.AddBytes:
-		return scaledBy(size(0)+size(1), common.StringTraversalCostFactor)
+		return scaleUp(size(0)+size(1), common.StringTraversalCostFactor)
 	case overloads.MatchesString:
-		return scaledBy(1+size(0), common.StringTraversalCostFactor) * scaledBy(size(1), common.RegexStringLengthCostFactor)
+		return scaleUp(1+size(0), common.StringTraversalCostFactor) * scaleUp(size(1), common.RegexStringLengthCostFactor)
 	case overloads.ContainsString:
-		return scaledBy(size(0), common.StringTraversalCostFactor) * scaledBy(size(1), common.StringTraversalCostFactor)
+		return scaleUp(size(0), common.StringTraversalCostFactor) * scaleUp(size(1), common.StringTraversalCostFactor)
 	}
 	return 1
 }
@@ -205,10 +206,10 @@ func standardDependsOnValues(overload string) bool {
 	return false
 }
 
-// sizeWithin returns sizeOf of a value, or of the value in an optional.
-func sizeWithin(v ref.Val) uint64 {
+// sizeOfContent returns sizeOf of a value, or of the value in an optional.
+func sizeOfContent(v ref.Val) uint64 {
 	if o, ok := v.(*types.Optional); ok && o.HasValue() {
-		return sizeWithin(o.GetValue())
+		return sizeOfContent(o.GetValue())
 	}
 	return sizeOf(v)
 }

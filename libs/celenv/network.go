@@ -95,7 +95,7 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("isIP", cel.Overload("is_ip", text, cel.BoolType,
 			onText(func(s string) ref.Val { _, err := parseAddress(s); return types.Bool(err == nil) }))),
 		cel.Function("ip.isCanonical", cel.Overload("ip_is_canonical", text, cel.BoolType, onText(isCanonical))),
-		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, onAddress(family))),
+		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, onAddress(addressFamily))),
 		predicate("isUnspecified", "ip_is_unspecified", netip.Addr.IsUnspecified),
 		predicate("isLoopback", "ip_is_loopback", netip.Addr.IsLoopback),
 		predicate("isLinkLocalMulticast", "ip_is_link_local_multicast", netip.Addr.IsLinkLocalMulticast),
@@ -106,12 +106,12 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 			onText(func(s string) ref.Val { _, err := parseNetwork(s); return types.Bool(err == nil) }))),
 		cel.Function("containsIP",
 			cel.MemberOverload("cidr_contains_ip_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
-				func(n, v ref.Val) ref.Val { return containsAddress(n, toAddress(v)) })),
-			cel.MemberOverload("cidr_contains_ip_ip", []*cel.Type{networkType, addressType}, cel.BoolType, cel.BinaryBinding(containsAddress))),
+				func(n, v ref.Val) ref.Val { return networkContainsAddress(n, toAddress(v)) })),
+			cel.MemberOverload("cidr_contains_ip_ip", []*cel.Type{networkType, addressType}, cel.BoolType, cel.BinaryBinding(networkContainsAddress))),
 		cel.Function("containsCIDR",
 			cel.MemberOverload("cidr_contains_cidr_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
-				func(n, v ref.Val) ref.Val { return containsNetwork(n, toNetwork(v)) })),
-			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType, cel.BinaryBinding(containsNetwork))),
+				func(n, v ref.Val) ref.Val { return networkContainsNetwork(n, toNetwork(v)) })),
+			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType, cel.BinaryBinding(networkContainsNetwork))),
 		cel.Function("prefixLength", cel.MemberOverload("cidr_prefix_length", []*cel.Type{networkType}, cel.IntType,
 			onNetwork(func(p netip.Prefix) ref.Val { return types.Int(p.Bits()) }))),
 		cel.Function("masked", cel.MemberOverload("cidr_masked", []*cel.Type{networkType}, networkType,
@@ -195,7 +195,7 @@ func isCanonical(s string) ref.Val {
 	return types.Bool(ip.String() == s)
 }
 
-func family(ip netip.Addr) ref.Val {
+func addressFamily(ip netip.Addr) ref.Val {
 	if ip.Is4() {
 		return types.Int(4)
 	}
@@ -226,7 +226,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-func containsAddress(v, other ref.Val) ref.Val {
+func networkContainsAddress(v, other ref.Val) ref.Val {
 	n, ok := v.(*network)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -238,7 +238,7 @@ func containsAddress(v, other ref.Val) ref.Val {
 	return types.Bool(n.prefix.Contains(a.ip))
 }
 
-func containsNetwork(v, other ref.Val) ref.Val {
+func networkContainsNetwork(v, other ref.Val) ref.Val {
 	outer, ok := v.(*network)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
@@ -291,7 +291,7 @@ func (urlLibrary) CompileOptions() []cel.EnvOption {
 		part("getPort", "url_get_port", (*url.URL).Port),
 		part("getEscapedPath", "url_get_escaped_path", (*url.URL).EscapedPath),
 		cel.Function("getQuery", cel.MemberOverload("url_get_query", []*cel.Type{urlType},
-			cel.MapType(cel.StringType, cel.ListType(cel.StringType)), onURL(queryOf))),
+			cel.MapType(cel.StringType, cel.ListType(cel.StringType)), onURL(queryMap))),
 	}
 }
 
@@ -336,7 +336,7 @@ func isURL(v ref.Val) ref.Val {
 	return types.Bool(err == nil)
 }
 
-func queryOf(u *url.URL) ref.Val {
+func queryMap(u *url.URL) ref.Val {
 	query := map[ref.Val]ref.Val{}
 	for k, v := range u.Query() {
 		query[types.String(k)] = types.NewStringList(types.DefaultTypeAdapter, v)

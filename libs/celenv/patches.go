@@ -21,7 +21,7 @@ var (
 	JSONPatchType = cel.ObjectType("JSONPatch")
 )
 
-// Patches returns a Base with these types and jsonpatch.escapeKey.
+// Patches returns a BaseEnv with these types and jsonpatch.escapeKey.
 func (b *BaseEnv) Patches() (*BaseEnv, error) {
 	env, err := b.env.Extend(cel.CustomTypeProvider(patchTypes{b.env.CELTypeProvider()}), cel.Function(escapeKey,
 		cel.Overload("string_jsonpatch_escapeKey_string", []*cel.Type{cel.StringType}, cel.StringType,
@@ -85,7 +85,7 @@ func (p patchTypes) FindStructFieldType(name, field string) (*types.FieldType, b
 func (p patchTypes) NewValue(name string, fields map[string]ref.Val) ref.Val {
 	switch {
 	case isObjectType(name):
-		return &constructed{opaque{kind: cel.ObjectType(name)}, fields}
+		return &builtObject{opaque{kind: cel.ObjectType(name)}, fields}
 	case name != JSONPatchType.TypeName():
 		return p.Provider.NewValue(name, fields)
 	}
@@ -94,24 +94,24 @@ func (p patchTypes) NewValue(name string, fields map[string]ref.Val) ref.Val {
 			return types.NewErr("unexpected type %s for JSONPatchType '%s' field", v.Type().TypeName(), field)
 		}
 	}
-	return &constructed{opaque{kind: JSONPatchType}, fields}
+	return &builtObject{opaque{kind: JSONPatchType}, fields}
 }
 
-// constructed is a value with fields that an expression built.
-type constructed struct {
+// builtObject is a value with fields that an expression built.
+type builtObject struct {
 	opaque
 	fields map[string]ref.Val
 }
 
 // ConvertToType implements ref.Val.
-func (c *constructed) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
+func (c *builtObject) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
 
 // Value implements ref.Val.
-func (c *constructed) Value() any { return c.fields }
+func (c *builtObject) Value() any { return c.fields }
 
 // Equal implements ref.Val.
-func (c *constructed) Equal(other ref.Val) ref.Val {
-	o, ok := other.(*constructed)
+func (c *builtObject) Equal(other ref.Val) ref.Val {
+	o, ok := other.(*builtObject)
 	if !ok || c.kind.TypeName() != o.kind.TypeName() || len(c.fields) != len(o.fields) {
 		return types.False
 	}
@@ -124,7 +124,7 @@ func (c *constructed) Equal(other ref.Val) ref.Val {
 }
 
 // IsZeroValue implements traits.Zeroer.
-func (c *constructed) IsZeroValue() bool { return len(c.fields) == 0 }
+func (c *builtObject) IsZeroValue() bool { return len(c.fields) == 0 }
 
 // Operation is one operation of a JSON patch. Value is absent if HasValue is false.
 type Operation struct {
@@ -138,12 +138,12 @@ var ErrPatch = errors.New("type mismatch")
 
 // Configuration converts a value of type Object to a tree of at most limit bytes.
 func Configuration(v ref.Val, limit int) (map[string]any, error) {
-	c, ok := v.(*constructed)
+	c, ok := v.(*builtObject)
 	if !ok || c.kind.TypeName() != objectTypeName {
 		return nil, fmt.Errorf("%w: %s is not an %s", ErrPatch, v.Type().TypeName(), objectTypeName)
 	}
 	builder := &treeBuilder{remaining: limit}
-	tree, err := builder.fields(c, objectTypeName)
+	tree, err := builder.buildFields(c, objectTypeName)
 	return tree, builder.withTypeErrors(err)
 }
 
@@ -151,8 +151,8 @@ func Configuration(v ref.Val, limit int) (map[string]any, error) {
 func Operations(v ref.Val, limit int) ([]Operation, error) {
 	builder := &treeBuilder{remaining: limit}
 	var out []Operation
-	err := each(v, func(v ref.Val) error {
-		c, ok := v.(*constructed)
+	err := visitElements(v, func(v ref.Val) error {
+		c, ok := v.(*builtObject)
 		if !ok || c.kind.TypeName() != JSONPatchType.TypeName() {
 			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s", ErrPatch, v.Type().TypeName())
 		}
@@ -162,18 +162,18 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 				*to = string(text)
 			}
 		}
-		if err := builder.charge(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
+		if err := builder.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
 			return err
 		}
 		value, ok := c.fields["value"]
 		o.HasValue = ok
 		if ok {
 			path := ""
-			if object, ok := value.(*constructed); ok {
+			if object, ok := value.(*builtObject); ok {
 				path = object.kind.TypeName()
 			}
 			var err error
-			if o.Value, err = builder.tree(value, path); err != nil {
+			if o.Value, err = builder.buildValue(value, path); err != nil {
 				return fmt.Errorf("JSONPath valueExpression evaluated to a type that could not marshal to JSON: %w", err)
 			}
 		}

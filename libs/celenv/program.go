@@ -26,8 +26,8 @@ type Budget struct{ remaining uint64 }
 // NewBudget returns a budget of the given units of cost.
 func NewBudget(units uint64) *Budget { return &Budget{remaining: units} }
 
-// charge subtracts a cost. It returns ErrBudget if the remaining units are not sufficient.
-func (b *Budget) charge(cost uint64) error {
+// spend subtracts a cost. It returns ErrBudget if the remaining units are not sufficient.
+func (b *Budget) spend(cost uint64) error {
 	if b == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Bu
 		return nil, fmt.Errorf("evaluation failed: %w", err)
 	}
 	out, cost, err := p.runner.Run(ctx, activation)
-	budgetErr := budget.charge(cost)
+	budgetErr := budget.spend(cost)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("evaluation failed: %w", err)
@@ -87,10 +87,11 @@ func (p *Program) Bool(ctx context.Context, variables map[string]any, budget *Bu
 // v[?"f"]. A test for presence, has(v.f), does not count.
 func (p *Program) ReadsField(variable, field string) bool {
 	root := ast.NavigateAST(p.ast.NativeRep())
-	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return reads(e, variable, field) })) > 0
+	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return isFieldRead(e, variable, field) })) > 0
 }
 
-func reads(e ast.Expr, variable, field string) bool {
+// isFieldRead reports whether e reads a field of a variable.
+func isFieldRead(e ast.Expr, variable, field string) bool {
 	switch e.Kind() {
 	case ast.SelectKind:
 		s := e.AsSelect()
@@ -113,7 +114,7 @@ func isString(e ast.Expr, expected string) bool {
 
 // Runner is a checked expression that is ready to run. CEL's own programs plan an expression again
 // for each evaluation whose cost is counted, and each program holds all functions. A Runner keeps
-// plans for later evaluations and shares the functions with all Runners of its Base. It does not
+// plans for later evaluations and shares the functions with all Runners of its BaseEnv. It does not
 // retain its Env.
 type Runner struct {
 	ast    *ast.AST
@@ -135,7 +136,7 @@ func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 		interp:        interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(), env.CELTypeAdapter(), factory),
 		standardCosts: e.standardCosts,
 	}
-	first, err := r.plan()
+	first, err := r.newPlan()
 	if err != nil {
 		return nil, fmt.Errorf("program instantiation failed: %w", err)
 	}
@@ -145,18 +146,18 @@ func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 
 // plan is an expression planned for one evaluation at a time.
 type plan struct {
-	interruptible
+	interruptibleVariables
 	meter meter
 	steps interpreter.Interpretable
 }
 
-// plan prepares the expression for one evaluation at a time.
-func (r *Runner) plan() (*plan, error) {
+// newPlan prepares the expression for one evaluation at a time.
+func (r *Runner) newPlan() (*plan, error) {
 	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
 	p.meter.standardCosts = r.standardCosts
 	var err error
 	p.steps, err = r.interp.NewInterpretable(r.ast,
-		orElse,
+		makeOrLazy,
 		p.meter.registerWeighedCall,
 		interpreter.InterruptableEval(),
 		interpreter.Optimize(),
@@ -172,16 +173,16 @@ func (r *Runner) plan() (*plan, error) {
 func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val, cost uint64, err error) {
 	p, _ := r.plans.Get().(*plan)
 	if p == nil {
-		if p, err = r.plan(); err != nil {
+		if p, err = r.newPlan(); err != nil {
 			return nil, 0, err
 		}
 	}
-	p.interruptible = interruptible{variables: variables, done: ctx.Done()}
+	p.interruptibleVariables = interruptibleVariables{variables: variables, done: ctx.Done()}
 	p.meter.costSum = costSumFrom(ctx)
 	p.meter.threshold = min(p.meter.limit, p.meter.costSum.threshold())
 	defer func() {
 		cost = p.meter.cost
-		p.meter.costSum.charge(cost)
+		p.meter.costSum.add(cost)
 		if problem := recover(); problem != nil {
 			// The plan may be in the middle of a loop, so it is not reused.
 			cancelled, ok := problem.(interpreter.EvalCancelledError)
@@ -192,31 +193,31 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 			}
 			result = nil
 		} else {
-			p.interruptible = interruptible{}
+			p.interruptibleVariables = interruptibleVariables{}
 			p.meter.reset()
 			r.plans.Put(p)
 		}
 	}()
-	result = p.steps.Eval(&p.interruptible)
+	result = p.steps.Eval(&p.interruptibleVariables)
 	if types.IsError(result) {
 		return nil, 0, result.(*types.Err)
 	}
 	return result, 0, nil
 }
 
-// interruptible lets loops detect the end of the context.
-type interruptible struct {
+// interruptibleVariables lets loops detect the end of the context.
+type interruptibleVariables struct {
 	variables Activation
 	done      <-chan struct{}
 	checks    int
 }
 
-// interrupted is the variable that loops read to check for an interruption.
-const interrupted = "#interrupted"
+// interruptVariable is the variable that loops read to check for an interruption.
+const interruptVariable = "#interrupted"
 
 // ResolveName implements interpreter.Activation.
-func (i *interruptible) ResolveName(name string) (any, bool) {
-	if name != interrupted {
+func (i *interruptibleVariables) ResolveName(name string) (any, bool) {
+	if name != interruptVariable {
 		return i.variables.ResolveName(name)
 	}
 	i.checks++
@@ -232,11 +233,11 @@ func (i *interruptible) ResolveName(name string) (any, bool) {
 }
 
 // Parent implements interpreter.Activation.
-func (i *interruptible) Parent() Activation { return i.variables }
+func (i *interruptibleVariables) Parent() Activation { return i.variables }
 
-// orElse makes or and orValue of optional values evaluate their second operand only if the first
-// has no value.
-func orElse(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+// makeOrLazy replaces calls of or() and orValue() of optional values with an orCall. Other steps
+// are returned unchanged. The planner calls it for each step.
+func makeOrLazy(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := i.(interpreter.InterpretableCall)
 	if !ok || len(call.Args()) != 2 {
 		return i, nil
@@ -244,26 +245,26 @@ func orElse(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	args, overload := call.Args(), call.OverloadID()
 	switch {
 	case call.Function() == "or" && (overload == "" || overload == "optional_or_optional"):
-		return &fallback{id: call.ID(), first: args[0], second: args[1]}, nil
+		return &orCall{id: call.ID(), first: args[0], second: args[1]}, nil
 	case call.Function() == "orValue" && (overload == "" || overload == "optional_orValue_value"):
-		return &fallback{id: call.ID(), first: args[0], second: args[1], unwrap: true}, nil
+		return &orCall{id: call.ID(), first: args[0], second: args[1], unwrap: true}, nil
 	}
 	return i, nil
 }
 
-// fallback is a call of or() or orValue(). It evaluates second only if the optional first is empty.
+// orCall is a call of or() or orValue(). It evaluates second only if the optional first is empty.
 // unwrap returns the value of first instead of the optional.
-type fallback struct {
+type orCall struct {
 	id            int64
 	first, second interpreter.Interpretable
 	unwrap        bool
 }
 
 // ID implements interpreter.Interpretable.
-func (f *fallback) ID() int64 { return f.id }
+func (f *orCall) ID() int64 { return f.id }
 
 // Eval implements interpreter.Interpretable.
-func (f *fallback) Eval(variables Activation) ref.Val {
+func (f *orCall) Eval(variables Activation) ref.Val {
 	v := f.first.Eval(variables)
 	o, ok := v.(*types.Optional)
 	switch {

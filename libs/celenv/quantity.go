@@ -66,10 +66,10 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Bool(a.Cmp(*b) < 0) }))),
 		cel.Function("compareTo", cel.MemberOverload("quantity_compare_to", self, cel.IntType,
 			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Int(a.Cmp(*b)) }))),
-		cel.Function("add", cel.MemberOverload("quantity_add", self, QuantityType, onQuantities(plus)),
-			cel.MemberOverload("quantity_add_int", withInt, QuantityType, onQuantities(plus))),
-		cel.Function("sub", cel.MemberOverload("quantity_sub", self, QuantityType, onQuantities(minus)),
-			cel.MemberOverload("quantity_sub_int", withInt, QuantityType, onQuantities(minus))),
+		cel.Function("add", cel.MemberOverload("quantity_add", self, QuantityType, onQuantities(addQuantities)),
+			cel.MemberOverload("quantity_add_int", withInt, QuantityType, onQuantities(addQuantities))),
+		cel.Function("sub", cel.MemberOverload("quantity_sub", self, QuantityType, onQuantities(subtractQuantities)),
+			cel.MemberOverload("quantity_sub_int", withInt, QuantityType, onQuantities(subtractQuantities))),
 	}
 }
 
@@ -134,13 +134,13 @@ func asInteger(q *resource.Quantity) ref.Val {
 	return types.Int(n)
 }
 
-func plus(a, b *resource.Quantity) ref.Val {
+func addQuantities(a, b *resource.Quantity) ref.Val {
 	sum := a.DeepCopy()
 	sum.Add(*b)
 	return newQuantity(sum)
 }
 
-func minus(a, b *resource.Quantity) ref.Val {
+func subtractQuantities(a, b *resource.Quantity) ref.Val {
 	difference := a.DeepCopy()
 	difference.Sub(*b)
 	return newQuantity(difference)
@@ -148,7 +148,8 @@ func minus(a, b *resource.Quantity) ref.Val {
 
 var versionType = cel.ObjectType("kubernetes.Semver")
 
-// Devices returns a Base with semantic versions and cel.bind, for expressions that select devices.
+// Devices returns a BaseEnv with semantic versions and cel.bind, for expressions that select
+// devices.
 func (b *BaseEnv) Devices() (*BaseEnv, error) {
 	env, err := b.env.Extend(cel.Lib(versionLibrary{}), ext.Bindings(ext.BindingsVersion(0)))
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// A value built from shared parts can be much larger than its cost: [x, x], a list with that list
-// twice, and so on. A function that reads all of such a value, or writes it out, would take
-// unbounded time or memory. The meter therefore weighs the arguments of such functions before the
-// call. Weight beyond that of common objects costs extra, unlike in Kubernetes.
+// The weight of a value is the number of values in it, with long texts counted by their length. An
+// expression can build a value that is much larger than its cost: the list [x, x], a list with that
+// list twice, and so on. A function that reads or writes all of such a value would take unbounded
+// time or memory. The meter therefore weighs the arguments of such functions before the call.
+// Weight beyond freeWeight adds to the cost, unlike in Kubernetes.
 const (
 	// freeWeight is the weight that an evaluation may read at no cost.
 	freeWeight = 20_000
@@ -55,7 +56,7 @@ func readsArguments(function string) bool {
 	case "sets.contains", "sets.equivalent", "sets.intersects":
 		return true
 	}
-	return classes[function] == traverses
+	return costClasses[function] == costTraverse
 }
 
 // weighedCall describes the arguments of a call to weigh when the last of them is known.
@@ -95,22 +96,22 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 func (m *meter) chargeArguments(w weighedCall) {
 	var sum uint64
 	for _, id := range w.args {
-		sum += weightOf(m.value(id), maxWeight-min(sum, maxWeight))
+		sum += weightOf(m.valueOf(id), maxWeight-min(sum, maxWeight))
 	}
-	if l, ok := m.value(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
+	if l, ok := m.valueOf(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
 		sum -= min(sum, sizeOf(l))
 	}
 	switch {
 	case w.repeatsText && len(w.args) >= 3:
 		// Upper bound: each character and the position before it is replaced.
-		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / createdBytesPerWeight
+		sum += (sizeOf(m.valueOf(w.args[0])) + 1) * uint64(textLen(m.valueOf(w.args[2]))) / createdBytesPerWeight
 	case w.repeatsText && len(w.args) == 2:
-		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / createdBytesPerWeight
+		sum += sizeOf(m.valueOf(w.args[0])) * uint64(textLen(m.valueOf(w.args[1]))) / createdBytesPerWeight
 	}
-	m.charge(sum)
+	m.chargeWeight(sum)
 }
 
-func (m *meter) value(id int64) ref.Val {
+func (m *meter) valueOf(id int64) ref.Val {
 	if id < 0 || id >= int64(len(m.values)) {
 		return nil
 	}
@@ -165,8 +166,8 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 // lookup starts at its root.
 const concatType = "*types.concatList"
 
-// flattened wraps add so that a concatenation of lists is a flat list with fast lookups.
-func flattened(add functions.BinaryOp) functions.BinaryOp {
+// flattenConcat wraps add so that a concatenation of lists is a flat list with fast lookups.
+func flattenConcat(add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
 		result := add(a, b)
 		concatenation, ok := result.(traits.Lister)
@@ -189,11 +190,11 @@ func flattened(add functions.BinaryOp) functions.BinaryOp {
 
 // chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type.
 // Texts of a known type already have a cost.
-func (m *meter) chargeConcatenation(c *call, v ref.Val) {
+func (m *meter) chargeConcatenation(c *callStep, v ref.Val) {
 	n := textSize(v)
 	switch {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
-		m.cost += scaledBy(uint64(n), common.StringTraversalCostFactor)
+		m.cost += scaleUp(uint64(n), common.StringTraversalCostFactor)
 		return
 	case n > 0:
 		return
@@ -202,12 +203,12 @@ func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 		return
 	}
 	if l, ok := v.(traits.Lister); ok {
-		m.charge(sizeOf(l))
+		m.chargeWeight(sizeOf(l))
 	}
 }
 
-// charge adds a weight. Weight beyond freeWeight adds to the cost.
-func (m *meter) charge(weight uint64) {
+// chargeWeight adds a weight. Weight beyond freeWeight adds to the cost.
+func (m *meter) chargeWeight(weight uint64) {
 	if weight <= smallWeight {
 		return
 	}
@@ -218,9 +219,9 @@ func (m *meter) charge(weight uint64) {
 	}
 }
 
-// treeBuilder converts values to trees of maps, lists and scalars that share nothing with the values.
-// An expression can share a part so often that the tree would be practically unlimited, so the size
-// of the tree is bounded.
+// treeBuilder converts values to trees of maps, lists and scalars that share nothing with the
+// values. An expression can share a part so often that the tree would be practically unlimited, so
+// the size of the tree is bounded.
 type treeBuilder struct {
 	remaining int
 	// typeErrors holds an error for each value whose type name does not match its path.
@@ -230,7 +231,7 @@ type treeBuilder struct {
 // nodeSize is the approximate size of a value in bytes, without its text.
 const nodeSize = 16
 
-func (t *treeBuilder) charge(bytes int) error {
+func (t *treeBuilder) spend(bytes int) error {
 	t.remaining -= bytes
 	if t.remaining < 0 {
 		return fmt.Errorf("%w: the value is too large", ErrPatch)
@@ -246,8 +247,9 @@ func (t *treeBuilder) withTypeErrors(err error) error {
 	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.typeErrors...))
 }
 
-// fields converts the fields of an object at a path. Without a path, it does not check type names.
-func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error) {
+// buildFields converts the fields of an object at a path. Without a path, it does not check type
+// names.
+func (t *treeBuilder) buildFields(c *builtObject, path string) (map[string]any, error) {
 	if name := c.kind.TypeName(); path != "" && name != path {
 		t.typeErrors = append(t.typeErrors, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
 	}
@@ -257,10 +259,10 @@ func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error
 		if fieldPath != "" {
 			fieldPath += "." + name
 		}
-		if err := t.charge(len(name)); err != nil {
+		if err := t.spend(len(name)); err != nil {
 			return nil, err
 		}
-		v, err := t.tree(c.fields[name], fieldPath)
+		v, err := t.buildValue(c.fields[name], fieldPath)
 		if err != nil {
 			return nil, err
 		}
@@ -269,14 +271,14 @@ func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error
 	return out, nil
 }
 
-// tree converts a CEL value to a JSON value.
-func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
-	if err := t.charge(nodeSize); err != nil {
+// buildValue converts a CEL value to a JSON value.
+func (t *treeBuilder) buildValue(v ref.Val, path string) (any, error) {
+	if err := t.spend(nodeSize); err != nil {
 		return nil, err
 	}
 	switch v := v.(type) {
-	case *constructed:
-		return t.fields(v, path)
+	case *builtObject:
+		return t.buildFields(v, path)
 	case types.Null:
 		return nil, nil
 	case types.Bool:
@@ -293,31 +295,31 @@ func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
 			return f, nil
 		}
 	case types.String:
-		return string(v), t.charge(len(v))
+		return string(v), t.spend(len(v))
 	case types.Bytes:
-		return base64.StdEncoding.EncodeToString(v), t.charge(len(v))
+		return base64.StdEncoding.EncodeToString(v), t.spend(len(v))
 	case types.Timestamp, types.Duration:
 		if text, ok := v.ConvertToType(types.StringType).(types.String); ok {
 			return string(text), nil
 		}
 	case traits.Mapper:
 		out := map[string]any{}
-		err := each(v, func(key ref.Val) error {
+		err := visitElements(v, func(key ref.Val) error {
 			name, ok := key.(types.String)
 			if !ok {
 				return fmt.Errorf("map key %v is of type %s, not string", key.Value(), key.Type().TypeName())
 			}
-			err := t.charge(len(name))
+			err := t.spend(len(name))
 			if err == nil {
-				out[string(name)], err = t.tree(v.Get(key), path)
+				out[string(name)], err = t.buildValue(v.Get(key), path)
 			}
 			return err
 		})
 		return out, err
 	case traits.Lister:
 		out := []any{}
-		err := each(v, func(element ref.Val) error {
-			x, err := t.tree(element, path)
+		err := visitElements(v, func(element ref.Val) error {
+			x, err := t.buildValue(element, path)
 			out = append(out, x)
 			return err
 		})
@@ -328,8 +330,8 @@ func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
 	return nil, fmt.Errorf("a value of type %s is not part of an object", v.Type().TypeName())
 }
 
-// each calls do for each element of a list or each key of a map.
-func each(v ref.Val, visit func(ref.Val) error) error {
+// visitElements calls do for each element of a list or each key of a map.
+func visitElements(v ref.Val, visit func(ref.Val) error) error {
 	i, ok := v.(traits.Iterable)
 	if !ok {
 		return fmt.Errorf("%w: %s has no elements", ErrPatch, v.Type().TypeName())

@@ -1,13 +1,13 @@
 // Package certchain verifies the certificates that the other side of a TLS connection presents.
 //
-// The cost of a signature check depends on the key of the issuer. crypto/x509 checks up to a hundred
-// signatures with the keys of presented intermediate certificates, whether or not these are trusted. A
-// client without credentials can choose keys for which all checks together take a minute. Verify
-// uses only the keys of certificates with a chain to a root.
+// The cost of a signature check depends on the key of the issuer. crypto/x509 checks up to a
+// hundred signatures with the keys of presented intermediate certificates, whether or not these are
+// trusted. A client without credentials can choose keys for which all checks together take a
+// minute. Verify uses only the keys of certificates with a chain to a root.
 //
-// The API server, package callerauth for the webhooks, and the console verify client certificates. The
-// API server also verifies webhooks, extension servers, pods and OIDC providers, because a tenant may
-// own them. The package has no state.
+// The API server, package callerauth for the webhooks, and the console verify client certificates.
+// The API server also verifies webhooks, extension servers, pods and OIDC providers, because a
+// tenant may own them. The package has no state.
 package certchain
 
 import (
@@ -23,25 +23,25 @@ import (
 // MaxCertificates is the maximum number of presented certificates. Chains have three or four.
 const MaxCertificates = 10
 
-// Verify verifies the first certificate with the others as intermediates, which may be in any order.
-// It ignores o.Intermediates.
+// Verify verifies the first certificate with the others as intermediates, which may be in any
+// order. It ignores o.Intermediates.
 func Verify(presented []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
 	if len(presented) > MaxCertificates {
 		return nil, fmt.Errorf("%d certificates were presented; at most %d are verified", len(presented), MaxCertificates)
 	}
-	o.Intermediates = trusted(presented[1:], o)
+	o.Intermediates = trustedPool(presented[1:], o)
 	return presented[0].Verify(o)
 }
 
-// trusted returns the certificates with a chain to a root.
-func trusted(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertPool {
+// trustedPool returns the certificates that have a chain to a root, directly or through each other.
+func trustedPool(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertPool {
 	o.Intermediates = x509.NewCertPool()
 	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	o.DNSName = ""
-	for n := -1; n != len(certificates); { // until no more are trusted
+	for n := -1; n != len(certificates); { // until a round adds no certificate to the pool
 		n = len(certificates)
 		var rest []*x509.Certificate
-		for i := n - 1; i >= 0; i-- { // the one that a root has signed is usually the last
+		for i := n - 1; i >= 0; i-- { // usually the last certificate is signed by a root
 			c := certificates[i]
 			if _, err := c.Verify(o); err != nil {
 				rest = append([]*x509.Certificate{c}, rest...)
@@ -54,8 +54,8 @@ func trusted(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertP
 	return o.Intermediates
 }
 
-// Bound makes a client verify servers with Verify. It affects only a configuration with a ServerName
-// that verifies servers at all.
+// Bound makes a client verify servers with Verify. It affects only a configuration with a
+// ServerName that verifies servers at all.
 func Bound(c *tls.Config) {
 	roots, name := c.RootCAs, c.ServerName
 	if c.InsecureSkipVerify || name == "" {
@@ -71,14 +71,15 @@ func Bound(c *tls.Config) {
 	}
 }
 
-// errHandshake is the error of http.Transport.
+// errHandshake has the text that http.Transport returns for a handshake that takes too long.
 var errHandshake = errors.New("net/http: TLS handshake timeout")
 
 // Dial is the type of http.Transport.DialContext.
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// DialTLS returns a function for http.Transport.DialTLSContext that verifies servers with Verify, for
-// the ServerName of c or else the host of the address. timeout bounds the handshake; 0 means no bound.
+// DialTLS returns a function for http.Transport.DialTLSContext that verifies servers with Verify,
+// for the ServerName of c or else the host of the address. timeout bounds the handshake; 0 means no
+// bound.
 func DialTLS(dial Dial, c *tls.Config, timeout time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c := c.Clone()

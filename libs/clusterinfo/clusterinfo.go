@@ -37,8 +37,8 @@ const maxSignature = 1 << 10
 // ErrSignature is wrapped by all errors of Verify.
 var ErrSignature = errors.New("the signature of cluster-info is not valid")
 
-// header is protected by the signature. The order of its fields is fixed.
-type header struct {
+// protectedHeader is protected by the signature. The order of its fields is fixed.
+type protectedHeader struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
 }
@@ -49,13 +49,13 @@ func SignatureKey(id string) string { return SignaturePrefix + id }
 // Sign returns the signature of a kubeconfig by a token. It is deterministic.
 func Sign(kubeconfig, id, secret string) string {
 	// Encoding two strings cannot fail.
-	h, _ := json.Marshal(header{Algorithm: algorithm, KeyID: id})
+	h, _ := json.Marshal(protectedHeader{Algorithm: algorithm, KeyID: id})
 	protected := base64.RawURLEncoding.EncodeToString(h)
-	return protected + ".." + base64.RawURLEncoding.EncodeToString(mac(protected, kubeconfig, secret))
+	return protected + ".." + base64.RawURLEncoding.EncodeToString(computeMAC(protected, kubeconfig, secret))
 }
 
-// Verify returns an error unless a signature is that of a kubeconfig by a token. It accepts only
-// HS256 with the id of that token, regardless of the header.
+// Verify returns an error unless signature is the signature of kubeconfig by the token with this id
+// and secret. The header of the signature must name HS256 and the id.
 func Verify(signature, kubeconfig, id, secret string) error {
 	if secret == "" {
 		return fmt.Errorf("%w: no secret to check it with", ErrSignature)
@@ -71,7 +71,7 @@ func Verify(signature, kubeconfig, id, secret string) error {
 		return err
 	}
 	// The comparison is on the text, because Go's decoder ignores line breaks.
-	expected := base64.RawURLEncoding.EncodeToString(mac(parts[0], kubeconfig, secret))
+	expected := base64.RawURLEncoding.EncodeToString(computeMAC(parts[0], kubeconfig, secret))
 	if !hmac.Equal([]byte(parts[2]), []byte(expected)) {
 		return fmt.Errorf("%w: not made from this kubeconfig with this token", ErrSignature)
 	}
@@ -100,8 +100,8 @@ func checkHeader(protected, id string) error {
 	return nil
 }
 
-// mac computes the signature of RFC 7515, section 5.1.
-func mac(protected, kubeconfig, secret string) []byte {
+// computeMAC computes the signature of RFC 7515, section 5.1.
+func computeMAC(protected, kubeconfig, secret string) []byte {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte(protected + "." + base64.RawURLEncoding.EncodeToString([]byte(kubeconfig))))
 	return m.Sum(nil)

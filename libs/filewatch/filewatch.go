@@ -54,9 +54,9 @@ func Read(file string) ([]byte, error) {
 }
 
 // Follow calls changed, from one goroutine, with each content of the file that differs from the
-// previous one; content is the first. If the file is unreadable, it calls changed with the error,
-// once for each different error. It ends with ctx and returns its error. If the operating system
-// cannot report changes, Follow only polls.
+// previous one. content is what the caller has read before. If the file is unreadable, it calls
+// changed with the error, once for each different error. It ends with ctx and returns its error. If
+// the operating system cannot report changes, Follow only polls.
 func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, changed func(ctx context.Context, data []byte, err error)) error {
 	return FollowUntilApplied(ctx, log, file, content, func(ctx context.Context, data []byte, err error) bool {
 		changed(ctx, data, err)
@@ -68,12 +68,12 @@ func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, 
 // content. Until changed returns true, it is called again with the same content whenever the file's
 // folder changes, and at least once a minute.
 func FollowUntilApplied(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (applied bool)) error {
-	r := reader{file: file, content: known, applied: true, changed: changed}
-	return Watch(ctx, log, []string{file}, r.read)
+	r := changeReporter{file: file, content: known, applied: true, changed: changed}
+	return Watch(ctx, log, []string{file}, r.reportChange)
 }
 
-// Watch calls changed from one goroutine: at the start, whenever files may have changed, and at least
-// once a minute. It ends with ctx and returns its error.
+// Watch calls changed from one goroutine: at the start, whenever files may have changed, and at
+// least once a minute. It ends with ctx and returns its error.
 func Watch(ctx context.Context, log *slog.Logger, files []string, changed func(context.Context)) error {
 	var events chan fsnotify.Event
 	var failures chan error
@@ -106,37 +106,37 @@ func Watch(ctx context.Context, log *slog.Logger, files []string, changed func(c
 			log.Warn("error from the file watcher", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
-			allExist = folders.rewatch() // before changed, so that no change is missed
+			allExist = folders.watchExisting() // before changed, so that no change is missed
 			changed(ctx)
 		case <-checkMissing:
-			allExist = folders.rewatch()
+			allExist = folders.watchExisting()
 			changed(ctx)
 		case <-poll.C:
-			allExist = folders.rewatch()
+			allExist = folders.watchExisting()
 			changed(ctx)
 		}
 	}
 }
 
-// folders watches folders rather than files, because files are replaced by renaming.
-type folders struct {
-	watcher *fsnotify.Watcher
-	watched map[string]os.FileInfo // nil while the folder is missing
+// folderWatcher watches folders rather than files, because files are replaced by renaming.
+type folderWatcher struct {
+	watcher        *fsnotify.Watcher
+	watchedFolders map[string]os.FileInfo // nil while the folder is missing
 }
 
 // watchFolders watches the folders of files, because files are usually replaced by renaming.
-func watchFolders(files []string) (*folders, error) {
+func watchFolders(files []string) (*folderWatcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	f := &folders{watcher: w, watched: map[string]os.FileInfo{}}
+	f := &folderWatcher{watcher: w, watchedFolders: map[string]os.FileInfo{}}
 	for _, file := range files {
 		dir := filepath.Dir(file)
-		if f.watched[dir] != nil {
+		if f.watchedFolders[dir] != nil {
 			continue
 		}
-		if f.watched[dir], err = os.Stat(dir); err == nil {
+		if f.watchedFolders[dir], err = os.Stat(dir); err == nil {
 			err = w.Add(dir)
 		}
 		if err != nil {
@@ -147,14 +147,14 @@ func watchFolders(files []string) (*folders, error) {
 	return f, nil
 }
 
-// rewatch watches the folders that exist now. A replaced folder needs a new watch, because the old
-// one reports nothing. It returns false while a folder is missing.
-func (f *folders) rewatch() bool {
+// watchExisting watches the folders that exist now. A replaced folder needs a new watch, because
+// the old one reports nothing. It returns false while a folder is missing.
+func (f *folderWatcher) watchExisting() bool {
 	if f == nil {
 		return true
 	}
 	allExist := true
-	for dir, previous := range f.watched {
+	for dir, previous := range f.watchedFolders {
 		current, err := os.Stat(dir)
 		if previous != nil && (err != nil || !os.SameFile(previous, current)) {
 			_ = f.watcher.Remove(dir) // a deleted folder is already removed
@@ -162,25 +162,25 @@ func (f *folders) rewatch() bool {
 		if err == nil {
 			err = f.watcher.Add(dir) // no effect on a watched folder
 		}
-		f.watched[dir] = current
+		f.watchedFolders[dir] = current
 		if err != nil {
-			f.watched[dir], allExist = nil, false
+			f.watchedFolders[dir], allExist = nil, false
 		}
 	}
 	return allExist
 }
 
-// reader reports the content of a file when it has changed.
-type reader struct {
+// changeReporter reports the content of a file when it has changed.
+type changeReporter struct {
 	file      string
 	content   []byte
-	applied   bool   // whether known was applied
+	applied   bool   // changed returned true for content
 	lastError string // the last error, so that it is reported once
 	changed   func(context.Context, []byte, error) bool
 }
 
-// read reads the file and reports a changed content or a new error.
-func (r *reader) read(ctx context.Context) {
+// reportChange reads the file and reports a changed content or a new error.
+func (r *changeReporter) reportChange(ctx context.Context) {
 	data, err := Read(r.file)
 	switch {
 	case err != nil && err.Error() != r.lastError:

@@ -1,5 +1,5 @@
-// Package healthcheck is a command of every service that asks a server on the same machine whether
-// it is well, for health checks of containers: images have no other program.
+// Package healthcheck is a command of every service. It requests a health endpoint of a server on
+// the same machine, for health checks of containers whose image has no other program.
 package healthcheck
 
 import (
@@ -26,19 +26,19 @@ const maxResponse = 16 << 10
 
 // Command returns the command. It ends with exit code 0 if the URL returns 200.
 func Command() options.Command {
-	o := &check{Timeout: 5 * time.Second}
+	o := &checkOptions{Timeout: 5 * time.Second}
 	return options.Command{Name: Name, Short: "Request a health endpoint; exit code 0 if it returns 200. For health checks of containers.", Options: o, Run: o.Run}
 }
 
-// check holds the flags of the health check.
-type check struct {
+// checkOptions holds the flags of the health check.
+type checkOptions struct {
 	URL                       string
 	CAFile, CertFile, KeyFile string
 	Timeout                   time.Duration
 }
 
 // AddFlags implements options.Options.
-func (o *check) AddFlags(s *options.Sections) {
+func (o *checkOptions) AddFlags(s *options.Sections) {
 	f := s.Set("health check")
 	f.StringVar(&o.URL, "url", "", "URL of the health endpoint, such as https://127.0.0.1:6443/livez.")
 	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
@@ -48,10 +48,10 @@ func (o *check) AddFlags(s *options.Sections) {
 }
 
 // Complete implements options.Options.
-func (o *check) Complete() error { return nil }
+func (o *checkOptions) Complete() error { return nil }
 
 // Validate implements options.Options.
-func (o *check) Validate() (errs []error) {
+func (o *checkOptions) Validate() (errs []error) {
 	if u, err := url.Parse(o.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 		errs = append(errs, fmt.Errorf("--url must be an https URL, got %q", o.URL))
 	}
@@ -68,7 +68,7 @@ func (o *check) Validate() (errs []error) {
 }
 
 // Run sends the request. It returns an error unless the response is 200.
-func (o *check) Run(ctx context.Context, _ *slog.Logger) error {
+func (o *checkOptions) Run(ctx context.Context, _ *slog.Logger) error {
 	bundle, err := tlsfiles.LoadBundle(o.CAFile)
 	if err != nil {
 		return fmt.Errorf("--cacert: %w", err)

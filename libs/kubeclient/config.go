@@ -55,7 +55,7 @@ func (o *Options) Validate() []error {
 
 // Config returns the configuration for clients of a component, whose name is in the User-Agent.
 func (o *Options) Config(component string) (*rest.Config, error) {
-	config, err := o.load()
+	config, err := o.loadConfig()
 	if err != nil && o.Kubeconfig != "" {
 		return nil, fmt.Errorf("client configuration: --kubeconfig: %w", err)
 	}
@@ -67,13 +67,13 @@ func (o *Options) Config(component string) (*rest.Config, error) {
 	config.Burst = o.Burst
 	config.ContentType = api.MediaProtobuf
 	config.AcceptContentTypes = api.MediaProtobuf + "," + api.MediaJSON
-	config.Wrap(bounded())
+	config.Wrap(newBoundedTransports())
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	return config, nil
 }
 
-// load returns the client configuration of --kubeconfig, --master or the pod.
-func (o *Options) load() (*rest.Config, error) {
+// loadConfig returns the client configuration of --kubeconfig, --master or the pod.
+func (o *Options) loadConfig() (*rest.Config, error) {
 	if o.Kubeconfig == "" && o.Master == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {

@@ -82,11 +82,11 @@ func (p *Probe) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		err := p.send(ctx)
+		err := p.sendRequest(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		wasDown := p.record(err)
+		wasDown := p.recordResult(err)
 		switch {
 		case err == nil:
 			pause = maxProbeDelay
@@ -99,9 +99,9 @@ func (p *Probe) Run(ctx context.Context) error {
 	}
 }
 
-// record records a result and logs it if it is new. It reports whether the API server was unreachable
-// before.
-func (p *Probe) record(err error) (wasDown bool) {
+// recordResult records a result and logs it if it is new. It reports whether the API server was
+// unreachable before.
+func (p *Probe) recordResult(err error) (wasDown bool) {
 	p.mu.Lock()
 	previous, wasLogged := p.failure, p.loggedFailure
 	p.failure = err
@@ -123,9 +123,9 @@ func (p *Probe) record(err error) (wasDown bool) {
 	return previous != nil
 }
 
-// send sends a request to the API server. It returns an error if the server fails or rejects the
-// credentials.
-func (p *Probe) send(ctx context.Context) error {
+// sendRequest sends a request to the API server. It returns an error if the server fails or rejects
+// the credentials.
+func (p *Probe) sendRequest(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (p *Probe) send(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := drain(resp); err != nil {
+	if err := drainResponse(resp); err != nil {
 		return err
 	}
 	switch resp.StatusCode {
@@ -150,8 +150,8 @@ func (p *Probe) send(ctx context.Context) error {
 	return fmt.Errorf("%s returned status %d", p.url, resp.StatusCode)
 }
 
-// drain reads a bounded response to its end, so that the connection is reused.
-func drain(resp *http.Response) error {
+// drainResponse reads a bounded response to its end, so that the connection is reused.
+func drainResponse(resp *http.Response) error {
 	_, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxProbeResponse))
 	return err
 }

@@ -121,13 +121,13 @@ func (r *Resource[T, L, P, PL]) Namespaced() Namespaced[P, PL] {
 	return func(namespace string) Interface[P, PL] { return r.Namespace(namespace) }
 }
 
-// request adds the resource, the namespace and the options to a request.
-func (r *Resource[T, L, P, PL]) request(request *rest.Request, options runtime.Object) *rest.Request {
+// buildRequest adds the resource, the namespace and the options to a request.
+func (r *Resource[T, L, P, PL]) buildRequest(request *rest.Request, options runtime.Object) *rest.Request {
 	return request.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name).VersionedParams(options, r.options)
 }
 
-// result sends a request and returns the object of the response.
-func (r *Resource[T, L, P, PL]) result(ctx context.Context, request *rest.Request) (P, error) {
+// doRequest sends a request and returns the object of the response.
+func (r *Resource[T, L, P, PL]) doRequest(ctx context.Context, request *rest.Request) (P, error) {
 	out := P(new(T))
 	if err := request.Do(ctx).Into(out); err != nil {
 		return nil, err
@@ -137,13 +137,13 @@ func (r *Resource[T, L, P, PL]) result(ctx context.Context, request *rest.Reques
 
 // Get returns an object.
 func (r *Resource[T, L, P, PL]) Get(ctx context.Context, name string, o metav1.GetOptions) (P, error) {
-	return r.result(ctx, r.request(r.group.Get(), &o).Name(name))
+	return r.doRequest(ctx, r.buildRequest(r.group.Get(), &o).Name(name))
 }
 
 // List returns a page of objects.
 func (r *Resource[T, L, P, PL]) List(ctx context.Context, o metav1.ListOptions) (PL, error) {
 	out := PL(new(L))
-	if err := r.request(r.group.Get(), &o).Timeout(timeout(&o)).Do(ctx).Into(out); err != nil {
+	if err := r.buildRequest(r.group.Get(), &o).Timeout(listTimeout(&o)).Do(ctx).Into(out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -152,11 +152,11 @@ func (r *Resource[T, L, P, PL]) List(ctx context.Context, o metav1.ListOptions) 
 // Watch follows the objects.
 func (r *Resource[T, L, P, PL]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return r.request(r.group.Get(), &o).Timeout(timeout(&o)).Watch(ctx)
+	return r.buildRequest(r.group.Get(), &o).Timeout(listTimeout(&o)).Watch(ctx)
 }
 
-// timeout returns the timeout of a list or a watch; 0 means none.
-func timeout(o *metav1.ListOptions) time.Duration {
+// listTimeout returns the timeout of a list or a watch; 0 means none.
+func listTimeout(o *metav1.ListOptions) time.Duration {
 	if o.TimeoutSeconds == nil {
 		return 0
 	}
@@ -165,12 +165,12 @@ func timeout(o *metav1.ListOptions) time.Duration {
 
 // Create creates an object.
 func (r *Resource[T, L, P, PL]) Create(ctx context.Context, obj P, o metav1.CreateOptions) (P, error) {
-	return r.result(ctx, r.request(r.group.Post(), &o).Body(obj))
+	return r.doRequest(ctx, r.buildRequest(r.group.Post(), &o).Body(obj))
 }
 
 // Update replaces an object.
 func (r *Resource[T, L, P, PL]) Update(ctx context.Context, obj P, o metav1.UpdateOptions) (P, error) {
-	return r.result(ctx, r.request(r.group.Put(), &o).Name(nameOf(obj)).Body(obj))
+	return r.doRequest(ctx, r.buildRequest(r.group.Put(), &o).Name(nameOf(obj)).Body(obj))
 }
 
 // UpdateStatus replaces the status of an object.
@@ -180,12 +180,12 @@ func (r *Resource[T, L, P, PL]) UpdateStatus(ctx context.Context, obj P, o metav
 
 // UpdateSubresource replaces a subresource, which has the type of the object.
 func (r *Resource[T, L, P, PL]) UpdateSubresource(ctx context.Context, obj P, subresource string, o metav1.UpdateOptions) (P, error) {
-	return r.result(ctx, r.request(r.group.Put(), &o).Name(nameOf(obj)).SubResource(subresource).Body(obj))
+	return r.doRequest(ctx, r.buildRequest(r.group.Put(), &o).Name(nameOf(obj)).SubResource(subresource).Body(obj))
 }
 
 // Patch patches an object or a subresource.
 func (r *Resource[T, L, P, PL]) Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (P, error) {
-	return r.result(ctx, r.request(r.group.Patch(t), &o).Name(name).SubResource(subresources...).Body(data))
+	return r.doRequest(ctx, r.buildRequest(r.group.Patch(t), &o).Name(name).SubResource(subresources...).Body(data))
 }
 
 // Delete deletes an object.

@@ -20,17 +20,18 @@ import (
 )
 
 const (
-	// maxResponse is the maximum size of a response in bytes. The function EachPage requests smaller
-	// pages of lists that exceed it.
+	// maxResponse is the maximum size of a response in bytes. The function EachPage requests
+	// smaller pages of lists that exceed it.
 	maxResponse = 16 << 20
 	// maxValues is the maximum number of values in a response or an event. "{}," takes three bytes
 	// of a list, but hundreds in memory.
 	maxValues = 512 << 10
-	// maxEvent is the maximum size of an event of a watch in bytes, which is more than an API server
-	// accepts in a request. The decoder of a watch keeps a buffer of the size of its largest event.
+	// maxEvent is the maximum size of an event of a watch in bytes, which is more than an API
+	// server accepts in a request. The decoder of a watch keeps a buffer of the size of its largest
+	// event.
 	maxEvent = 4 << 20
 	// largeResponse is the size in bytes from which a response needs a slot. maxLarge is the number
-	// of slots. A response that holds one must end within largeTimeout.
+	// of slots. The caller must read a response that holds a slot to its end within largeTimeout.
 	largeResponse = 1 << 20
 	maxLarge      = 4
 	largeTimeout  = 30 * time.Second
@@ -46,8 +47,9 @@ type boundedTransport struct {
 	slots *limit.Queue[string] // by API group, because a group has one server
 }
 
-// bounded returns a function that bounds the responses of transports. They share their slots.
-func bounded() func(http.RoundTripper) http.RoundTripper {
+// newBoundedTransports returns a function that wraps transports with a boundedTransport. All
+// wrapped transports share their slots.
+func newBoundedTransports() func(http.RoundTripper) http.RoundTripper {
 	slots := limit.New[string](limit.Options{Size: maxLarge, FairShare: true})
 	return func(below http.RoundTripper) http.RoundTripper { return &boundedTransport{below, slots} }
 }
@@ -66,19 +68,19 @@ func (t *boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	watches := (w == "true" || w == "1") && resp.StatusCode == http.StatusOK
 	switch {
 	case watches && media == api.MediaJSON:
-		resp.Body = &measuredBody{resp.Body, (&jsonScanner{maxBytes: maxEvent}).scan}
+		resp.Body = &scannedBody{resp.Body, (&jsonScanner{maxBytes: maxEvent}).scan}
 		return resp, nil
 	case watches && media == api.MediaProtobuf:
-		resp.Body = &measuredBody{resp.Body, new(protobufEvents).scan}
+		resp.Body = &scannedBody{resp.Body, new(protobufEventScanner).scan}
 		return resp, nil
 	}
-	body := &responseBody{ReadCloser: resp.Body, ctx: r.Context(), slots: t.slots, claim: limit.Claim[string]{Key: groupOf(r.URL.Path)}}
+	body := &boundedBody{ReadCloser: resp.Body, ctx: r.Context(), slots: t.slots, claim: limit.Claim[string]{Key: groupOf(r.URL.Path)}}
 	resp.Body = body
 	switch media {
 	case api.MediaJSON:
-		resp.Body = &measuredBody{body, (&jsonScanner{maxBytes: maxResponse}).scan}
+		resp.Body = &scannedBody{body, (&jsonScanner{maxBytes: maxResponse}).scan}
 	case api.MediaProtobuf:
-		resp.Body = &protobufBody{ReadCloser: body}
+		resp.Body = &bufferedProtobufBody{ReadCloser: body}
 	}
 	return resp, nil
 }
@@ -90,8 +92,8 @@ func groupOf(path string) string {
 	return group
 }
 
-// responseBody is a body that ends with an error after maxResponse bytes.
-type responseBody struct {
+// boundedBody is a body that ends with an error after maxResponse bytes.
+type boundedBody struct {
 	io.ReadCloser
 	ctx   context.Context
 	slots *limit.Queue[string]
@@ -102,7 +104,7 @@ type responseBody struct {
 }
 
 // Read implements io.Reader.
-func (b *responseBody) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.size >= largeResponse && b.timer == nil {
 		if err := b.slots.Acquire(b.ctx, b.claim); err != nil {
 			return 0, fmt.Errorf("wait for other large responses: %w", err)
@@ -121,14 +123,14 @@ func (b *responseBody) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (b *responseBody) Close() error {
+func (b *boundedBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.release()
 	return err
 }
 
 // release releases the slot of the body if it holds one.
-func (b *responseBody) release() {
+func (b *boundedBody) release() {
 	if b.held.CompareAndSwap(true, false) {
 		b.slots.Release(b.claim)
 	}
@@ -137,14 +139,14 @@ func (b *responseBody) release() {
 // errTooManyValues reports more than maxValues values.
 var errTooManyValues = fmt.Errorf("%w: more than %d values", ErrResponseTooLarge, maxValues)
 
-// measuredBody is a body that ends with the error of scan, which is called with each part of it.
-type measuredBody struct {
+// scannedBody is a body that ends with the error of scan, which is called with each part of it.
+type scannedBody struct {
 	io.ReadCloser
 	scan func(p []byte) error
 }
 
 // Read implements io.Reader.
-func (b *measuredBody) Read(p []byte) (int, error) {
+func (b *scannedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err := b.scan(p[:n]); err != nil {
 		return 0, err
@@ -152,11 +154,13 @@ func (b *measuredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// jsonScanner measures JSON objects that follow each other, such as the events of a watch.
+// jsonScanner limits the size and the number of values of JSON objects that follow each other, such
+// as the events of a watch. It counts commas and opening brackets outside of strings.
 type jsonScanner struct {
 	maxBytes            int // of an object
 	size, values, depth int // of the current object
-	inString, escape    bool
+	inString            bool
+	escape              bool // the previous byte was a backslash in a string
 }
 
 func (s *jsonScanner) scan(p []byte) error {
@@ -191,15 +195,15 @@ func (s *jsonScanner) scan(p []byte) error {
 	return nil
 }
 
-// protobufEvents measures messages that follow their lengths, which are big-endian and have four
-// bytes.
-type protobufEvents struct {
+// protobufEventScanner limits the size of the messages of a watch. Each message follows its length,
+// as a big-endian number of 4 bytes.
+type protobufEventScanner struct {
 	length    [4]byte
-	known     int // bytes of length
-	remaining int // bytes of the message
+	known     int // bytes of length that have arrived
+	remaining int // bytes of the current message that have not arrived
 }
 
-func (e *protobufEvents) scan(p []byte) error {
+func (e *protobufEventScanner) scan(p []byte) error {
 	for len(p) > 0 {
 		n := min(e.remaining, len(p))
 		e.remaining -= n
@@ -218,14 +222,14 @@ func (e *protobufEvents) scan(p []byte) error {
 	return nil
 }
 
-// protobufBody is a body that is read completely before its values are counted.
-type protobufBody struct {
+// bufferedProtobufBody is a body that is read completely before its values are counted.
+type bufferedProtobufBody struct {
 	io.ReadCloser
 	text *bytes.Reader // nil before the first Read
 }
 
 // Read implements io.Reader.
-func (b *protobufBody) Read(p []byte) (int, error) {
+func (b *bufferedProtobufBody) Read(p []byte) (int, error) {
 	if b.text == nil {
 		text, err := io.ReadAll(b.ReadCloser)
 		if err != nil {
@@ -239,7 +243,8 @@ func (b *protobufBody) Read(p []byte) (int, error) {
 	return b.text.Read(p)
 }
 
-// Numbers of fields in runtime.Unknown, in lists and in objects.
+// Protobuf field numbers: raw of runtime.Unknown, items of lists, and metadata of objects and
+// lists.
 const (
 	rawField, itemsField, metadataField = 2, 2, 1
 )

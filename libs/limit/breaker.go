@@ -10,8 +10,8 @@ import (
 type BreakerOptions struct {
 	// Threshold is the number of consecutive failed requests that open the breaker.
 	Threshold int
-	// Verify makes Threshold failed requests start a probe, and only a failed probe open the breaker.
-	// It is for servers that respond, but whose requests may fail for other reasons.
+	// Verify makes Threshold failed requests start a probe, and only a failed probe open the
+	// breaker. It is for servers that respond, but whose requests may fail for other reasons.
 	Verify bool
 	// Interval is the time between probes.
 	Interval time.Duration
@@ -32,9 +32,10 @@ type Breaker struct {
 	failures int
 	probing  bool
 	reason   error // nil while the breaker is closed
-	// closed ends with an *OpenError as its cause when open is called.
-	closed context.Context
-	open   context.CancelCauseFunc
+	// closedCtx is canceled with an *OpenError as its cause when the breaker opens. It is replaced
+	// when the breaker closes.
+	closedCtx       context.Context
+	cancelClosedCtx context.CancelCauseFunc
 }
 
 // OpenError is the error of a request to a server that does not respond.
@@ -50,7 +51,7 @@ func (e *OpenError) Unwrap() error { return e.Reason }
 // breakers may share, waits for them.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, o BreakerOptions) *Breaker {
 	b := &Breaker{options: o, ctx: ctx, probes: probes}
-	b.closed, b.open = context.WithCancelCause(context.Background())
+	b.closedCtx, b.cancelClosedCtx = context.WithCancelCause(context.Background())
 	return b
 }
 
@@ -64,11 +65,11 @@ func (b *Breaker) Open() error {
 	return &OpenError{b.reason}
 }
 
-// Context returns a context for a request, derived from ctx. It ends with an *OpenError as its cause
-// when the breaker opens, unless stop was called. The caller must call cancel.
+// Context returns a context for a request, derived from ctx. It ends with an *OpenError as its
+// cause when the breaker opens, unless stop was called. The caller must call cancel.
 func (b *Breaker) Context(ctx context.Context) (_ context.Context, stop func() bool, cancel context.CancelFunc) {
 	b.mu.Lock()
-	closed := b.closed
+	closed := b.closedCtx
 	b.mu.Unlock()
 	ctx, cancelCause := context.WithCancelCause(ctx)
 	stop = context.AfterFunc(closed, func() { cancelCause(context.Cause(closed)) })
@@ -112,26 +113,27 @@ func (b *Breaker) startProbe(reason error) {
 	}
 	b.probing = true
 	b.setState(reason)
-	b.probes.Go(func() { b.probe(reason) })
+	b.probes.Go(func() { b.probeUntilSuccess(reason) })
 }
 
 // setState opens the breaker with a reason, or closes it if reason is nil. The caller holds mu.
 func (b *Breaker) setState(reason error) {
 	switch {
 	case reason != nil:
-		b.open(&OpenError{reason})
+		b.cancelClosedCtx(&OpenError{reason})
 	case b.reason != nil:
-		b.closed, b.open = context.WithCancelCause(context.Background())
+		b.closedCtx, b.cancelClosedCtx = context.WithCancelCause(context.Background())
 	}
 	b.reason = reason
 }
 
-// probe probes the server until it responds. openReason is nil if the breaker is closed.
-func (b *Breaker) probe(openReason error) {
+// probeUntilSuccess probes the server until it responds, and opens and closes the breaker.
+// openReason is the reason why the breaker is open, or nil if it is closed.
+func (b *Breaker) probeUntilSuccess(openReason error) {
 	isOpen := openReason != nil
 	if isOpen {
 		b.options.OnChange(b.ctx, openReason)
-		if !b.sleep() {
+		if !b.waitInterval() {
 			return
 		}
 	}
@@ -151,14 +153,14 @@ func (b *Breaker) probe(openReason error) {
 			isOpen = err != nil
 			b.options.OnChange(b.ctx, err)
 		}
-		if err == nil || !b.sleep() {
+		if err == nil || !b.waitInterval() {
 			return
 		}
 	}
 }
 
-// sleep waits for the next probe. It returns false if the context of the breaker ends first.
-func (b *Breaker) sleep() bool {
+// waitInterval waits for the next probe. It returns false if the context of the breaker ends first.
+func (b *Breaker) waitInterval() bool {
 	timer := time.NewTimer(b.options.Interval)
 	defer timer.Stop()
 	select {

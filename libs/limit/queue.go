@@ -20,8 +20,9 @@ var ErrFull = errors.New("too many requests in progress")
 type Options struct {
 	// Size is the number of units. Zero or less means no limit.
 	Size int
-	// FairShare keeps a key from holding more units than are free: the first key gets at most half of
-	// the units, the second one a quarter, and so on. Another key therefore mostly finds free units.
+	// FairShare keeps a key from holding more units than are free: the first key gets at most half
+	// of the units, the second one a quarter, and so on. Another key therefore mostly finds free
+	// units.
 	FairShare bool
 	// MaxWaiting is the maximum number of waiting claims with the same keys. Zero means no limit.
 	MaxWaiting int
@@ -36,8 +37,8 @@ type Claim[K comparable] struct {
 	SecondKey K
 	// Cost is the number of units. Zero counts as one.
 	Cost int
-	// MinFree is the number of units that must stay free when the claim is admitted. They are reserved
-	// for claims with a smaller MinFree.
+	// MinFree is the number of units that must stay free when the claim is admitted. They are
+	// reserved for claims with a smaller MinFree.
 	MinFree int
 	// NoFairShare exempts the claim from FairShare.
 	NoFairShare bool
@@ -45,11 +46,12 @@ type Claim[K comparable] struct {
 
 func (c Claim[K]) cost() int { return max(c.Cost, 1) }
 
-// line identifies the claims that wait in order of arrival: those with the same keys. A claim whose
-// second key has used up its share does not delay those of its first key.
-type line[K comparable] struct{ key, also K }
+// waitingKey identifies a line of waiting claims: claims with the same two keys, in order of
+// arrival. A claim whose second key has used up its share does not delay other claims of its first
+// key.
+type waitingKey[K comparable] struct{ first, second K }
 
-func (c Claim[K]) line() line[K] { return line[K]{c.Key, c.SecondKey} }
+func (c Claim[K]) waitingKey() waitingKey[K] { return waitingKey[K]{c.Key, c.SecondKey} }
 
 func (c Claim[K]) hasSecondKey() bool { return c.SecondKey != *new(K) }
 
@@ -57,13 +59,13 @@ func (c Claim[K]) hasSecondKey() bool { return c.SecondKey != *new(K) }
 type Queue[K comparable] struct {
 	options Options
 
-	mu      sync.Mutex // leaf lock
-	used    int
-	held    map[K]int // units by key if they are shared; no value is zero
-	waiting map[line[K]][]*waiter[K]
-	order   []line[K] // the lines of waiting, the next one first
-	// overdue is a waiter that was bypassed too often, or nil. Only claims with a smaller MinFree may
-	// overtake it.
+	mu           sync.Mutex // leaf lock
+	inUse        int
+	heldByKey    map[K]int // units in use by key, if FairShare is set; no value is zero
+	waitingByKey map[waitingKey[K]][]*waiter[K]
+	keyOrder     []waitingKey[K] // the keys of waitingByKey, in the order in which admitWaiting serves them
+	// overdue is a waiter that was bypassed too often, or nil. Only claims with a smaller MinFree
+	// may overtake it.
 	overdue *waiter[K]
 }
 
@@ -79,7 +81,7 @@ func New[K comparable](o Options) *Queue[K] {
 	if o.Size <= 0 {
 		return nil
 	}
-	return &Queue[K]{options: o, held: map[K]int{}, waiting: map[line[K]][]*waiter[K]{}}
+	return &Queue[K]{options: o, heldByKey: map[K]int{}, waitingByKey: map[waitingKey[K]][]*waiter[K]{}}
 }
 
 // Size returns the number of units, or 0 if there is no limit.
@@ -97,7 +99,7 @@ func (q *Queue[K]) InUse() int {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.used
+	return q.inUse
 }
 
 // TryAcquire acquires the units of a claim if they are available now.
@@ -107,46 +109,46 @@ func (q *Queue[K]) TryAcquire(c Claim[K]) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.tryAcquire(c)
+	return q.tryAcquireLocked(c)
 }
 
-// tryAcquire acquires units like TryAcquire. The caller holds mu.
-func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
-	if len(q.waiting[c.line()]) > 0 || q.blocked(c) || !q.fits(c) {
+// tryAcquireLocked acquires units like TryAcquire. The caller holds mu.
+func (q *Queue[K]) tryAcquireLocked(c Claim[K]) bool {
+	if len(q.waitingByKey[c.waitingKey()]) > 0 || q.mustWaitForOverdue(c) || !q.fits(c) {
 		return false
 	}
-	q.use(c)
+	q.markUsed(c)
 	return true
 }
 
-// Acquire waits until the units of a claim are available and acquires them. It returns an error that
-// wraps ErrFull if ctx ends first or MaxWaiting claims with the same keys wait.
+// Acquire waits until the units of a claim are available and acquires them. It returns an error
+// that wraps ErrFull if ctx ends first or MaxWaiting claims with the same keys wait.
 func (q *Queue[K]) Acquire(ctx context.Context, c Claim[K]) error {
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
-	if q.tryAcquire(c) {
+	if q.tryAcquireLocked(c) {
 		q.mu.Unlock()
 		return nil
 	}
-	queue := q.waiting[c.line()]
+	queue := q.waitingByKey[c.waitingKey()]
 	if q.options.MaxWaiting > 0 && len(queue) >= q.options.MaxWaiting {
 		q.mu.Unlock()
 		return ErrFull
 	}
 	if len(queue) == 0 {
-		q.order = append(q.order, c.line())
+		q.keyOrder = append(q.keyOrder, c.waitingKey())
 	}
 	w := &waiter[K]{claim: c, admitted: make(chan struct{})}
-	q.waiting[c.line()] = append(queue, w)
+	q.waitingByKey[c.waitingKey()] = append(queue, w)
 	q.mu.Unlock()
 	select {
 	case <-w.admitted:
 		return nil
 	case <-ctx.Done():
 	}
-	if !q.cancel(w) {
+	if !q.removeWaiter(w) {
 		return nil // admitted at the same time
 	}
 	return fmt.Errorf("%w: %w", ErrFull, context.Cause(ctx))
@@ -159,39 +161,40 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.used -= c.cost()
+	q.inUse -= c.cost()
 	if q.options.FairShare {
 		q.addHeld(c, -c.cost())
 	}
-	q.admit()
+	q.admitWaiting()
 }
 
-// Shortage returns how many more units must become free before a shared claim fits, which is zero or
-// less if it fits now, and a copy of the number of units that each key holds.
+// Shortage returns how many more units must become free before a claim fits under FairShare. The
+// number is zero or less if the claim fits now. held is a copy of the number of units that each key
+// holds.
 func (q *Queue[K]) Shortage(c Claim[K]) (lacking int, held map[K]int) {
 	if q == nil {
 		return 0, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.held[c.Key] + c.cost() - q.free(c), maps.Clone(q.held)
+	return q.heldByKey[c.Key] + c.cost() - q.freeFor(c), maps.Clone(q.heldByKey)
 }
 
-// free returns the number of units that a claim may use. The caller holds mu.
-func (q *Queue[K]) free(c Claim[K]) int { return q.options.Size - q.used - c.MinFree }
+// freeFor returns the number of units that a claim may use. The caller holds mu.
+func (q *Queue[K]) freeFor(c Claim[K]) int { return q.options.Size - q.inUse - c.MinFree }
 
 // fits reports whether the units of a claim are available. The caller holds mu.
 func (q *Queue[K]) fits(c Claim[K]) bool {
 	n := c.cost()
 	if q.options.FairShare && !c.NoFairShare {
-		n += max(q.held[c.Key], q.heldAlso(c))
+		n += max(q.heldByKey[c.Key], q.heldBySecondKey(c))
 	}
-	return n <= q.free(c)
+	return n <= q.freeFor(c)
 }
 
-// use counts the units of an admitted claim as used. The caller holds mu.
-func (q *Queue[K]) use(c Claim[K]) {
-	q.used += c.cost()
+// markUsed counts the units of an admitted claim as used. The caller holds mu.
+func (q *Queue[K]) markUsed(c Claim[K]) {
+	q.inUse += c.cost()
 	if q.options.FairShare {
 		q.addHeld(c, c.cost())
 	}
@@ -200,8 +203,8 @@ func (q *Queue[K]) use(c Claim[K]) {
 // addHeld adds n to the units of the keys of a claim. The caller holds mu.
 func (q *Queue[K]) addHeld(c Claim[K], n int) {
 	add := func(key K) {
-		if q.held[key] += n; q.held[key] == 0 {
-			delete(q.held, key)
+		if q.heldByKey[key] += n; q.heldByKey[key] == 0 {
+			delete(q.heldByKey, key)
 		}
 	}
 	add(c.Key)
@@ -210,35 +213,37 @@ func (q *Queue[K]) addHeld(c Claim[K], n int) {
 	}
 }
 
-// heldAlso returns the units of the second key of a claim. The caller holds mu.
-func (q *Queue[K]) heldAlso(c Claim[K]) int {
+// heldBySecondKey returns the units of the second key of a claim. The caller holds mu.
+func (q *Queue[K]) heldBySecondKey(c Claim[K]) int {
 	if !c.hasSecondKey() {
 		return 0
 	}
-	return q.held[c.SecondKey]
+	return q.heldByKey[c.SecondKey]
 }
 
-// blocked reports whether a claim must wait behind the overdue waiter. The caller holds mu.
-func (q *Queue[K]) blocked(c Claim[K]) bool {
+// mustWaitForOverdue reports whether a claim must wait behind the overdue waiter. The caller holds
+// mu.
+func (q *Queue[K]) mustWaitForOverdue(c Claim[K]) bool {
 	return q.overdue != nil && c.MinFree >= q.overdue.claim.MinFree
 }
 
-// admit admits the waiting claims that fit, one line after the other. A claim that was bypassed too
-// often becomes overdue, unless it waits for units of its own keys. The caller holds mu.
-func (q *Queue[K]) admit() {
-	for rejected := 0; rejected < len(q.order); { // until the first claim of no line fits
-		next := q.order[0]
-		copy(q.order, q.order[1:])
-		q.order[len(q.order)-1] = next
-		first := q.waiting[next][0]
-		if first != q.overdue && q.blocked(first.claim) {
-			rejected++
+// admitWaiting admits waiting claims that fit. It serves the lines in turn, and stops when the
+// first claim of no line fits. A claim that was bypassed more than maxBypass times becomes overdue,
+// unless its keys hold units whose release it may wait for. The caller holds mu.
+func (q *Queue[K]) admitWaiting() {
+	for unfit := 0; unfit < len(q.keyOrder); { // consecutive lines whose first claim does not fit
+		next := q.keyOrder[0]
+		copy(q.keyOrder, q.keyOrder[1:])
+		q.keyOrder[len(q.keyOrder)-1] = next
+		first := q.waitingByKey[next][0]
+		if first != q.overdue && q.mustWaitForOverdue(first.claim) {
+			unfit++
 			continue
 		}
 		if !q.fits(first.claim) {
-			rejected++
+			unfit++
 			first.bypassed++
-			holdsNone := q.held[first.claim.Key]+q.heldAlso(first.claim) == 0
+			holdsNone := q.heldByKey[first.claim.Key]+q.heldBySecondKey(first.claim) == 0
 			if q.overdue == nil && first.bypassed > maxBypass && holdsNone {
 				q.overdue = first
 			}
@@ -247,18 +252,18 @@ func (q *Queue[K]) admit() {
 		if first == q.overdue {
 			q.overdue = nil
 		}
-		rejected = 0
-		q.use(first.claim)
+		unfit = 0
+		q.markUsed(first.claim)
 		close(first.admitted)
-		q.setQueue(next, q.waiting[next][1:])
+		q.setWaiters(next, q.waitingByKey[next][1:])
 	}
 }
 
-// cancel removes a waiter. It returns false if the waiter was admitted.
-func (q *Queue[K]) cancel(w *waiter[K]) bool {
+// removeWaiter removes a waiter. It returns false if the waiter was admitted.
+func (q *Queue[K]) removeWaiter(w *waiter[K]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.waiting[w.claim.line()]
+	queue := q.waitingByKey[w.claim.waitingKey()]
 	i := slices.Index(queue, w)
 	if i < 0 {
 		return false
@@ -266,18 +271,18 @@ func (q *Queue[K]) cancel(w *waiter[K]) bool {
 	if q.overdue == w {
 		q.overdue = nil
 	}
-	q.setQueue(w.claim.line(), slices.Delete(queue, i, i+1))
-	q.admit() // smaller claims may have waited behind it
+	q.setWaiters(w.claim.waitingKey(), slices.Delete(queue, i, i+1))
+	q.admitWaiting() // smaller claims may have waited behind it
 	return true
 }
 
-// setQueue replaces the waiters of a line. The caller holds mu.
-func (q *Queue[K]) setQueue(l line[K], queue []*waiter[K]) {
+// setWaiters replaces the waiters of a line, and removes an empty line. The caller holds mu.
+func (q *Queue[K]) setWaiters(key waitingKey[K], queue []*waiter[K]) {
 	if len(queue) > 0 {
-		q.waiting[l] = queue
+		q.waitingByKey[key] = queue
 		return
 	}
-	delete(q.waiting, l)
-	i := slices.Index(q.order, l)
-	q.order = slices.Delete(q.order, i, i+1)
+	delete(q.waitingByKey, key)
+	i := slices.Index(q.keyOrder, key)
+	q.keyOrder = slices.Delete(q.keyOrder, i, i+1)
 }

@@ -34,8 +34,8 @@ func NodeOf(u *authorizer.User) (string, bool) {
 
 // Authorizer authorizes requests of nodes. It has no opinion on other requests.
 type Authorizer struct {
-	// readAllNodesAndPods lets nodes read all nodes, pods and resource slices, as before the feature
-	// gate AuthorizeNodeWithSelectors.
+	// readAllNodesAndPods lets nodes read all nodes, pods and resource slices, as before the
+	// feature gate AuthorizeNodeWithSelectors.
 	readAllNodesAndPods bool
 	// serviceAccounts lets nodes read the service accounts of their pods.
 	serviceAccounts bool
@@ -47,9 +47,9 @@ type Authorizer struct {
 // NewAuthorizer returns an authorizer over a graph. Feature gates determine what nodes may do
 // beyond the rules that all versions have.
 func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
-	rules := rules()
+	rules := sharedRules()
 	if enabled(features.ClusterTrustBundle) {
-		rules = append(rules, rule("certificates.k8s.io", "clustertrustbundles", "get list watch"))
+		rules = append(rules, newRule("certificates.k8s.io", "clustertrustbundles", "get list watch"))
 	}
 	return &Authorizer{
 		readAllNodesAndPods: !enabled(features.AuthorizeNodeWithSelectors),
@@ -79,50 +79,51 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 	return authorizer.NoOpinion, reason, nil
 }
 
-// decide decides a request of a node. The text is the reason if the request is not allowed.
+// decide reports whether a node may send a request. If not, it returns the reason.
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
+	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && hasVerb(a, "get", "list", "watch") {
 		return true, ""
 	}
 	switch (groupResource{a.Group, a.ResourceName}) {
 	case groupResource{"", "secrets"}:
-		return z.read(node, Secret, a)
+		return z.canRead(node, Secret, a)
 	case groupResource{"", "configmaps"}:
-		return z.read(node, ConfigMap, a)
+		return z.canRead(node, ConfigMap, a)
 	case groupResource{"", "persistentvolumeclaims"}:
 		if a.Subresource == "status" {
-			if !verbIn(a, "update", "patch") {
+			if !hasVerb(a, "update", "patch") {
 				return false, "can only get/update/patch this type"
 			}
 			return z.hasReference(node, PersistentVolumeClaim, a)
 		}
-		return z.get(node, PersistentVolumeClaim, a)
+		return z.canGet(node, PersistentVolumeClaim, a)
 	case groupResource{"", "persistentvolumes"}:
-		return z.get(node, PersistentVolume, a)
+		return z.canGet(node, PersistentVolume, a)
 	case groupResource{"resource.k8s.io", "resourceclaims"}:
-		return z.get(node, ResourceClaim, a)
+		return z.canGet(node, ResourceClaim, a)
 	case groupResource{"storage.k8s.io", "volumeattachments"}:
-		return z.get(node, VolumeAttachment, a)
+		return z.canGet(node, VolumeAttachment, a)
 	case groupResource{"", "serviceaccounts"}:
-		return z.serviceAccount(node, a)
+		return z.canReadServiceAccount(node, a)
 	case groupResource{"coordination.k8s.io", "leases"}:
-		return lease(node, a)
+		return canUseLease(node, a)
 	case groupResource{"storage.k8s.io", "csinodes"}:
-		return csiNode(node, a)
+		return canUseCSINode(node, a)
 	case groupResource{"resource.k8s.io", "resourceslices"}:
-		return z.authorizeSlice(node, a)
+		return z.canUseSlice(node, a)
 	case groupResource{"", "nodes"}:
-		return ownNode(node, a)
+		return canUseNode(node, a)
 	case groupResource{"", "pods"}:
-		return z.pod(node, a)
+		return z.canUsePod(node, a)
 	}
 	return z.sharedRules.Allows(a), ""
 }
 
-func verbIn(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
+// hasVerb reports whether the verb of a request is one of verbs.
+func hasVerb(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
 
-// hasReference reports whether the graph relates the requested object to the node. If not, it returns
-// the reason.
+// hasReference reports whether the graph relates the requested object to the node. If not, it
+// returns the reason.
 func (z *Authorizer) hasReference(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	if a.Name == "" {
 		return false, "No Object name found"
@@ -133,8 +134,8 @@ func (z *Authorizer) hasReference(node string, kind Kind, a *authorizer.Attribut
 	return true, ""
 }
 
-// get allows a node to get an object that belongs to it.
-func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+// canGet allows a node to get an object that belongs to it.
+func (z *Authorizer) canGet(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "get":
 		return false, "can only get individual resources of this type"
@@ -144,10 +145,11 @@ func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool
 	return z.hasReference(node, kind, a)
 }
 
-// read authorizes reads of a single object, including lists and watches, which kubelets also use.
-func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+// canRead authorizes reads of a single object, including lists and watches, which kubelets also
+// use.
+func (z *Authorizer) canRead(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	switch {
-	case !verbIn(a, "get", "list", "watch"):
+	case !hasVerb(a, "get", "list", "watch"):
 		return false, "can only read resources of this type"
 	case a.Subresource != "":
 		return false, "cannot read subresource"
@@ -157,19 +159,19 @@ func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (boo
 	return z.hasReference(node, kind, a)
 }
 
-// serviceAccount decides a request for service accounts.
-func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool, string) {
+// canReadServiceAccount decides a request for service accounts.
+func (z *Authorizer) canReadServiceAccount(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Verb != "get" || a.Subresource != "" {
-		return z.token(node, a)
+		return z.canCreateToken(node, a)
 	}
 	if !z.serviceAccounts {
 		return false, "not allowed to get service accounts"
 	}
-	return z.read(node, ServiceAccount, a)
+	return z.canRead(node, ServiceAccount, a)
 }
 
-// token allows a node to create tokens of the service accounts of its pods.
-func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string) {
+// canCreateToken allows a node to create tokens of the service accounts of its pods.
+func (z *Authorizer) canCreateToken(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "create" || a.Name == "":
 		return false, "can only create tokens for individual service accounts"
@@ -179,11 +181,12 @@ func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string)
 	return z.hasReference(node, ServiceAccount, a)
 }
 
-// On create, lease and csiNode do not check the name, which is not known yet. Admission
-// (NodeRestriction) checks it.
-func lease(node string, a *authorizer.Attributes) (bool, string) {
+// canUseLease authorizes requests for the lease of the node. It does not check the name on create,
+// because it is not known yet. Admission (NodeRestriction) checks it. The same applies to
+// canUseCSINode.
+func canUseLease(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
-	case !verbIn(a, "get", "create", "update", "patch", "delete"):
+	case !hasVerb(a, "get", "create", "update", "patch", "delete"):
 		return false, "can only get, create, update, patch, or delete a node lease"
 	case a.Namespace != api.NodeLeaseNamespace:
 		return false, fmt.Sprintf("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
@@ -193,9 +196,10 @@ func lease(node string, a *authorizer.Attributes) (bool, string) {
 	return true, ""
 }
 
-func csiNode(node string, a *authorizer.Attributes) (bool, string) {
+// canUseCSINode authorizes requests for the CSINode of the node.
+func canUseCSINode(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
-	case !verbIn(a, "get", "create", "update", "patch", "delete"):
+	case !hasVerb(a, "get", "create", "update", "patch", "delete"):
 		return false, "can only get, create, update, patch, or delete a CSINode"
 	case a.Subresource != "":
 		return false, "cannot authorize CSINode subresources"
@@ -205,14 +209,15 @@ func csiNode(node string, a *authorizer.Attributes) (bool, string) {
 	return true, ""
 }
 
-// ownNode does not use the graph, so that a kubelet can check whether its node exists.
-func ownNode(node string, a *authorizer.Attributes) (bool, string) {
+// canUseNode decides a request for nodes. It does not use the graph, so that a kubelet can check
+// whether its node exists.
+func canUseNode(node string, a *authorizer.Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
 		switch {
-		case verbIn(a, "create", "update", "patch"):
+		case hasVerb(a, "create", "update", "patch"):
 			return true, "" // admission checks the node's name
-		case !verbIn(a, "get", "list", "watch"):
+		case !hasVerb(a, "get", "list", "watch"):
 			return false, ""
 		case a.Name == node:
 			return true, ""
@@ -221,20 +226,20 @@ func ownNode(node string, a *authorizer.Attributes) (bool, string) {
 		}
 		return false, fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
 	case "status":
-		return verbIn(a, "update", "patch"), ""
+		return hasVerb(a, "update", "patch"), ""
 	}
 	return false, ""
 }
 
-// pod decides a request for pods.
-func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
+// canUsePod decides a request for pods.
+func (z *Authorizer) canUsePod(node string, a *authorizer.Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
 		switch a.Verb {
 		case "get":
 			return z.hasReference(node, Pod, a)
 		case "list", "watch":
-			if selects(a, "spec.nodeName", node) {
+			if selectsOnly(a, "spec.nodeName", node) {
 				return true, ""
 			}
 			if a.Name != "" {
@@ -245,15 +250,15 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 			return true, "" // admission allows only mirror pods of the node itself
 		}
 	case "status":
-		return verbIn(a, "update", "patch"), ""
+		return hasVerb(a, "update", "patch"), ""
 	case "eviction":
 		return a.Verb == "create", ""
 	}
 	return false, ""
 }
 
-// authorizeSlice decides a request for resource slices.
-func (z *Authorizer) authorizeSlice(node string, a *authorizer.Attributes) (bool, string) {
+// canUseSlice decides a request for resource slices.
+func (z *Authorizer) canUseSlice(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"
 	}
@@ -263,7 +268,7 @@ func (z *Authorizer) authorizeSlice(node string, a *authorizer.Attributes) (bool
 	case "get", "update", "patch", "delete":
 		return z.hasReference(node, ResourceSlice, a)
 	case "watch", "list", "deletecollection":
-		if z.readAllNodesAndPods || selects(a, "spec.nodeName", node) {
+		if z.readAllNodesAndPods || selectsOnly(a, "spec.nodeName", node) {
 			return true, "" // admission checks each slice that a deletecollection deletes
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
@@ -271,8 +276,8 @@ func (z *Authorizer) authorizeSlice(node string, a *authorizer.Attributes) (bool
 	return false, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
 }
 
-// selects reports whether a request is limited to one value of a field.
-func selects(a *authorizer.Attributes, field, value string) bool {
+// selectsOnly reports whether the field selector of a request requires the field to have the value.
+func selectsOnly(a *authorizer.Attributes, field, value string) bool {
 	for _, r := range a.FieldSelector {
 		if r.Field == field && r.Operator == selection.Equals && r.Value == value {
 			return true
@@ -292,21 +297,21 @@ func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (au
 	return authorizer.Rules{}, nil
 }
 
-// rules returns the permissions that all nodes share. decide covers the permissions that depend on
-// the node.
-func rules() []rbacv1.PolicyRule {
+// sharedRules returns the permissions that all nodes share. decide covers the permissions that
+// depend on the node.
+func sharedRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		rule("authentication.k8s.io", "tokenreviews", "create"),
-		rule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
-		rule("", "services", "get list watch"),
-		rule("", "events", "create patch update"),
-		rule("", "endpoints", "get"),
-		rule("certificates.k8s.io", "certificatesigningrequests", "create get list watch"),
-		rule("storage.k8s.io", "csidrivers", "get list watch"),
-		rule("node.k8s.io", "runtimeclasses", "get list watch"),
+		newRule("authentication.k8s.io", "tokenreviews", "create"),
+		newRule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
+		newRule("", "services", "get list watch"),
+		newRule("", "events", "create patch update"),
+		newRule("", "endpoints", "get"),
+		newRule("certificates.k8s.io", "certificatesigningrequests", "create get list watch"),
+		newRule("storage.k8s.io", "csidrivers", "get list watch"),
+		newRule("node.k8s.io", "runtimeclasses", "get list watch"),
 	}
 }
 
-func rule(group, resources, verbs string) rbacv1.PolicyRule {
+func newRule(group, resources, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
 }

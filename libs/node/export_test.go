@@ -8,7 +8,7 @@ import (
 
 // Size returns the number of entries in a graph.
 func Size(g *Graph) int {
-	return len(g.pods) + len(g.referencesByNode) + len(g.volumes) + len(g.volumesBySecret) + len(g.nodes)
+	return len(g.pods) + len(g.referencesByNode) + len(g.volumes) + len(g.volumesBySecret) + len(g.nodeOfObject)
 }
 
 // RefCount returns the number of objects that a pod references, and whether another pod references

@@ -43,8 +43,8 @@ type Graph struct {
 	volumes          map[string]volumeEntry
 	// volumesBySecret holds the volumes that need each secret.
 	volumesBySecret map[object][]string
-	// nodes holds the node of each volume attachment and resource slice.
-	nodes map[object]string
+	// nodeOfObject holds the node of each volume attachment and resource slice.
+	nodeOfObject map[object]string
 }
 
 // podEntry holds the node of a pod and the objects that the pod refers to.
@@ -63,7 +63,7 @@ type volumeEntry struct {
 func NewGraph() *Graph {
 	return &Graph{
 		pods: map[object]podEntry{}, referencesByNode: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
-		volumesBySecret: map[object][]string{}, nodes: map[object]string{},
+		volumesBySecret: map[object][]string{}, nodeOfObject: map[object]string{},
 	}
 }
 
@@ -107,7 +107,7 @@ func NodeOfSlice(obj any) (string, bool) {
 func (g *Graph) Delete(kind Kind, namespace, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.delete(kind, namespace, name)
+	g.deleteLocked(kind, namespace, name)
 }
 
 // Retain removes the objects of a kind for which keep returns false. It is called after events were
@@ -127,31 +127,31 @@ func (g *Graph) Retain(kind Kind, keep func(namespace, name string) bool) {
 	for name := range g.volumes {
 		collect(object{kind: PersistentVolume, name: name})
 	}
-	for o := range g.nodes {
+	for o := range g.nodeOfObject {
 		collect(o)
 	}
 	for _, o := range removed {
-		g.delete(kind, o.namespace, o.name)
+		g.deleteLocked(kind, o.namespace, o.name)
 	}
 }
 
-func (g *Graph) delete(kind Kind, namespace, name string) {
+func (g *Graph) deleteLocked(kind Kind, namespace, name string) {
 	switch o := (object{kind, namespace, name}); kind {
 	case Pod:
 		g.removePod(o)
 	case PersistentVolume:
 		g.removeVolume(name)
 	default:
-		delete(g.nodes, o)
+		delete(g.nodeOfObject, o)
 	}
 }
 
 func (g *Graph) setNode(o object, node string) {
 	if node == "" {
-		delete(g.nodes, o)
+		delete(g.nodeOfObject, o)
 		return
 	}
-	g.nodes[o] = node
+	g.nodeOfObject[o] = node
 }
 
 // setPod adds or replaces a pod and the edges from its node to the objects that it refers to.
@@ -204,7 +204,7 @@ func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	if c == nil {
 		return
 	}
-	entry := volumeEntry{claim: object{PersistentVolumeClaim, c.Namespace, c.Name}, secrets: volumeSecrets(v)}
+	entry := volumeEntry{claim: object{PersistentVolumeClaim, c.Namespace, c.Name}, secrets: secretsOfVolume(v)}
 	g.volumes[v.Name] = entry
 	for _, s := range entry.secrets {
 		g.volumesBySecret[s] = append(g.volumesBySecret[s], v.Name)
@@ -235,20 +235,20 @@ func (g *Graph) HasReference(node string, kind Kind, namespace, name string) boo
 		p, ok := g.pods[o]
 		return ok && p.node == node
 	case PersistentVolume:
-		return g.mountedBy(name, node)
+		return g.isMountedBy(name, node)
 	case VolumeAttachment, ResourceSlice:
-		owner, ok := g.nodes[object{kind: kind, name: name}]
+		owner, ok := g.nodeOfObject[object{kind: kind, name: name}]
 		return ok && owner == node
 	case Secret:
 		if g.referencesByNode[o][node] > 0 {
 			return true
 		}
-		return slices.ContainsFunc(g.volumesBySecret[o], func(v string) bool { return g.mountedBy(v, node) })
+		return slices.ContainsFunc(g.volumesBySecret[o], func(v string) bool { return g.isMountedBy(v, node) })
 	}
 	return g.referencesByNode[o][node] > 0
 }
 
-func (g *Graph) mountedBy(volume, node string) bool {
+func (g *Graph) isMountedBy(volume, node string) bool {
 	v, ok := g.volumes[volume]
 	return ok && g.referencesByNode[v.claim][node] > 0
 }

@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// references collects the referenced objects without duplicates.
-type references struct {
+// referenceSet collects the referenced objects without duplicates.
+type referenceSet struct {
 	list []object
 	seen map[object]bool
 }
 
 // add adds an object once.
-func (r *references) add(kind Kind, namespace, name string) {
+func (r *referenceSet) add(kind Kind, namespace, name string) {
 	o := object{kind, namespace, name}
 	if name == "" || r.seen[o] {
 		return
@@ -26,8 +26,8 @@ func (r *references) add(kind Kind, namespace, name string) {
 }
 
 // ForbiddenMirrorPodReference describes a reference of a pod that a mirror pod must not have, or
-// returns "". The description is usually the resource of the object that the reference would give to
-// the pod's node.
+// returns "". The description is usually the resource of the object that the reference would give
+// to the pod's node.
 func ForbiddenMirrorPodReference(p *corev1.Pod) string {
 	if len(p.Spec.ResourceClaims) > 0 { // created from a template, or already existing
 		return "resourceclaims"
@@ -80,25 +80,25 @@ func podRefs(p *corev1.Pod) []object {
 
 // referencedObjects returns the objects that a pod references.
 func referencedObjects(p *corev1.Pod) []object {
-	found := &references{}
+	found := &referenceSet{}
 	add := func(kind Kind, name string) { found.add(kind, p.Namespace, name) }
 	add(ServiceAccount, p.Spec.ServiceAccountName)
 	for _, s := range p.Spec.ImagePullSecrets {
 		add(Secret, s.Name)
 	}
 	for i := range p.Spec.InitContainers {
-		envRefs(add, &p.Spec.InitContainers[i])
+		addEnvRefs(add, &p.Spec.InitContainers[i])
 	}
 	for i := range p.Spec.Containers {
-		envRefs(add, &p.Spec.Containers[i])
+		addEnvRefs(add, &p.Spec.Containers[i])
 	}
 	for i := range p.Spec.EphemeralContainers {
 		c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		envRefs(add, &c)
+		addEnvRefs(add, &c)
 	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		for _, name := range mountSecrets(v) {
+		for _, name := range secretsOfPodVolume(v) {
 			add(Secret, name)
 		}
 		if v.ConfigMap != nil {
@@ -141,8 +141,8 @@ func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 	return ""
 }
 
-// envRefs adds the Secrets and ConfigMaps of a container's environment.
-func envRefs(add func(Kind, string), c *corev1.Container) {
+// addEnvRefs adds the Secrets and ConfigMaps of a container's environment.
+func addEnvRefs(add func(Kind, string), c *corev1.Container) {
 	for _, e := range c.EnvFrom {
 		if e.SecretRef != nil {
 			add(Secret, e.SecretRef.Name)
@@ -164,8 +164,8 @@ func envRefs(add func(Kind, string), c *corev1.Container) {
 	}
 }
 
-// mountSecrets returns the names of the secrets that a volume of a pod needs.
-func mountSecrets(v *corev1.Volume) []string {
+// secretsOfPodVolume returns the names of the secrets that a volume of a pod needs.
+func secretsOfPodVolume(v *corev1.Volume) []string {
 	local := (*corev1.LocalObjectReference)(nil)
 	switch {
 	case v.Secret != nil:
@@ -198,10 +198,10 @@ func mountSecrets(v *corev1.Volume) []string {
 	return nil
 }
 
-// volumeSecrets returns the secrets that a kubelet needs to mount a volume. A secret without a
+// secretsOfVolume returns the secrets that a kubelet needs to mount a volume. A secret without a
 // namespace is in the namespace of the claim.
-func volumeSecrets(v *corev1.PersistentVolume) []object {
-	found := &references{}
+func secretsOfVolume(v *corev1.PersistentVolume) []object {
+	found := &referenceSet{}
 	add := func(namespace, name string) {
 		if namespace == "" {
 			namespace = v.Spec.ClaimRef.Namespace

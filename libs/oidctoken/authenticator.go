@@ -42,7 +42,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	if Issuer(token) != a.provider.config.IssuerURL {
 		return nil, false, nil
 	}
-	if !a.provider.ready(ctx) {
+	if !a.provider.ensureInitialized(ctx) {
 		return nil, false, authenticator.Unavailable(fmt.Errorf("oidc: authenticator for issuer %q is %w", a.provider.config.IssuerURL, ErrNotInitialized))
 	}
 	r, err := a.authenticate(ctx, token)
@@ -58,11 +58,11 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 
 // authenticate verifies a token and maps its claims to a user.
 func (a *Authenticator) authenticate(ctx context.Context, token string) (*authenticator.Response, error) {
-	v, err := a.verify(ctx, a.provider, token)
+	v, err := a.verifyToken(ctx, a.provider, token)
 	if err != nil {
 		return nil, err
 	}
-	expires, err := a.resolve(ctx, v.claims, v.payload, a.rules.DistributedClaim())
+	expires, err := a.addDistributedClaim(ctx, v.claims, v.payload, a.rules.DistributedClaim())
 	if err != nil {
 		return nil, err
 	}
@@ -76,15 +76,15 @@ func (a *Authenticator) authenticate(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: user, Expires: expires}, nil
 }
 
-// verified is the content of a token with valid signature, issuer, audience and times.
-type verified struct {
+// verifiedToken is the content of a token with valid signature, issuer, audience and times.
+type verifiedToken struct {
 	payload json.RawMessage
 	claims  Claims
 	expires time.Time
 }
 
-// verify verifies a token of an issuer.
-func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token string) (*verified, error) {
+// verifyToken verifies a token of an issuer.
+func (a *Authenticator) verifyToken(ctx context.Context, issuer *Provider, token string) (*verifiedToken, error) {
 	t, err := issuer.verifier.Verify(ctx, token)
 	if err != nil {
 		err = fmt.Errorf("verify token: %w", err)
@@ -96,7 +96,7 @@ func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token stri
 	if len(authenticator.Intersect(t.Audience, a.audiences)) == 0 {
 		return nil, fmt.Errorf("verify token: expected audience in %q got %q", a.audiences, t.Audience)
 	}
-	v := &verified{claims: Claims{}, expires: t.Expiry}
+	v := &verifiedToken{claims: Claims{}, expires: t.Expiry}
 	if err := t.Claims(&v.payload); err != nil {
 		return nil, fmt.Errorf("parse claims: %w", err)
 	}

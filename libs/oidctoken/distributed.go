@@ -38,13 +38,14 @@ type claimSource struct {
 	AccessToken string `json:"access_token"`
 }
 
-// resolve adds the distributed claim name to claims, unless the token contains the claim or names
-// no source for it. It returns the expiry of the claim, or the zero time if it was not added.
-func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []byte, name string) (time.Time, error) {
+// addDistributedClaim adds the distributed claim name to claims, unless the token contains the
+// claim or names no source for it. It returns the expiry of the claim, or the zero time if it was
+// not added.
+func (a *Authenticator) addDistributedClaim(ctx context.Context, claims Claims, payload []byte, name string) (time.Time, error) {
 	if _, ok := claims[name]; ok || name == "" {
 		return time.Time{}, nil
 	}
-	source, err := sourceOf(payload, name)
+	source, err := findClaimSource(payload, name)
 	if err != nil || source.Endpoint == "" {
 		return time.Time{}, err
 	}
@@ -52,11 +53,11 @@ func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []by
 	if err != nil {
 		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
 	}
-	issuer, err := a.provider.sources.issuer(a.provider, Issuer(token))
+	issuer, err := a.provider.sources.issuerFor(a.provider, Issuer(token))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
 	}
-	v, err := a.verify(ctx, issuer, token)
+	v, err := a.verifyToken(ctx, issuer, token)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
 	}
@@ -68,8 +69,8 @@ func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []by
 	return v.expires, nil
 }
 
-// sourceOf returns the source that a token's payload names for a claim, or the zero source.
-func sourceOf(payload []byte, name string) (source claimSource, err error) {
+// findClaimSource returns the source that a token's payload names for a claim, or the zero source.
+func findClaimSource(payload []byte, name string) (source claimSource, err error) {
 	var claims map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &claims); err != nil || claims[claimNames] == nil {
 		return source, err
@@ -150,8 +151,8 @@ type sourceIssuer struct {
 	stop context.CancelFunc
 }
 
-// start runs issuers until ctx ends. Then the caller must call stop, which waits for them.
-func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
+// startRunning runs issuers until ctx ends. Then the caller must call stop, which waits for them.
+func (s *sourceIssuers) startRunning(ctx context.Context) (stop func()) {
 	var running sync.WaitGroup
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,13 +169,13 @@ func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// issuer returns the provider for a claim token's issuer. A new issuer is started, and its tokens
-// are rejected until it is initialized.
-func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
+// issuerFor returns the provider for a claim token's issuer. A new issuer is started, and its
+// tokens are rejected until it is initialized.
+func (s *sourceIssuers) issuerFor(p *Provider, url string) (*Provider, error) {
 	if url == p.config.IssuerURL {
 		return p, nil
 	}
-	found, err := s.find(p, url)
+	found, err := s.findOrStart(p, url)
 	if err != nil {
 		return nil, err
 	}
@@ -184,8 +185,8 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	return found, nil
 }
 
-// find returns the provider of a source issuer. It starts the provider on first use.
-func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
+// findOrStart returns the provider of a source issuer. It starts the provider on first use.
+func (s *sourceIssuers) findOrStart(p *Provider, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.providers == nil {

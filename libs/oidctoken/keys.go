@@ -24,8 +24,9 @@ const (
 	maxRedirects     = 5
 	// maxHeaderBytes bounds the head of a response, whose fields take many times their text.
 	maxHeaderBytes = 64 << 10
-	// maxKeyCost bounds the cost of a signature check with an RSA key: the square of the size in bits
-	// times the length of the exponent. It is that of a key of 8192 bits with the usual exponent.
+	// maxKeyCost bounds the cost of a signature check with an RSA key: the square of the size in
+	// bits times the length of the exponent. It is that of a key of 8192 bits with the usual
+	// exponent.
 	maxKeyCost = 8192 * 8192 * 17
 	// maxCandidates bounds the keys that are tried for a token. A set of several keys needs key ids
 	// (OpenID Connect Core 1.0, section 10.1).
@@ -44,13 +45,13 @@ func (p *Provider) discover(ctx context.Context) (string, error) {
 		Issuer  string `json:"issuer"`
 		JWKSURI string `json:"jwks_uri"`
 	}
-	if err := p.get(ctx, discoveryURL, &metadata); err != nil {
+	if err := p.getJSON(ctx, discoveryURL, &metadata); err != nil {
 		return "", err
 	}
 	if metadata.Issuer != p.config.IssuerURL {
 		return "", fmt.Errorf("%s is of issuer %q, want %q", discoveryURL, metadata.Issuer, p.config.IssuerURL)
 	}
-	if err := checkURL(metadata.JWKSURI); err != nil {
+	if err := checkIssuerURL(metadata.JWKSURI); err != nil {
 		return "", fmt.Errorf("jwks_uri of %s: %w", discoveryURL, err)
 	}
 	return metadata.JWKSURI, nil
@@ -61,7 +62,7 @@ func (p *Provider) readKeys(ctx context.Context, keysURL string) ([]jose.JSONWeb
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := p.get(ctx, keysURL, &set); err != nil {
+	if err := p.getJSON(ctx, keysURL, &set); err != nil {
 		return nil, err
 	}
 	if len(set.Keys) > maxKeys {
@@ -108,8 +109,8 @@ func containsAll(keys, others []jose.JSONWebKey) bool {
 	})
 }
 
-// get requests a JSON document of the provider.
-func (p *Provider) get(ctx context.Context, url string, into any) error {
+// getJSON requests a JSON document of the provider.
+func (p *Provider) getJSON(ctx context.Context, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	payload, err := p.verify(jws)
+	payload, err := p.verifyWithKeys(jws)
 	if err == nil {
 		return payload, nil
 	}
@@ -152,7 +153,7 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	}
 	select {
 	case <-done:
-		return p.verify(jws)
+		return p.verifyWithKeys(jws)
 	case <-p.stopped:
 		return nil, err
 	case <-ctx.Done():
@@ -160,8 +161,8 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	}
 }
 
-// verify returns the payload of a token that one of the provider's keys signed.
-func (p *Provider) verify(jws *jose.JSONWebSignature) ([]byte, error) {
+// verifyWithKeys returns the payload of a token that one of the provider's keys signed.
+func (p *Provider) verifyWithKeys(jws *jose.JSONWebSignature) ([]byte, error) {
 	keys := p.keys.Load()
 	if keys == nil {
 		return nil, ErrNotInitialized

@@ -71,7 +71,7 @@ func (o *Options) Validate() []error {
 		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set"))
 	}
 	if o.IssuerURL != "" {
-		if err := checkURL(o.IssuerURL); err != nil {
+		if err := checkIssuerURL(o.IssuerURL); err != nil {
 			errs = append(errs, fmt.Errorf("--oidc-issuer-url: %w", err))
 		}
 	}

@@ -92,18 +92,18 @@ type Provider struct {
 	sources sourceIssuers        // of claim tokens
 	fetches *limit.Queue[string] // of claim tokens in progress
 
-	mu      sync.Mutex    // leaf lock
-	refresh chan struct{} // closed when the keys were read; nil if no caller waits
-	failure error         // of the last request
+	mu          sync.Mutex    // leaf lock
+	keysRead    chan struct{} // closed when the keys were read; nil if no caller waits
+	lastFailure error         // of the last request
 }
 
 // NewProvider returns a provider that is not initialized.
 func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
-	if err := checkURL(c.IssuerURL); err != nil {
+	if err := checkIssuerURL(c.IssuerURL); err != nil {
 		return nil, fmt.Errorf("issuer URL: %w", err)
 	}
 	if c.DiscoveryURL != "" {
-		if err := checkURL(c.DiscoveryURL); err != nil {
+		if err := checkIssuerURL(c.DiscoveryURL); err != nil {
 			return nil, fmt.Errorf("discovery URL: %w", err)
 		}
 	}
@@ -117,7 +117,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		stopped:          make(chan struct{}),
 		refreshLimiter:   rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
 		refreshRequested: make(chan struct{}, 1),
-		failure:          errNotTried,
+		lastFailure:      errNotTried,
 		fetches:          limit.New[string](limit.Options{Size: maxFetches}),
 	}
 	for _, a := range c.Algorithms {
@@ -127,7 +127,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		p.algorithms = append(p.algorithms, jose.SignatureAlgorithm(a))
 	}
 	var err error
-	if p.client, err = client(c.CA); err != nil {
+	if p.client, err = newHTTPClient(c.CA); err != nil {
 		return nil, err
 	}
 	p.verifier = oidc.NewVerifier(c.IssuerURL, p, &oidc.Config{
@@ -138,8 +138,8 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 	return p, nil
 }
 
-// checkURL returns an error unless the URL is an issuer URL with https.
-func checkURL(raw string) error {
+// checkIssuerURL returns an error unless the URL is an issuer URL with https.
+func checkIssuerURL(raw string) error {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
@@ -152,8 +152,8 @@ func checkURL(raw string) error {
 	return nil
 }
 
-// client returns an HTTP client that trusts a CA, or the CAs of the system.
-func client(ca string) (*http.Client, error) {
+// newHTTPClient returns an HTTP client that trusts a CA, or the CAs of the system.
+func newHTTPClient(ca string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		certs, err := tlsfiles.ParseCertificates([]byte(ca))
@@ -181,7 +181,7 @@ func client(ca string) (*http.Client, error) {
 			if len(via) >= maxRedirects {
 				return errors.New("too many redirects")
 			}
-			return checkURL(r.URL.String())
+			return checkIssuerURL(r.URL.String())
 		},
 	}, nil
 }
@@ -209,7 +209,7 @@ func (p *Provider) Check() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Errorf("OIDC issuer %q is %w: %w", p.config.IssuerURL, ErrNotInitialized, p.failure)
+	return fmt.Errorf("OIDC issuer %q is %w: %w", p.config.IssuerURL, ErrNotInitialized, p.lastFailure)
 }
 
 // Run discovers the provider and updates its keys, from the first token on, until ctx ends. It is
@@ -218,7 +218,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
 	defer close(p.stopped)
 	ctx, cancel := context.WithCancel(ctx)
-	defer p.sources.start(ctx)()
+	defer p.sources.startRunning(ctx)()
 	defer cancel()
 	pause := minRetryDelay
 	needed := false // a token has needed the keys
@@ -233,7 +233,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		}
 		waiting := p.takeWaiters()
 		needed = needed || waiting != nil
-		err := p.update(ctx, needed)
+		err := p.readMetadataAndKeys(ctx, needed)
 		if waiting != nil {
 			close(waiting)
 		}
@@ -255,9 +255,9 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// update reads the metadata, and the keys if tokens need them. An issuer may publish its metadata
-// before its keys, so keys are not read earlier.
-func (p *Provider) update(ctx context.Context, needed bool) error {
+// readMetadataAndKeys reads the metadata, and the keys if tokens need them. An issuer may publish
+// its metadata before its keys, so keys are not read earlier.
+func (p *Provider) readMetadataAndKeys(ctx context.Context, needed bool) error {
 	keysURL, err := p.discover(ctx)
 	if err != nil {
 		return err
@@ -282,8 +282,8 @@ func (p *Provider) update(ctx context.Context, needed bool) error {
 // recordResult records the result of a request, and logs it if it differs from the previous one.
 func (p *Provider) recordResult(err error) {
 	p.mu.Lock()
-	previous := p.failure
-	p.failure = err
+	previous := p.lastFailure
+	p.lastFailure = err
 	p.mu.Unlock()
 	switch {
 	case err == nil && previous != nil:
@@ -298,28 +298,28 @@ func (p *Provider) recordResult(err error) {
 func (p *Provider) requestRefresh() (done <-chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refresh != nil {
-		return p.refresh, true
+	if p.keysRead != nil {
+		return p.keysRead, true
 	}
 	if !p.refreshLimiter.Allow() {
 		return nil, false
 	}
-	p.refresh = make(chan struct{})
+	p.keysRead = make(chan struct{})
 	select {
 	case p.refreshRequested <- struct{}{}:
 	default: // a wake-up is pending already
 	}
-	return p.refresh, true
+	return p.keysRead, true
 }
 
-// ready reports whether the provider is initialized. If the last discovery failed, it repeats the
-// discovery at once, within the rate limit of requestRefresh.
-func (p *Provider) ready(ctx context.Context) bool {
+// ensureInitialized reports whether the provider is initialized. If the last discovery failed, it
+// repeats the discovery at once, within the rate limit of requestRefresh.
+func (p *Provider) ensureInitialized(ctx context.Context) bool {
 	if p.isInitialized() {
 		return true
 	}
 	p.mu.Lock()
-	tried := p.failure != errNotTried
+	tried := p.lastFailure != errNotTried
 	p.mu.Unlock()
 	if !tried {
 		return false
@@ -339,7 +339,7 @@ func (p *Provider) ready(ctx context.Context) bool {
 func (p *Provider) takeWaiters() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waiting := p.refresh
-	p.refresh = nil
+	waiting := p.keysRead
+	p.keysRead = nil
 	return waiting
 }

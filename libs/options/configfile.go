@@ -96,12 +96,12 @@ func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) err
 func flagValues(n *yaml.Node) ([]string, error) {
 	switch n.Kind {
 	case yaml.ScalarNode:
-		v, err := scalar(n)
+		v, err := scalarValue(n)
 		return []string{v}, err
 	case yaml.SequenceNode:
 		var out []string
 		for _, e := range n.Content {
-			v, err := scalar(e)
+			v, err := scalarValue(e)
 			if err != nil {
 				return nil, err
 			}
@@ -111,7 +111,7 @@ func flagValues(n *yaml.Node) ([]string, error) {
 	case yaml.MappingNode:
 		var out []string
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			v, err := scalar(n.Content[i+1])
+			v, err := scalarValue(n.Content[i+1])
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +122,7 @@ func flagValues(n *yaml.Node) ([]string, error) {
 	return nil, errors.New("want a value, a list of values or a mapping of values")
 }
 
-func scalar(n *yaml.Node) (string, error) {
+func scalarValue(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		return "", fmt.Errorf("line %d: want a plain value", n.Line)
 	}

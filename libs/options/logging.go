@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// logging holds the flags for the log of a process.
-type logging struct {
+// logOptions holds the flags for the log of a process.
+type logOptions struct {
 	verbosity int
 	format    string
 }
 
-func (l *logging) addFlags(s *Sections) {
+func (l *logOptions) addFlags(s *Sections) {
 	fs := s.Set("logs")
 	fs.IntVarP(&l.verbosity, "v", "v", 0, "Number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed.")
 	fs.StringVar(&l.format, "logging-format", "text", `Log format: "text" or "json".`)
 }
 
-func (l *logging) validate() []error {
+func (l *logOptions) validate() []error {
 	var errs []error
 	if l.verbosity < 0 {
 		errs = append(errs, fmt.Errorf("--v must not be negative, got %d", l.verbosity))
@@ -41,10 +41,10 @@ func Level(verbosity int) slog.Level {
 }
 
 // logger returns a logger with the format and the verbosity of the flags.
-func (l *logging) logger(w io.Writer) *slog.Logger {
+func (l *logOptions) logger(w io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(Level(l.verbosity))
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: attribute}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
 	if l.format == "json" {
 		return slog.New(leveledHandler{slog.NewJSONHandler(w, o), level})
 	}
@@ -55,24 +55,24 @@ func (l *logging) logger(w io.Writer) *slog.Logger {
 // servers choose parts of them: an error may quote a response head of a megabyte.
 const maxAttribute = 8 << 10
 
-// attribute writes a duration with its unit, because JSON has the bare number of nanoseconds
-// otherwise, and truncates long texts and errors.
-func attribute(_ []string, a slog.Attr) slog.Attr {
+// replaceAttr is the ReplaceAttr function of the log. It writes durations with their unit instead
+// of as a number of nanoseconds, and truncates long texts and errors.
+func replaceAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:
 		a.Value = slog.StringValue(a.Value.Duration().String())
 	case slog.KindString:
-		a.Value = slog.StringValue(truncated(a.Value.String()))
+		a.Value = slog.StringValue(truncate(a.Value.String()))
 	case slog.KindAny:
 		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(truncated(err.Error()))
+			a.Value = slog.StringValue(truncate(err.Error()))
 		}
 	default:
 	}
 	return a
 }
 
-func truncated(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxAttribute {
 		return s
 	}

@@ -51,7 +51,7 @@ type Command struct {
 
 // commonFlags holds the flags of every command.
 type commonFlags struct {
-	logs    logging
+	logs    logOptions
 	version versionFlag
 	config  string
 }
@@ -105,14 +105,14 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	cmd := &cobra.Command{
 		Use:                name,
 		Short:              short,
-		Args:               noArgs,
+		Args:               rejectArgs,
 		SilenceUsage:       true,
 		SilenceErrors:      true,
 		DisableSuggestions: true,
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if v := shared.version; v != "" && v != "false" {
-				return v.print(stdout, name)
+				return v.printVersion(stdout, name)
 			}
 			if shared.config != "" {
 				if err := applyConfigFile(cmd.Flags(), shared.config); err != nil {
@@ -129,14 +129,14 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 			return run(cmd.Context(), shared.logs.logger(stderr))
 		},
 	}
-	cmd.Flags().SetNormalizeFunc(dashes)
+	cmd.Flags().SetNormalizeFunc(underscoresToDashes)
 	sections.addTo(cmd.Flags())
 	cmd.SetHelpFunc(func(*cobra.Command, []string) {
 		fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [flags]\n", short, name)
 		for _, c := range commands {
 			fmt.Fprintf(stdout, "  %s %s [flags]    %s\n", name, c.Name, c.Short)
 		}
-		sections.print(stdout, helpColumns)
+		sections.printUsage(stdout, helpColumns)
 	})
 	cmd.SetArgs(append([]string{}, args...))
 	cmd.SetOut(stdout)
@@ -153,8 +153,8 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	return ExitUsage
 }
 
-// noArgs rejects arguments that are not flags. As for the programs of Kubernetes, an empty one has
-// no effect, because scripts produce them from unset variables.
-func noArgs(cmd *cobra.Command, args []string) error {
+// rejectArgs rejects arguments that are not flags. It ignores empty arguments, as Kubernetes does,
+// because scripts pass them for unset variables.
+func rejectArgs(cmd *cobra.Command, args []string) error {
 	return cobra.NoArgs(cmd, slices.DeleteFunc(args, func(arg string) bool { return arg == "" }))
 }

@@ -23,7 +23,7 @@ func (s *Sections) Set(name string) *pflag.FlagSet {
 		s.sets = map[string]*pflag.FlagSet{}
 	}
 	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	set.SetNormalizeFunc(dashes)
+	set.SetNormalizeFunc(underscoresToDashes)
 	set.SortFlags = true
 	s.sets[name] = set
 	s.order = append(s.order, name)
@@ -47,7 +47,7 @@ func (s *Sections) addTo(fs *pflag.FlagSet) {
 	}
 }
 
-func (s *Sections) print(w io.Writer, columns int) {
+func (s *Sections) printUsage(w io.Writer, columns int) {
 	for _, name := range s.order {
 		set := s.sets[name]
 		if !set.HasAvailableFlags() {
@@ -57,7 +57,8 @@ func (s *Sections) print(w io.Writer, columns int) {
 	}
 }
 
-// dashes allows underscores in flag names, as Kubernetes components do.
-func dashes(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+// underscoresToDashes normalizes flag names, so that --secure_port is the same as --secure-port, as
+// in Kubernetes components.
+func underscoresToDashes(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }

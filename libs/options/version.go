@@ -25,7 +25,7 @@ func (v *versionFlag) Set(s string) error {
 	return fmt.Errorf("%q is not one of true, false and raw; the version is always %s", s, version.Kubernetes)
 }
 
-func (v *versionFlag) print(w io.Writer, name string) error {
+func (v *versionFlag) printVersion(w io.Writer, name string) error {
 	if *v == "raw" {
 		_, err := fmt.Fprintf(w, "%#v\n", version.Get())
 		return err

@@ -2,8 +2,8 @@
 //
 // A quantity is short as text but can denote a large number: the parser of k8s.io/apimachinery
 // computes a power of ten for an exponent, so "1e-2147483647" occupies a processor for hours. All
-// code that parses a quantity from outside calls Check first. The API accepts no value that needs a
-// larger exponent or more digits: values are rounded to 1n and capped at 2^63-1.
+// code that parses a quantity from outside calls CheckCost first. The API accepts no value that
+// needs a larger exponent or more digits: values are rounded to 1n and capped at 2^63-1.
 package quantity
 
 import (
@@ -26,7 +26,7 @@ const (
 	suspectRun = 128
 )
 
-// Parse is resource.ParseQuantity for text from outside. It calls Check first.
+// Parse is resource.ParseQuantity for text from outside. It calls CheckCost first.
 func Parse(text string) (resource.Quantity, error) {
 	if err := CheckCost(text); err != nil {
 		return resource.Quantity{}, err
@@ -42,6 +42,7 @@ func CheckCost(text string) error {
 	if len(text) > MaxLength {
 		return fmt.Errorf("quantity of %d bytes is longer than %d bytes", len(text), MaxLength)
 	}
+	// Find the digits of an exponent at the end: "1e-0045" has the digits "45".
 	end := len(text)
 	for end > 0 && isDigit(text[end-1]) {
 		end--
@@ -62,8 +63,8 @@ func CheckCost(text string) error {
 	return nil
 }
 
-// CheckJSON applies Check to every string and number of a document, for JSON that is read outside
-// of the decoders of requests. It returns nil for text that is not JSON.
+// CheckJSON applies CheckCost to every string and number of a document, for JSON that is read
+// outside of the decoders of requests. It returns nil for text that is not JSON.
 func CheckJSON(doc []byte) error {
 	if !MayBeExpensive(doc) {
 		return nil
@@ -87,8 +88,8 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// MayBeExpensive reports whether b may contain a quantity that Check rejects. It reads b once. It
-// has no false negatives for quantities in b without escapes.
+// MayBeExpensive reports whether b may contain a quantity that CheckCost rejects. It reads b once.
+// It has no false negatives for quantities in b without escapes.
 func MayBeExpensive(b []byte) bool {
 	run := 0
 	for i, c := range b {
@@ -99,7 +100,7 @@ func MayBeExpensive(b []byte) bool {
 				return true
 			}
 			continue
-		case (c == 'e' || c == 'E') && run > 0 && exponent(b[i+1:]):
+		case (c == 'e' || c == 'E') && run > 0 && hasLongExponent(b[i+1:]):
 			return true
 		}
 		run = 0
@@ -107,8 +108,9 @@ func MayBeExpensive(b []byte) bool {
 	return false
 }
 
-// exponent reports whether b starts with an exponent of more than MaxExponentDigits digits.
-func exponent(b []byte) bool {
+// hasLongExponent reports whether b, the bytes after an "e", starts with an optional sign and more
+// than MaxExponentDigits digits.
+func hasLongExponent(b []byte) bool {
 	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
 		b = b[1:]
 	}

@@ -97,5 +97,5 @@ func claimInScope(s Requirement, obj runtime.Object) (bool, error) {
 	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
 		classes = append(classes, m.TargetVolumeAttributesClassName)
 	}
-	return selects(s, classes)
+	return selectsAny(s, classes)
 }

@@ -17,15 +17,16 @@ func resourceClaims() schema.GroupResource {
 	return schema.GroupResource{Group: resourcev1beta1.GroupName, Resource: "resourceclaims"}
 }
 
-// devices is a claim's request for devices of a class. The values of mode are the same in all
-// versions.
-type devices struct {
+// deviceRequest is a request of a resource claim for devices of a class. mode is its allocation
+// mode, whose values are the same in all versions of the API.
+type deviceRequest struct {
 	class, mode string
 	count       int64
 }
 
-// number returns the largest number of devices that the request can get. It is 0 for an unknown mode.
-func (d devices) number() int64 {
+// maxDevices returns the largest number of devices that the request can get. It is 0 for an unknown
+// mode.
+func (d deviceRequest) maxDevices() int64 {
 	switch d.mode {
 	case string(resourcev1beta1.DeviceAllocationModeExactCount):
 		return d.count
@@ -43,7 +44,7 @@ func deviceEvaluator() *Evaluator {
 			return name == count || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {
-			requests, err := deviceRequests(obj)
+			requests, err := requestsOfClaim(obj)
 			if err != nil {
 				return nil, err
 			}
@@ -51,7 +52,7 @@ func deviceEvaluator() *Evaluator {
 			for _, alternatives := range requests {
 				maxByClass := map[string]int64{}
 				for _, d := range alternatives {
-					maxByClass[d.class] = max(maxByClass[d.class], d.number())
+					maxByClass[d.class] = max(maxByClass[d.class], d.maxDevices())
 				}
 				for class, n := range maxByClass {
 					name := corev1.ResourceName(class + corev1.ResourceClaimsPerClass)
@@ -65,39 +66,39 @@ func deviceEvaluator() *Evaluator {
 	}
 }
 
-// deviceRequests returns the requests of a claim, each with its alternatives.
-func deviceRequests(obj runtime.Object) (all [][]devices, err error) {
+// requestsOfClaim returns the requests of a claim, each with its alternatives.
+func requestsOfClaim(obj runtime.Object) (all [][]deviceRequest, err error) {
 	switch c := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			alternatives := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			alternatives := []deviceRequest{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
 			if len(r.FirstAvailable) > 0 {
 				alternatives = nil
 			}
 			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
 			all = append(all, alternatives)
 		}
 	case *resourcev1alpha3.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			alternatives := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			alternatives := []deviceRequest{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
 			if len(r.FirstAvailable) > 0 {
 				alternatives = nil
 			}
 			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
 			all = append(all, alternatives)
 		}
 	case *resourcev1beta2.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			var alternatives []devices
+			var alternatives []deviceRequest
 			if e := r.Exactly; e != nil {
-				alternatives = append(alternatives, devices{e.DeviceClassName, string(e.AllocationMode), e.Count})
+				alternatives = append(alternatives, deviceRequest{e.DeviceClassName, string(e.AllocationMode), e.Count})
 			}
 			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
 			all = append(all, alternatives)
 		}

@@ -42,14 +42,14 @@ func Evaluators(g Gates, now func() time.Time) map[schema.GroupResource]*Evaluat
 	if g.Devices {
 		all[resourceClaims()] = deviceEvaluator()
 	}
-	for r, alias := range aliases() {
+	for r, alias := range legacyCountNames() {
 		all[r] = CountOf(r, alias)
 	}
 	return all
 }
 
-// aliases returns the names of counts that are older than generic object counts.
-func aliases() map[schema.GroupResource]corev1.ResourceName {
+// legacyCountNames returns the names of counts that are older than generic object counts.
+func legacyCountNames() map[schema.GroupResource]corev1.ResourceName {
 	return map[schema.GroupResource]corev1.ResourceName{
 		{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
 		{Resource: "resourcequotas"}:         corev1.ResourceQuotas,

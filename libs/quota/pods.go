@@ -14,14 +14,14 @@ import (
 	"binnacle/libs/podqos"
 )
 
-const requests = corev1.DefaultResourceRequestsPrefix
+const requestsPrefix = corev1.DefaultResourceRequestsPrefix
 
 func podCount() corev1.ResourceName { return countName(schema.GroupResource{Resource: "pods"}) }
 
 // podEvaluator counts pods and their resources.
 func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 	return &Evaluator{
-		MatchesResource: countsOfPods,
+		MatchesResource: appliesToPods,
 		Usage: func(obj runtime.Object) (Amounts, error) {
 			pod, err := podOf(obj)
 			if err != nil {
@@ -45,8 +45,8 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("got %T, want a Pod", obj)
 }
 
-// countsOfPods reports whether a name in a quota applies to pods.
-func countsOfPods(name corev1.ResourceName) bool {
+// appliesToPods reports whether a name in a quota applies to pods.
+func appliesToPods(name corev1.ResourceName) bool {
 	switch name {
 	case podCount(), corev1.ResourcePods,
 		corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
@@ -55,17 +55,18 @@ func countsOfPods(name corev1.ResourceName) bool {
 		return true
 	}
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
-		!native(name) && strings.HasPrefix(string(name), requests)
+		!isNativeResource(name) && strings.HasPrefix(string(name), requestsPrefix)
 }
 
-// native reports whether a resource has no domain, or that of Kubernetes.
-func native(name corev1.ResourceName) bool {
+// isNativeResource reports whether the name of a resource has no domain, or the domain
+// kubernetes.io.
+func isNativeResource(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// extended reports whether a resource has another domain.
-func extended(name corev1.ResourceName) bool {
-	return !native(name) && !strings.HasPrefix(string(name), requests) && len(validation.IsQualifiedName(requests+string(name))) == 0
+// isExtendedResource reports whether a resource is an extended resource, such as "example.com/gpu".
+func isExtendedResource(name corev1.ResourceName) bool {
+	return !isNativeResource(name) && !strings.HasPrefix(string(name), requestsPrefix) && len(validation.IsQualifiedName(requestsPrefix+string(name))) == 0
 }
 
 // Compute converts requests and limits to the names of quotas.
@@ -75,9 +76,9 @@ func Compute(requested, limits Amounts) Amounts {
 		switch {
 		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
 			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			used[name], used[requests+name] = q, q
-		case extended(name):
-			used[requests+name] = q
+			used[name], used[requestsPrefix+name] = q, q
+		case isExtendedResource(name):
+			used[requestsPrefix+name] = q
 		}
 	}
 	for name, q := range limits {
@@ -98,7 +99,8 @@ func hasEnded(pod *corev1.Pod, now time.Time) bool {
 	return d != nil && grace != nil && now.Unix() > d.Unix()+*grace
 }
 
-func bestEffort(pod *corev1.Pod) bool {
+// isBestEffort reports whether the quality of service class of a pod is BestEffort.
+func isBestEffort(pod *corev1.Pod) bool {
 	class := pod.Status.QOSClass
 	if class == "" {
 		class = podqos.Class(&pod.Spec)

@@ -21,15 +21,15 @@ func podInScope(s Requirement, obj runtime.Object) (bool, error) {
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !Terminating(pod), nil
 	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(pod), nil
+		return isBestEffort(pod), nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(pod), nil
+		return !isBestEffort(pod), nil
 	case corev1.ResourceQuotaScopePriorityClass:
 		var class []string
 		if c := pod.Spec.PriorityClassName; c != "" {
 			class = []string{c}
 		}
-		return selects(s, class)
+		return selectsAny(s, class)
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return isCrossNamespace(pod.Spec.Affinity), nil
 	}
@@ -41,8 +41,8 @@ func Terminating(pod *corev1.Pod) bool {
 	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
-// selects reports whether a requirement selects one of the values, or their absence.
-func selects(s Requirement, values []string) (bool, error) {
+// selectsAny reports whether a requirement selects one of the values, or their absence.
+func selectsAny(s Requirement, values []string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(values) > 0, nil
 	}

@@ -20,7 +20,7 @@ func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.P
 		if err != nil {
 			return nil, err
 		}
-		s.clusterRoles(func(other string, r *role) {
+		s.eachClusterRole(func(other string, r *role) {
 			if other == name || !selector.Matches(labels.Set(r.labels)) {
 				return
 			}
@@ -43,8 +43,8 @@ func containsRule(rules []rbacv1.PolicyRule, rule *rbacv1.PolicyRule) bool {
 	return false
 }
 
-// clusterRoles calls each for every cluster role, in the order of their names.
-func (s *Snapshot) clusterRoles(each func(name string, r *role)) {
+// eachClusterRole calls each for every cluster role, in the order of their names.
+func (s *Snapshot) eachClusterRole(each func(name string, r *role)) {
 	const prefix = "/" // no namespace
 	s.image.roles.Ascend(prefix, func(key string, r *role) bool {
 		name, ok := strings.CutPrefix(key, prefix)
@@ -59,7 +59,7 @@ func (s *Snapshot) clusterRoles(each func(name string, r *role)) {
 // roles with an invalid selector.
 func (s *Snapshot) Stale() map[string][]rbacv1.PolicyRule {
 	var stale map[string][]rbacv1.PolicyRule
-	s.clusterRoles(func(name string, r *role) {
+	s.eachClusterRole(func(name string, r *role) {
 		if r.aggregation == nil {
 			return
 		}

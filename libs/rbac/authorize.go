@@ -27,13 +27,13 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	var missing missingRoles
 	var evaluated evaluatedRoles
 	for b := range s.bindingsOf(a.User, a.Namespace) {
-		r, ok := s.image.roles.Get(b.role)
+		r, ok := s.image.roles.Get(b.roleKey)
 		if !ok {
 			missing.add(b)
 			continue
 		}
 		if evaluated.isNew(r) && r.allows(&q) {
-			return authorizer.Allow, b.reason(a.User)
+			return authorizer.Allow, b.allowReason(a.User)
 		}
 		if q.evaluated >= rulesPerYield {
 			q.evaluated = 0
@@ -47,34 +47,34 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 }
 
 // evaluatedRoles is the set of roles that did not allow a request. Each role is evaluated once,
-// because thousands of bindings may refer to one role with thousands of rules. The first eight roles
-// need no allocation.
+// because thousands of bindings may refer to one role with thousands of rules. The first eight
+// roles need no allocation.
 type evaluatedRoles struct {
-	few  [8]*role
-	n    int
-	many map[*role]bool // holds all roles if there are more than fit into few
+	firstRoles [8]*role
+	firstCount int
+	allRoles   map[*role]bool // holds all roles if there are more than fit into few
 }
 
 // isNew reports whether a role has not been evaluated yet, and adds it.
 func (a *evaluatedRoles) isNew(r *role) bool {
-	if a.many != nil {
-		if a.many[r] {
+	if a.allRoles != nil {
+		if a.allRoles[r] {
 			return false
 		}
-		a.many[r] = true
+		a.allRoles[r] = true
 		return true
 	}
-	if slices.Contains(a.few[:a.n], r) {
+	if slices.Contains(a.firstRoles[:a.firstCount], r) {
 		return false
 	}
-	if a.n < len(a.few) {
-		a.few[a.n] = r
-		a.n++
+	if a.firstCount < len(a.firstRoles) {
+		a.firstRoles[a.firstCount] = r
+		a.firstCount++
 		return true
 	}
-	a.many = map[*role]bool{r: true}
-	for _, r := range a.few {
-		a.many[r] = true
+	a.allRoles = map[*role]bool{r: true}
+	for _, r := range a.firstRoles {
+		a.allRoles[r] = true
 	}
 	return true
 }
@@ -101,13 +101,13 @@ type missingRoles struct {
 
 func (m *missingRoles) add(b *binding) {
 	if len(m.errs) < maxUnresolved && m.bytes < maxUnresolvedBytes {
-		m.errs = append(m.errs, notFound(b.ref))
-		m.bytes += min(len(b.ref.Name), maxName)
+		m.errs = append(m.errs, newNotFoundError(b.roleRef))
+		m.bytes += min(len(b.roleRef.Name), maxName)
 	}
 }
 
-// shorten truncates a name that is longer than maxName.
-func shorten(name string) string {
+// truncateName truncates a name that is longer than maxName.
+func truncateName(name string) string {
 	if len(name) <= maxName {
 		return name
 	}
@@ -155,17 +155,17 @@ type NotFoundError struct{ Ref rbacv1.RoleRef }
 func (e *NotFoundError) Error() string {
 	switch e.Ref.Kind {
 	case KindRole:
-		return fmt.Sprintf("role.%s %q not found", rbacv1.GroupName, shorten(e.Ref.Name))
+		return fmt.Sprintf("role.%s %q not found", rbacv1.GroupName, truncateName(e.Ref.Name))
 	case KindClusterRole:
-		return fmt.Sprintf("clusterrole.%s %q not found", rbacv1.GroupName, shorten(e.Ref.Name))
+		return fmt.Sprintf("clusterrole.%s %q not found", rbacv1.GroupName, truncateName(e.Ref.Name))
 	}
-	return fmt.Sprintf("unsupported role reference kind: %q", shorten(e.Ref.Kind))
+	return fmt.Sprintf("unsupported role reference kind: %q", truncateName(e.Ref.Kind))
 }
 
-func notFound(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
+func newNotFoundError(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
 
-// reason names the subject through which the binding allows a request.
-func (b *binding) reason(u *authorizer.User) string {
+// allowReason names the subject through which the binding allows a request.
+func (b *binding) allowReason(u *authorizer.User) string {
 	subject := ""
 	for i := range b.subjects {
 		s := &b.subjects[i]
@@ -179,7 +179,7 @@ func (b *binding) reason(u *authorizer.User) string {
 				}
 				subject += "/" + namespace
 			}
-			subject = fmt.Sprintf("%s %q", s.Kind, shorten(subject))
+			subject = fmt.Sprintf("%s %q", s.Kind, truncateName(subject))
 			break
 		}
 	}
@@ -189,7 +189,7 @@ func (b *binding) reason(u *authorizer.User) string {
 		kind = KindRoleBinding
 		name = b.name + "/" + b.namespace
 	}
-	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, shorten(name), b.ref.Kind, shorten(b.ref.Name), subject)
+	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, truncateName(name), b.roleRef.Kind, truncateName(b.roleRef.Name), subject)
 }
 
 // heldRules returns the rules granted to a user at cluster scope and, if given, in a namespace. It
@@ -214,7 +214,7 @@ func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*rol
 			continue
 		}
 		seen[b] = true
-		if r, ok := s.image.roles.Get(b.role); ok {
+		if r, ok := s.image.roles.Get(b.roleKey); ok {
 			visit(r)
 		} else {
 			missing.add(b)
@@ -226,10 +226,10 @@ func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*rol
 // RulesOf returns the rules of the role that a binding in a namespace (none: at cluster scope)
 // refers to, or *NotFoundError.
 func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
-	if r, ok := s.image.roles.Get(compileBinding(namespace, "", ref, nil).role); ok {
+	if r, ok := s.image.roles.Get(compileBinding(namespace, "", ref, nil).roleKey); ok {
 		return r.rules, nil
 	}
-	return nil, notFound(ref)
+	return nil, newNotFoundError(ref)
 }
 
 const (
@@ -254,7 +254,7 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 				return
 			}
 			rules = append(rules, r.rules[i])
-			bytes += sizeOf(&r.rules[i])
+			bytes += textSize(&r.rules[i])
 		}
 	})
 	if bytes > maxListedBytes { // the last rule alone may exceed the bound
@@ -271,8 +271,8 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 	return out, nil
 }
 
-// sizeOf returns the size of a rule's texts in bytes.
-func sizeOf(r *rbacv1.PolicyRule) (n int) {
+// textSize returns the size of a rule's texts in bytes.
+func textSize(r *rbacv1.PolicyRule) (n int) {
 	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
 		for _, v := range list {
 			n += len(v) + 3 // quotes and a comma

@@ -16,7 +16,7 @@ import (
 // returns the missing rules, each for one verb of one resource or path. The time is proportional to
 // the number of such parts of desired.
 func Covers(owner, desired []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
-	c := compare(owner, desired, math.MaxInt, math.MaxInt, math.MaxInt)
+	c := findMissingParts(owner, desired, math.MaxInt, math.MaxInt, math.MaxInt)
 	return len(c.missing) == 0, c.missing
 }
 
@@ -32,7 +32,7 @@ type EscalationError struct {
 
 func (e *EscalationError) Error() string {
 	lines := map[string]bool{}
-	for _, r := range compact(e.Missing) {
+	for _, r := range mergeVerbs(e.Missing) {
 		lines[ruleText(&r)] = true
 	}
 	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
@@ -50,7 +50,7 @@ func (e *EscalationError) Error() string {
 // cluster scope), would grant more than it holds.
 func (s *Snapshot) CheckEscalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
-	c := compare(held, rules, maxMissing, maxCompared, maxHeldValues)
+	c := findMissingParts(held, rules, maxMissing, maxCompared, maxHeldValues)
 	if len(c.missing) == 0 && !c.truncated {
 		return nil
 	}
@@ -74,8 +74,8 @@ func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules 
 	return n
 }
 
-// compact merges the verbs of rules for the same resource.
-func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+// mergeVerbs merges the verbs of rules for the same resource.
+func mergeVerbs(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type key struct{ group, resource, name string }
 	indexes := map[key]int{}
 	var out []rbacv1.PolicyRule

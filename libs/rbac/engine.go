@@ -18,7 +18,7 @@ import (
 // Engine holds the policy. Use New; the zero value is not usable.
 type Engine struct {
 	mu        sync.Mutex // for writers only; leaf lock
-	working   image
+	working   policyImage
 	published atomic.Pointer[Snapshot]
 }
 
@@ -29,8 +29,8 @@ func New() *Engine {
 	return e
 }
 
-// image is the policy: compiled roles and bindings, and the index.
-type image struct {
+// policyImage is the policy: compiled roles and bindings, and the index.
+type policyImage struct {
 	roles    sorted.Map[string, *role]    // by roleKey
 	bindings sorted.Map[string, *binding] // by bindingKey
 	// index maps a subject at a scope to its bindings, by subjectKey. Published lists are not
@@ -39,8 +39,8 @@ type image struct {
 	position Position
 }
 
-func newImage() image {
-	return image{
+func newImage() policyImage {
+	return policyImage{
 		roles:    sorted.NewMap[string, *role](),
 		bindings: sorted.NewMap[string, *binding](),
 		index:    sorted.NewMap[string, []*binding](),
@@ -48,7 +48,7 @@ func newImage() image {
 }
 
 // Snapshot is the policy at one time. It is immutable.
-type Snapshot struct{ image image }
+type Snapshot struct{ image policyImage }
 
 // Position returns the revision, for each kind, up to which the snapshot includes all changes.
 func (s *Snapshot) Position() Position { return s.image.position }
@@ -56,10 +56,10 @@ func (s *Snapshot) Position() Position { return s.image.position }
 // binding is a compiled RoleBinding or ClusterRoleBinding.
 type binding struct {
 	namespace, name string // no namespace: a ClusterRoleBinding
-	ref             rbacv1.RoleRef
+	roleRef         rbacv1.RoleRef
 	subjects        []rbacv1.Subject
-	role            string // roleKey of ref
-	keys            []string
+	roleKey         string // roleKey of ref
+	subjectKeys     []string
 }
 
 func roleKey(namespace, name string) string    { return namespace + "/" + name }
@@ -81,25 +81,25 @@ func serviceAccountUser(namespace, name string) string {
 
 // compileBinding returns a binding with the keys of its role and its subjects.
 func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *binding {
-	b := &binding{namespace: namespace, name: name, ref: ref, subjects: subjects}
+	b := &binding{namespace: namespace, name: name, roleRef: ref, subjects: subjects}
 	switch ref.Kind {
 	case KindClusterRole:
-		b.role = roleKey("", ref.Name)
+		b.roleKey = roleKey("", ref.Name)
 	case KindRole:
-		b.role = roleKey(namespace, ref.Name)
+		b.roleKey = roleKey(namespace, ref.Name)
 	}
 	for i := range subjects {
 		if kind, user := userOf(&subjects[i], namespace); kind != 0 {
-			b.keys = append(b.keys, subjectKey(namespace, kind, user))
+			b.subjectKeys = append(b.subjectKeys, subjectKey(namespace, kind, user))
 		}
 	}
-	slices.Sort(b.keys)
-	b.keys = slices.Compact(b.keys)
+	slices.Sort(b.subjectKeys)
+	b.subjectKeys = slices.Compact(b.subjectKeys)
 	return b
 }
 
-// userOf returns the user or group that a subject of a binding in a namespace denotes. The kind is
-// 0 if it denotes none.
+// userOf returns the user (kind 'u') or group (kind 'g') that a subject of a binding in a namespace
+// denotes. The kind is 0 if the subject denotes neither.
 func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -133,7 +133,7 @@ func (e *Engine) Update(set func(*Tx)) Change {
 	tx := &Tx{image: &e.working, ownLists: map[string]bool{}}
 	set(tx)
 	tx.change.Position = e.working.position
-	e.published.Store(&Snapshot{image: image{
+	e.published.Store(&Snapshot{image: policyImage{
 		roles: e.working.roles.Copy(), bindings: e.working.bindings.Copy(), index: e.working.index.Copy(),
 		position: e.working.position,
 	}})
@@ -145,7 +145,7 @@ func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
 
 // Tx is a set of pending changes. It is valid during the call of Update.
 type Tx struct {
-	image    *image
+	image    *policyImage
 	ownLists map[string]bool // keys of index whose lists this Tx created, and may therefore change
 	change   Change
 }
@@ -163,9 +163,9 @@ func (t *Tx) Set(obj metav1.Object) {
 	}
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		t.setRole(o.Namespace, o.Name, compile(o.Rules))
+		t.setRole(o.Namespace, o.Name, compileRole(o.Rules))
 	case *rbacv1.ClusterRole:
-		r := compile(o.Rules)
+		r := compileRole(o.Rules)
 		r.labels = o.Labels
 		r.aggregation = o.AggregationRule
 		t.setRole("", o.Name, r)
@@ -243,11 +243,11 @@ func (t *Tx) setRole(namespace, name string, r *role) {
 // setBinding adds or replaces a binding and updates the index.
 func (t *Tx) setBinding(b *binding) {
 	old := t.deleteBinding(b.namespace, b.name)
-	if old == nil || old.ref != b.ref || !semantic.Equal(old.subjects, b.subjects) {
+	if old == nil || old.roleRef != b.roleRef || !semantic.Equal(old.subjects, b.subjects) {
 		t.change.add(b.namespace)
 	}
 	t.image.bindings.Set(bindingKey(b.namespace, b.name), b)
-	for _, key := range b.keys {
+	for _, key := range b.subjectKeys {
 		list, _ := t.image.index.Get(key)
 		if !t.ownLists[key] {
 			list = slices.Clone(list)
@@ -263,7 +263,7 @@ func (t *Tx) deleteBinding(namespace, name string) *binding {
 	if !ok {
 		return nil
 	}
-	for _, key := range old.keys {
+	for _, key := range old.subjectKeys {
 		list, _ := t.image.index.Get(key)
 		remaining := make([]*binding, 0, len(list))
 		for _, b := range list {

@@ -20,11 +20,12 @@ const (
 	maxHeldValues = 1 << 20
 )
 
-// comparison finds the parts of wanted rules that held rules lack. A part is one verb for one resource
-// or path. For each wanted value, comparison keeps the set of held rules that contain the value.
+// comparison finds the parts of wanted rules that held rules lack. A part is one verb for one
+// resource or path. For each wanted value, comparison keeps the set of held rules that contain the
+// value.
 type comparison struct {
 	rules    []rbacv1.PolicyRule
-	setWords int // size of a ruleBits
+	setWords int // length of each ruleBits
 
 	groups, resources, names, verbs, paths map[string]ruleBits
 	patterns                               []string // held paths that end with a star
@@ -38,17 +39,17 @@ type comparison struct {
 	truncated bool
 }
 
-// ruleBits is a set of rules.
+// ruleBits is a set of held rules: bit i of the set stands for comparison.rules[i].
 type ruleBits []uint64
 
-func (b ruleBits) add(other ruleBits) {
+func (b ruleBits) addAll(other ruleBits) {
 	for i := range other {
 		b[i] |= other[i]
 	}
 }
 
-// intersect stores the intersection of two sets.
-func (b ruleBits) intersect(one, other ruleBits) {
+// setIntersection stores the intersection of two sets.
+func (b ruleBits) setIntersection(one, other ruleBits) {
 	for i := range b {
 		b[i] = one[i] & other[i]
 	}
@@ -64,14 +65,15 @@ func (b ruleBits) intersects(other ruleBits) bool {
 	return false
 }
 
-// compare compares wanted rules with held ones. The limits bound the number of missing parts, of
-// compared words of bits, and of values of held rules.
-func compare(held, desired []rbacv1.PolicyRule, missing, words, values int) *comparison {
+// findMissingParts finds the parts of the desired rules that the held rules lack. missing, words
+// and values limit the number of missing parts, of compared words of bits, and of values of held
+// rules.
+func findMissingParts(held, desired []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
 		rules: held, setWords: (len(held) + bits.UintSize - 1) / bits.UintSize, remainingWords: words, remainingValues: values, maxMissing: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
 	}
-	if !c.charge(1) {
+	if !c.spendWords(1) {
 		return c
 	}
 	c.unnamed = make(ruleBits, c.setWords)
@@ -115,7 +117,7 @@ func (c *comparison) addSet(sets map[string]ruleBits, value string) bool {
 	if _, ok := sets[value]; ok {
 		return true
 	}
-	if !c.charge(1) {
+	if !c.spendWords(1) {
 		return false
 	}
 	sets[value] = make(ruleBits, c.setWords)
@@ -142,7 +144,7 @@ func (c *comparison) indexHeld(paths bool) {
 		}
 		addRule(c.paths, r.NonResourceURLs, i)
 		if len(r.ResourceNames) == 0 {
-			c.unnamed.set(i)
+			c.unnamed.addRule(i)
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(c.paths)) {
@@ -161,15 +163,15 @@ func valuesOf(r *rbacv1.PolicyRule) int {
 func addRule(sets map[string]ruleBits, values []string, rule int) {
 	for _, v := range values {
 		if held := sets[v]; held != nil {
-			held.set(rule)
+			held.addRule(rule)
 		}
 	}
 }
 
-func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
+func (b ruleBits) addRule(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
 
-// charge counts the comparison of some sets, and reports whether the limit permits it.
-func (c *comparison) charge(sets int) bool {
+// spendWords takes the words of some sets from remainingWords. It returns false if too few remain.
+func (c *comparison) spendWords(sets int) bool {
 	c.remainingWords -= sets * max(1, c.setWords)
 	if c.remainingWords < 0 {
 		c.truncated = true
@@ -179,15 +181,15 @@ func (c *comparison) charge(sets int) bool {
 
 // findMissing records the parts of a wanted rule that are not held.
 func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
-	verbs := c.setsOf(w.Verbs, c.byVerb)
+	verbs := c.setsOf(w.Verbs, c.addRulesForVerb)
 	if verbs == nil && len(w.Verbs) > 0 {
 		return
 	}
 	c.findMissingResources(w, verbs)
-	paths := c.setsOf(w.NonResourceURLs, c.byPath)
+	paths := c.setsOf(w.NonResourceURLs, c.addRulesForPath)
 	for i := range paths {
 		for j := range verbs {
-			if c.truncated || !c.charge(1) {
+			if c.truncated || !c.spendWords(1) {
 				return
 			}
 			if !paths[i].intersects(verbs[j]) {
@@ -200,11 +202,11 @@ func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
 // findMissingResources checks each combination of group, resource, verb and name of a rule. verbs
 // holds the sets of rules with each verb.
 func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
-	groups := c.setsOf(w.APIGroups, c.byGroup)
-	resources := c.setsOf(w.Resources, c.byResource)
+	groups := c.setsOf(w.APIGroups, c.addRulesForGroup)
+	resources := c.setsOf(w.Resources, c.addRulesForResource)
 	names := []ruleBits{c.unnamed}
 	if len(w.ResourceNames) > 0 {
-		names = c.setsOf(w.ResourceNames, c.byName)
+		names = c.setsOf(w.ResourceNames, c.addRulesForName)
 	}
 	if c.truncated || c.heldByOne(groups, resources, verbs, names) {
 		return
@@ -213,11 +215,11 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 	ofVerb := make(ruleBits, c.setWords)     // those that also have the verb
 	for g := range groups {
 		for r := range resources {
-			ofResource.intersect(groups[g], resources[r])
+			ofResource.setIntersection(groups[g], resources[r])
 			for v := range verbs {
-				ofVerb.intersect(ofResource, verbs[v])
+				ofVerb.setIntersection(ofResource, verbs[v])
 				for n := range names {
-					if c.truncated || !c.charge(1) {
+					if c.truncated || !c.spendWords(1) {
 						return
 					}
 					if ofVerb.intersects(names[n]) {
@@ -240,7 +242,7 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 	held := slices.Clone(every)
 	for _, values := range kinds {
 		for _, v := range values {
-			held.intersect(held, v)
+			held.setIntersection(held, v)
 		}
 	}
 	return held.intersects(every)
@@ -249,7 +251,7 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 // setsOf returns, for each value, the set of rules that contain it, or nil if that exceeds the
 // limit.
 func (c *comparison) setsOf(values []string, addRules func(ruleBits, string)) []ruleBits {
-	if len(values) == 0 || c.truncated || !c.charge(len(values)) {
+	if len(values) == 0 || c.truncated || !c.spendWords(len(values)) {
 		return nil
 	}
 	out := make([]ruleBits, len(values))
@@ -260,41 +262,41 @@ func (c *comparison) setsOf(values []string, addRules func(ruleBits, string)) []
 	return out
 }
 
-// byGroup adds the held rules for an API group to b. byVerb, byName, byResource and byPath add those
-// for values of other kinds.
-func (c *comparison) byGroup(b ruleBits, v string) {
-	b.add(c.groups[v])
-	b.add(c.groups[wildcard])
+// addRulesForGroup adds to b the held rules that contain an API group. The other addRulesFor
+// functions do the same for values of other kinds.
+func (c *comparison) addRulesForGroup(b ruleBits, v string) {
+	b.addAll(c.groups[v])
+	b.addAll(c.groups[wildcard])
 }
 
-func (c *comparison) byVerb(b ruleBits, v string) {
-	b.add(c.verbs[v])
-	b.add(c.verbs[wildcard])
+func (c *comparison) addRulesForVerb(b ruleBits, v string) {
+	b.addAll(c.verbs[v])
+	b.addAll(c.verbs[wildcard])
 }
 
-func (c *comparison) byName(b ruleBits, v string) {
-	b.add(c.names[v])
-	b.add(c.unnamed)
+func (c *comparison) addRulesForName(b ruleBits, v string) {
+	b.addAll(c.names[v])
+	b.addAll(c.unnamed)
 }
 
-// byResource also adds the rules for a subresource of all resources.
-func (c *comparison) byResource(b ruleBits, v string) {
-	b.add(c.resources[v])
-	b.add(c.resources[wildcard])
+// addRulesForResource also adds the rules for a subresource of all resources.
+func (c *comparison) addRulesForResource(b ruleBits, v string) {
+	b.addAll(c.resources[v])
+	b.addAll(c.resources[wildcard])
 	if _, sub, ok := strings.Cut(v, "/"); ok {
-		b.add(c.resources[wildcard+"/"+sub])
+		b.addAll(c.resources[wildcard+"/"+sub])
 	}
 }
 
-// byPath adds the rules for the path and for patterns that match it.
-func (c *comparison) byPath(b ruleBits, v string) {
-	b.add(c.paths[v])
-	if !c.charge(len(c.patterns)) {
+// addRulesForPath adds the rules for the path and for patterns that match it.
+func (c *comparison) addRulesForPath(b ruleBits, v string) {
+	b.addAll(c.paths[v])
+	if !c.spendWords(len(c.patterns)) {
 		return
 	}
 	for _, p := range c.patterns {
 		if strings.HasPrefix(v, strings.TrimRight(p, wildcard)) {
-			b.add(c.paths[p])
+			b.addAll(c.paths[p])
 		}
 	}
 }

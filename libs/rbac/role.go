@@ -16,7 +16,7 @@ const wildcard = "*"
 // them.
 type role struct {
 	rules      []rbacv1.PolicyRule
-	sets       []ruleSets
+	ruleSets   []ruleSets
 	byResource map[string][]int32 // into rules: "pods", "pods/log", "*/scale", "*"
 	paths      []int32            // rules with nonResourceURLs
 
@@ -57,11 +57,11 @@ func (s *valueSet) contains(value string) bool {
 // matches reports whether the set contains a value, or a star.
 func (s *valueSet) matches(value string) bool { return s.hasWildcard || s.contains(value) }
 
-// compile indexes the rules of a role.
-func compile(rules []rbacv1.PolicyRule) *role {
-	r := &role{rules: rules, sets: make([]ruleSets, len(rules)), byResource: map[string][]int32{}}
+// compileRole indexes the rules of a role.
+func compileRole(rules []rbacv1.PolicyRule) *role {
+	r := &role{rules: rules, ruleSets: make([]ruleSets, len(rules)), byResource: map[string][]int32{}}
 	for i := range rules {
-		r.sets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups), newValueSet(rules[i].ResourceNames)}
+		r.ruleSets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups), newValueSet(rules[i].ResourceNames)}
 		n := int32(i)
 		for _, res := range rules[i].Resources {
 			if indexes := r.byResource[res]; len(indexes) == 0 || indexes[len(indexes)-1] != n {
@@ -75,16 +75,16 @@ func compile(rules []rbacv1.PolicyRule) *role {
 	return r
 }
 
-// query is a request in the form used to evaluate rules.
-type query struct {
+// requestQuery is a request in the form used to evaluate rules.
+type requestQuery struct {
 	*authorizer.Attributes
 	resource    string // includes the subresource
 	anyResource string // "*/subresource", or "" for a request without a subresource
 	evaluated   int    // number of rules evaluated so far
 }
 
-func newQuery(a *authorizer.Attributes) query {
-	q := query{Attributes: a, resource: a.ResourceName}
+func newQuery(a *authorizer.Attributes) requestQuery {
+	q := requestQuery{Attributes: a, resource: a.ResourceName}
 	if a.Subresource != "" {
 		q.resource += "/" + a.Subresource
 		q.anyResource = "*/" + a.Subresource
@@ -93,11 +93,11 @@ func newQuery(a *authorizer.Attributes) query {
 }
 
 // allows reports whether a rule allows the request.
-func (r *role) allows(q *query) bool {
+func (r *role) allows(q *requestQuery) bool {
 	if !q.Resource {
 		q.evaluated += len(r.paths)
 		for _, i := range r.paths {
-			if r.sets[i].verbs.matches(q.Verb) && matchesPath(r.rules[i].NonResourceURLs, q.Path) {
+			if r.ruleSets[i].verbs.matches(q.Verb) && matchesPath(r.rules[i].NonResourceURLs, q.Path) {
 				return true
 			}
 		}
@@ -109,10 +109,10 @@ func (r *role) allows(q *query) bool {
 }
 
 // anyAllows reports whether one of the rules with the given indexes allows the request.
-func (r *role) anyAllows(rules []int32, q *query) bool {
+func (r *role) anyAllows(rules []int32, q *requestQuery) bool {
 	q.evaluated += len(rules)
 	for _, i := range rules {
-		rule := &r.sets[i]
+		rule := &r.ruleSets[i]
 		if rule.verbs.matches(q.Verb) && rule.groups.matches(q.Group) && (len(rule.names.values) == 0 || rule.names.contains(q.Name)) {
 			return true
 		}
@@ -135,7 +135,7 @@ func matchesPath(patterns []string, path string) bool {
 type RuleSet struct{ role *role }
 
 // NewRuleSet compiles rules, which must not change afterwards.
-func NewRuleSet(rules []rbacv1.PolicyRule) *RuleSet { return &RuleSet{role: compile(rules)} }
+func NewRuleSet(rules []rbacv1.PolicyRule) *RuleSet { return &RuleSet{role: compileRole(rules)} }
 
 // Allows reports whether any of the rules allows a request.
 func (s *RuleSet) Allows(a *authorizer.Attributes) bool {

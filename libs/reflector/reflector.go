@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// watchTime is the minimum time after which the server ends a watch. The maximum is twice as
+	// minWatchTime is the minimum time after which the server ends a watch. The maximum is twice as
 	// long.
-	watchTime = 5 * time.Minute
+	minWatchTime = 5 * time.Minute
 	// notServedPause is the interval of checks whether a resource is served.
 	notServedPause = 30 * time.Second
 )
@@ -32,7 +32,7 @@ var ErrNotServed = errors.New("resource not served")
 var (
 	errRevisionLost  = errors.New("the position in the watch history is lost")
 	errWatchTooShort = errors.New("the watch ended at once")
-	errUnanswered    = errors.New("the API server did not respond")
+	errNoResponse    = errors.New("the API server did not respond")
 )
 
 // Config describes a resource and how it is followed.
@@ -57,9 +57,9 @@ type Config struct {
 
 // Sink receives the objects of a resource. One goroutine calls its methods.
 type Sink interface {
-	// StartList starts a list. AddListed is called for each object, and then EndList with the revision
-	// of the list. Objects that were not listed do not exist. If the list fails, StartList is called
-	// again instead of EndList.
+	// StartList starts a list. AddListed is called for each object, and then EndList with the
+	// revision of the list. Objects that were not listed do not exist. If the list fails, StartList
+	// is called again instead of EndList.
 	StartList()
 	AddListed(metav1.Object)
 	EndList(revision string)
@@ -111,9 +111,9 @@ func (r *Reflector) Run(ctx context.Context) error {
 		started := time.Now()
 		var err error
 		if listed {
-			revision, err = r.watch(ctx, revision)
+			revision, err = r.watchFrom(ctx, revision)
 		} else {
-			revision, err = r.list(ctx)
+			revision, err = r.listAll(ctx)
 		}
 		listed = err == nil || revision != ""
 		wait := pause/2 + rand.N(pause) // jitter, so that replicas do not retry together
@@ -126,7 +126,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 		case errors.Is(err, errRevisionLost):
 			r.Log.Log(ctx, min(r.Level, slog.LevelInfo), "relisting", "resource", r.Resource, "reason", err)
 		case errors.Is(err, ErrNotServed):
-			r.clear()
+			r.reportEmpty()
 			wait = notServedPause
 		default:
 			r.Log.Log(ctx, r.Level, "list or watch failed", "resource", r.Resource, "error", err)
@@ -143,8 +143,8 @@ func (r *Reflector) Run(ctx context.Context) error {
 	}
 }
 
-// clear reports that a resource has no objects because it is not served.
-func (r *Reflector) clear() {
+// reportEmpty reports that a resource has no objects because it is not served.
+func (r *Reflector) reportEmpty() {
 	r.Sink.StartList()
 	r.Sink.EndList("")
 	if r.markSynced() {
@@ -152,8 +152,8 @@ func (r *Reflector) clear() {
 	}
 }
 
-// list passes all objects to the sink and returns the revision of the list.
-func (r *Reflector) list(ctx context.Context) (string, error) {
+// listAll passes all objects to the sink and returns the revision of the list.
+func (r *Reflector) listAll(ctx context.Context) (string, error) {
 	r.Sink.StartList()
 	revision := ""
 	err := kubeclient.EachPage(ctx, r.PageSize, r.List, func(list runtime.Object) error {
@@ -182,18 +182,19 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 	return revision, nil
 }
 
-// watch reports the changes after a revision to the sink. It returns the revision of the last change.
-// If the objects must be listed again, it returns "" and an error, so that Run pauses before the list.
-func (r *Reflector) watch(ctx context.Context, after string) (string, error) {
+// watchFrom reports the changes after a revision to the sink until the watch ends. It returns the
+// revision of the last change. If the objects must be listed again, it returns "" and an error, so
+// that Run pauses before the list.
+func (r *Reflector) watchFrom(ctx context.Context, after string) (string, error) {
 	started := time.Now()
-	seconds := int64((watchTime + rand.N(watchTime)).Seconds())
+	seconds := int64((minWatchTime + rand.N(minWatchTime)).Seconds())
 	w, err := r.Watch(ctx, metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
 	if err != nil {
 		return r.revisionAfterError(after, err)
 	}
 	defer w.Stop()
 	if _, hasResponse := w.(*watch.StreamWatcher); !hasResponse && r.RelistUnanswered { // the connection was closed before a response
-		return r.revisionAfterError(after, errUnanswered)
+		return r.revisionAfterError(after, errNoResponse)
 	}
 	for {
 		select {

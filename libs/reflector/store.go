@@ -52,7 +52,7 @@ func (s *Store[V]) All() []V {
 func (s *Store[V]) StartList() { s.listed = map[types.NamespacedName]V{} }
 
 // AddListed implements Sink.
-func (s *Store[V]) AddListed(o metav1.Object) { s.listed[keyOf(o)] = s.value(o) }
+func (s *Store[V]) AddListed(o metav1.Object) { s.listed[nameOf(o)] = s.value(o) }
 
 // EndList implements Sink.
 func (s *Store[V]) EndList(string) {
@@ -63,10 +63,10 @@ func (s *Store[V]) EndList(string) {
 	current := s.listed // not changed concurrently: all changes are made by this goroutine
 	s.listed = nil
 	for key, v := range current {
-		s.changed(valueAt(previous, key), &v)
+		s.changed(lookUp(previous, key), &v)
 	}
 	for key, v := range previous {
-		if valueAt(current, key) == nil {
+		if lookUp(current, key) == nil {
 			s.changed(&v, nil)
 		}
 	}
@@ -74,9 +74,9 @@ func (s *Store[V]) EndList(string) {
 
 // Set implements Sink.
 func (s *Store[V]) Set(o metav1.Object) {
-	key, after := keyOf(o), s.value(o)
+	key, after := nameOf(o), s.value(o)
 	s.mu.Lock()
-	before := valueAt(s.values, key)
+	before := lookUp(s.values, key)
 	s.values[key] = after
 	s.mu.Unlock()
 	s.changed(before, &after)
@@ -84,9 +84,9 @@ func (s *Store[V]) Set(o metav1.Object) {
 
 // Remove implements Sink.
 func (s *Store[V]) Remove(o metav1.Object) {
-	key := keyOf(o)
+	key := nameOf(o)
 	s.mu.Lock()
-	before := valueAt(s.values, key)
+	before := lookUp(s.values, key)
 	delete(s.values, key)
 	s.mu.Unlock()
 	if before != nil {
@@ -97,12 +97,12 @@ func (s *Store[V]) Remove(o metav1.Object) {
 // Advance implements Sink.
 func (s *Store[V]) Advance(string) {}
 
-func keyOf(o metav1.Object) types.NamespacedName {
+func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// valueAt returns a value of a map, or nil.
-func valueAt[V any](values map[types.NamespacedName]V, key types.NamespacedName) *V {
+// lookUp returns a value of a map, or nil.
+func lookUp[V any](values map[types.NamespacedName]V, key types.NamespacedName) *V {
 	if v, ok := values[key]; ok {
 		return &v
 	}

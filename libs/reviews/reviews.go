@@ -1,6 +1,6 @@
-// Package reviews is the common base of services that answer reviews over HTTP: authorization of
-// callers, reading a review, and rejections, which must not be cached. Each service evaluates its
-// own reviews.
+// Package reviews is the common base of services that serve reviews over HTTP. It authorizes
+// callers, reads reviews, and writes rejections, which must not be cached. Each service evaluates
+// its reviews itself.
 package reviews
 
 import (

@@ -98,7 +98,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 		return nil, false, authenticator.ErrTooLong
 	}
 	var claims Claims
-	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.keys(ctx, t, claims.Issuer) })
+	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.candidateKeys(ctx, t, claims.Issuer) })
 	if err != nil && !a.isKnownIssuer(claims.Issuer) {
 		return nil, false, nil
 	}
@@ -135,9 +135,9 @@ func (a *Authenticator) isKnownIssuer(issuer string) bool {
 	return issuer == LegacyIssuer || slices.Contains(a.Issuers, issuer)
 }
 
-// keys returns the keys that may have signed a token: those with its algorithm and, if the token
-// has a known key id, with that id.
-func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
+// candidateKeys returns the keys that may have signed a token: those with its algorithm and, if the
+// token has a known key id, with that id.
+func (a *Authenticator) candidateKeys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
 	if !a.isKnownIssuer(issuer) {
 		return nil, errUnknownIssuer
 	}

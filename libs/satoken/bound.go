@@ -28,10 +28,10 @@ func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*auth
 		return nil, err
 	}
 	until := c.ExpiresAt.Add(Leeway)
-	if err := a.stillExists(ctx, b, now, &until); err != nil {
+	if err := a.checkObjects(ctx, b, now, &until); err != nil {
 		return nil, err
 	}
-	r := &authenticator.Response{User: b.user(c.ID), Expires: until}
+	r := &authenticator.Response{User: b.userFor(c.ID), Expires: until}
 	use := UseValid
 	if b.WarnAfter != nil && now.After(b.WarnAfter.Time) {
 		use = UseStale
@@ -41,9 +41,9 @@ func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*auth
 	return r, nil
 }
 
-// stillExists looks up the account and the bound objects. It reduces until to the time when the
-// first of them counts as deleted.
-func (a *Authenticator) stillExists(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
+// checkObjects returns an error unless the account and the bound objects exist with the uids of the
+// token. It reduces until to the time when the first of them counts as deleted.
+func (a *Authenticator) checkObjects(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
 	check := func(kind string, ref Ref, o metav1.Object, err error) error { // err is the error of the lookup
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)
@@ -86,8 +86,8 @@ func (a *Authenticator) stillExists(ctx context.Context, b *Binding, now time.Ti
 	return nil
 }
 
-// user returns the user of a token with this id.
-func (b *Binding) user(id string) authenticator.User {
+// userFor returns the user of a token with the binding b and a token id.
+func (b *Binding) userFor(id string) authenticator.User {
 	extra := map[string][]string{}
 	add := func(key, value string) {
 		if value != "" {

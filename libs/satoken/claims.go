@@ -78,4 +78,4 @@ type Claims struct {
 	LegacyUID        string `json:"kubernetes.io/serviceaccount/service-account.uid,omitempty"`
 }
 
-func date(t time.Time) *jwt.NumericDate { return jwt.NewNumericDate(t) }
+func numericDate(t time.Time) *jwt.NumericDate { return jwt.NewNumericDate(t) }

@@ -18,8 +18,8 @@ const (
 	JWKSMedia     = "application/jwk-set+json"
 )
 
-// discovery is the part of OpenID Connect discovery that tokens need.
-type discovery struct {
+// discoveryDocument is the part of OpenID Connect discovery that tokens need.
+type discoveryDocument struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
 	ResponseTypes []string `json:"response_types_supported"`
@@ -39,7 +39,7 @@ func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 			return nil, fmt.Errorf("issuer discovery: %q is not an https URL without query and fragment", s)
 		}
 	}
-	d := discovery{
+	d := discoveryDocument{
 		Issuer: issuer, JWKSURI: jwksURI, ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{},
 	}
 	for _, k := range keys {

@@ -27,7 +27,7 @@ type PublicKey struct {
 
 // NewPublicKey returns the description of a key.
 func NewPublicKey(key crypto.PublicKey) (PublicKey, error) {
-	alg, err := algorithm(key)
+	alg, err := algorithmFor(key)
 	if err != nil {
 		return PublicKey{}, err
 	}
@@ -39,8 +39,8 @@ func NewPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	return PublicKey{Key: key, ID: base64.RawURLEncoding.EncodeToString(sum[:]), Algorithm: alg}, nil
 }
 
-// algorithm returns the algorithm for a key.
-func algorithm(key crypto.PublicKey) (string, error) {
+// algorithmFor returns the algorithm for a key.
+func algorithmFor(key crypto.PublicKey) (string, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		return "RS256", nil
@@ -154,7 +154,7 @@ func LoadPrivateKey(file string) (crypto.Signer, error) {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if s, ok := key.(crypto.Signer); ok {
-			if _, err := algorithm(s.Public()); err != nil {
+			if _, err := algorithmFor(s.Public()); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 			return s, nil

@@ -67,12 +67,12 @@ func (s *Signer) Sign(r Request) (token, id string, err error) {
 func (r Request) Claims(issuer string) Claims {
 	b := r.Binding
 	if r.WarnAfter > 0 {
-		b.WarnAfter = date(r.IssuedAt.Add(r.WarnAfter))
+		b.WarnAfter = numericDate(r.IssuedAt.Add(r.WarnAfter))
 	}
 	return Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: uuid.NewString(),
-			IssuedAt: date(r.IssuedAt), NotBefore: date(r.IssuedAt), ExpiresAt: date(r.IssuedAt.Add(r.Lifetime)),
+			IssuedAt: numericDate(r.IssuedAt), NotBefore: numericDate(r.IssuedAt), ExpiresAt: numericDate(r.IssuedAt.Add(r.Lifetime)),
 		},
 		Binding: &b,
 	}

@@ -49,7 +49,7 @@ var (
 	microTimeType = reflect.TypeFor[metav1.MicroTime]()
 )
 
-func verdictOf(equal bool) result {
+func resultOf(equal bool) result {
 	if equal {
 		return equalValues
 	}
@@ -80,17 +80,17 @@ func compare(x, y reflect.Value, depth int) result {
 	case reflect.Interface:
 		return compareInterfaces(x, y, depth)
 	case reflect.String:
-		return verdictOf(x.String() == y.String())
+		return resultOf(x.String() == y.String())
 	case reflect.Bool:
-		return verdictOf(x.Bool() == y.Bool())
+		return resultOf(x.Bool() == y.Bool())
 	case reflect.Float32, reflect.Float64:
-		return verdictOf(x.Float() == y.Float())
+		return resultOf(x.Float() == y.Float())
 	}
 	switch {
 	case x.CanInt():
-		return verdictOf(x.Int() == y.Int())
+		return resultOf(x.Int() == y.Int())
 	case x.CanUint():
-		return verdictOf(x.Uint() == y.Uint())
+		return resultOf(x.Uint() == y.Uint())
 	}
 	return unknown
 }
@@ -101,11 +101,11 @@ func compareStructs(x, y reflect.Value, depth int) result {
 	case quantityType:
 		a := *pointerTo[resource.Quantity](x)
 		b := *pointerTo[resource.Quantity](y)
-		return verdictOf(a.Cmp(b) == 0) // on copies: Cmp changes its receiver
+		return resultOf(a.Cmp(b) == 0) // on copies: Cmp changes its receiver
 	case timeType:
-		return verdictOf(pointerTo[metav1.Time](x).UTC() == pointerTo[metav1.Time](y).UTC())
+		return resultOf(pointerTo[metav1.Time](x).UTC() == pointerTo[metav1.Time](y).UTC())
 	case microTimeType:
-		return verdictOf(pointerTo[metav1.MicroTime](x).UTC() == pointerTo[metav1.MicroTime](y).UTC())
+		return resultOf(pointerTo[metav1.MicroTime](x).UTC() == pointerTo[metav1.MicroTime](y).UTC())
 	}
 	for i := range x.NumField() {
 		f := x.Field(i)
@@ -137,7 +137,7 @@ func compareSlices(x, y reflect.Value, depth int) result {
 	case n == 0, x.UnsafePointer() == y.UnsafePointer():
 		return equalValues
 	case x.Type().Elem().Kind() == reflect.Uint8:
-		return verdictOf(bytes.Equal(x.Bytes(), y.Bytes()))
+		return resultOf(bytes.Equal(x.Bytes(), y.Bytes()))
 	}
 	for i := range n {
 		if v := compare(x.Index(i), y.Index(i), depth); v != equalValues {
@@ -157,11 +157,11 @@ func compareMaps(x, y reflect.Value, depth int) result {
 	}
 	switch a := x.Interface().(type) { // common types without reflection, which copies keys and values
 	case map[string]string:
-		return verdictOf(maps.Equal(a, y.Interface().(map[string]string)))
+		return resultOf(maps.Equal(a, y.Interface().(map[string]string)))
 	case map[string][]byte:
-		return verdictOf(maps.EqualFunc(a, y.Interface().(map[string][]byte), bytes.Equal))
+		return resultOf(maps.EqualFunc(a, y.Interface().(map[string][]byte), bytes.Equal))
 	case corev1.ResourceList:
-		return verdictOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList), func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
+		return resultOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList), func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
 	}
 	for it := x.MapRange(); it.Next(); {
 		other := y.MapIndex(it.Key())
@@ -178,7 +178,7 @@ func compareMaps(x, y reflect.Value, depth int) result {
 func compareInterfaces(x, y reflect.Value, depth int) result {
 	switch {
 	case x.IsNil() || y.IsNil():
-		return verdictOf(x.IsNil() == y.IsNil())
+		return resultOf(x.IsNil() == y.IsNil())
 	case x.NumMethod() > 0: // selectors are compared by their text
 		return unknown
 	case x.Elem().Type() != y.Elem().Type():

@@ -44,11 +44,11 @@ func NewGroup(ctx context.Context) *Group {
 // after Wait has returned.
 func (g *Group) Go(name string, run func(ctx context.Context) error) {
 	g.wg.Go(func() {
-		err := protect(g.ctx, run)
-		if err == nil || isEnd(g.ctx, err) {
+		err := runProtected(g.ctx, run)
+		if err == nil || isContextEnd(g.ctx, err) {
 			return
 		}
-		g.record(fmt.Errorf("%s: %w", name, err))
+		g.recordFirst(fmt.Errorf("%s: %w", name, err))
 		g.cancel()
 	})
 }
@@ -84,27 +84,27 @@ func Around(ctx context.Context, foreground Task, background ...Task) error {
 
 	for _, t := range background {
 		backgroundGroup.Go(t.Name, func(ctx context.Context) error {
-			err := protect(ctx, t.Run)
-			if err == nil || isEnd(ctx, err) {
+			err := runProtected(ctx, t.Run)
+			if err == nil || isContextEnd(ctx, err) {
 				return nil
 			}
 			// The error is recorded without ending the other background tasks, which the foreground
 			// needs until it has drained.
 			stopForeground()
-			backgroundGroup.record(fmt.Errorf("%s: %w", t.Name, err))
+			backgroundGroup.recordFirst(fmt.Errorf("%s: %w", t.Name, err))
 			return nil
 		})
 	}
-	err := protect(foregroundCtx, foreground.Run)
-	if err != nil && !isEnd(foregroundCtx, err) {
-		backgroundGroup.record(fmt.Errorf("%s: %w", foreground.Name, err))
+	err := runProtected(foregroundCtx, foreground.Run)
+	if err != nil && !isContextEnd(foregroundCtx, err) {
+		backgroundGroup.recordFirst(fmt.Errorf("%s: %w", foreground.Name, err))
 	}
 	backgroundGroup.Stop()
 	return backgroundGroup.Wait()
 }
 
-// record keeps the first error.
-func (g *Group) record(err error) {
+// recordFirst keeps the first error.
+func (g *Group) recordFirst(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err == nil {
@@ -112,13 +112,13 @@ func (g *Group) record(err error) {
 	}
 }
 
-// isEnd reports whether err only repeats that ctx has ended.
-func isEnd(ctx context.Context, err error) bool {
+// isContextEnd reports whether err is the error of ctx, which has ended.
+func isContextEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err()))
 }
 
-// protect runs a function and converts a panic to a *PanicError.
-func protect(ctx context.Context, run func(context.Context) error) error {
+// runProtected runs a function and converts a panic to a *PanicError.
+func runProtected(ctx context.Context, run func(context.Context) error) error {
 	return Protect(func() error { return run(ctx) })
 }
 

@@ -88,13 +88,13 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 			if _, twice := a.users[key]; twice {
 				warnings = append(warnings, fmt.Sprintf("line %d: duplicate token; ignoring the earlier line", line))
 			}
-			a.users[key] = user(record)
+			a.users[key] = parseUser(record)
 		}
 	}
 }
 
-// user returns the user of a line.
-func user(record []string) *authenticator.User {
+// parseUser returns the user of a line.
+func parseUser(record []string) *authenticator.User {
 	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
 	if len(record) > columnGroups {
 		for _, g := range strings.Split(record[columnGroups], ",") {

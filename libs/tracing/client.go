@@ -34,10 +34,10 @@ const (
 // codeOK is the status code of gRPC for success.
 const codeOK = "0"
 
-// retryable holds the status codes of gRPC after which the collector may accept the spans later:
-// CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE and DATA_LOSS (OTLP
+// retryableCodes holds the status codes of gRPC after which the collector may accept the spans
+// later: CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE and DATA_LOSS (OTLP
 // specification).
-var retryable = map[string]bool{"1": true, "4": true, "10": true, "11": true, "14": true, "15": true}
+var retryableCodes = map[string]bool{"1": true, "4": true, "10": true, "11": true, "14": true, "15": true}
 
 // client sends spans by OTLP over gRPC without TLS. An export is one unary call, which is an HTTP/2
 // request whose status is in its trailers, so it needs no gRPC library. It implements
@@ -50,7 +50,7 @@ type client struct {
 // newClient returns a client of the collector at endpoint, which checkEndpoint accepts. A nil dial
 // connects directly.
 func newClient(endpoint string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *client {
-	network, address := target(endpoint)
+	network, address := dialTarget(endpoint)
 	if dial == nil || network != "tcp" {
 		dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
@@ -67,9 +67,9 @@ func newClient(endpoint string, dial func(ctx context.Context, network, addr str
 	return c
 }
 
-// target returns the network and the address of an endpoint: host:port, or the name of a gRPC
+// dialTarget returns the network and the address of an endpoint: host:port, or the name of a gRPC
 // target, SCHEME:[//AUTHORITY/]ADDRESS. The authority of dns, a name server, is not used.
-func target(endpoint string) (network, address string) {
+func dialTarget(endpoint string) (network, address string) {
 	scheme, remaining, ok := strings.Cut(endpoint, ":")
 	switch {
 	case ok && scheme == "unix":
@@ -110,7 +110,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpan
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
 	for pause := minRetryDelay; ; pause = min(2*pause, maxRetryDelay) {
-		temporary, err := c.export(ctx, frame)
+		temporary, err := c.exportOnce(ctx, frame)
 		if err == nil || !temporary {
 			return err
 		}
@@ -122,8 +122,8 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpan
 	}
 }
 
-// export sends a frame once. It reports whether a failure may be temporary.
-func (c *client) export(ctx context.Context, frame []byte) (temporary bool, err error) {
+// exportOnce sends a gRPC frame once. temporary reports whether a later attempt may succeed.
+func (c *client) exportOnce(ctx context.Context, frame []byte) (temporary bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(frame))
 	if err != nil {
 		return false, err
@@ -157,5 +157,5 @@ func (c *client) export(ctx context.Context, frame []byte) (temporary bool, err 
 	if text, err := url.PathUnescape(message); err == nil {
 		message = text
 	}
-	return retryable[code], fmt.Errorf("the trace collector returned gRPC status %q: %s", code, message)
+	return retryableCodes[code], fmt.Errorf("the trace collector returned gRPC status %q: %s", code, message)
 }

@@ -28,7 +28,7 @@ func (o *Options) Read() (*Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	c, err := read(o.ConfigFile)
+	c, err := readFile(o.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: failed to read tracing config: %w", err)
 	}
@@ -67,8 +67,8 @@ const (
 	maxConfigBytes = 1 << 20
 )
 
-// read reads and validates a TracingConfiguration.
-func read(file string) (*Configuration, error) {
+// readFile reads and validates a TracingConfiguration.
+func readFile(file string) (*Configuration, error) {
 	data, err := os.ReadFile(file)
 	if err == nil && len(data) > maxConfigBytes {
 		err = errors.New("the file is too long")

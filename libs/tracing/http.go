@@ -166,14 +166,14 @@ func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 
 // transport records a span for each request. roots allows spans without a parent.
 type transport struct {
-	next   http.RoundTripper
-	tracer trace.Tracer
-	roots  bool
+	next       http.RoundTripper
+	tracer     trace.Tracer
+	allowRoots bool
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !t.roots && !trace.SpanContextFromContext(r.Context()).IsValid() {
+	if !t.allowRoots && !trace.SpanContextFromContext(r.Context()).IsValid() {
 		return t.next.RoundTrip(r)
 	}
 	ctx, span := t.tracer.Start(r.Context(), "HTTP "+r.Method, trace.WithSpanKind(trace.SpanKindClient))

@@ -22,8 +22,8 @@ const (
 	// maxQueue bounds the waiting spans, maxBatch the spans per export.
 	maxQueue = 2048
 	maxBatch = 512
-	// batchEvery is how long a span waits for a batch. exportTimeout bounds an export.
-	batchEvery    = 5 * time.Second
+	// batchInterval is how long a span waits for a batch. exportTimeout bounds an export.
+	batchInterval = 5 * time.Second
 	exportTimeout = 10 * time.Second
 	// flushTimeout bounds the wait in Close.
 	flushTimeout = 5 * time.Second
@@ -79,7 +79,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	batches := sdk.NewBatchSpanProcessor(e,
 		sdk.WithMaxQueueSize(maxQueue),
 		sdk.WithMaxExportBatchSize(maxBatch),
-		sdk.WithBatchTimeout(batchEvery),
+		sdk.WithBatchTimeout(batchInterval),
 		sdk.WithExportTimeout(exportTimeout),
 	)
 	queue := endCounter{SpanProcessor: batches, ended: counts.WithLabelValues("ended")}
@@ -122,7 +122,7 @@ func (p *Provider) Close() {
 	if err != nil {
 		p.exporter.log.Warn("failed to export all spans at shutdown", "error", err)
 	}
-	p.exporter.close()
+	p.exporter.closeOnce()
 }
 
 // endCounter counts the sampled spans that end.
@@ -148,7 +148,7 @@ type exporter struct {
 	exportCtx      context.Context // ends exports in progress when Close gives up waiting for them
 	cancelExports  context.CancelFunc
 	failing        bool // used by the goroutine of the queue only
-	closed         sync.Once
+	closeGuard     sync.Once
 }
 
 // ExportSpans implements sdk.SpanExporter. Calls do not overlap.
@@ -174,13 +174,13 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 
 // Shutdown implements sdk.SpanExporter.
 func (e *exporter) Shutdown(context.Context) error {
-	e.close()
+	e.closeOnce()
 	return nil
 }
 
-// close closes the connection.
-func (e *exporter) close() {
-	e.closed.Do(func() {
+// closeOnce closes the connection.
+func (e *exporter) closeOnce() {
+	e.closeGuard.Do(func() {
 		if err := e.next.Shutdown(context.Background()); err != nil {
 			e.log.Debug("failed to close the connection to the trace collector", "error", err)
 		}

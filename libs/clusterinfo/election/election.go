@@ -108,7 +108,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 	if !e.options.Enabled {
 		return work(ctx)
 	}
-	for e.acquire(ctx) {
+	for e.waitForLease(ctx) {
 		if ended, err := e.runTerm(ctx, work); ended || err != nil {
 			return err
 		}
@@ -119,8 +119,8 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 	return nil
 }
 
-// runTerm runs work for one term, and releases the lease after the work has ended. It reports whether
-// the work ended by itself.
+// runTerm runs work for one term, and releases the lease after the work has ended. It reports
+// whether the work ended by itself.
 func (e *Election) runTerm(ctx context.Context, work func(context.Context) error) (ended bool, err error) {
 	e.status.Set(1)
 	defer e.status.Set(0)
@@ -139,7 +139,7 @@ func (e *Election) runTerm(ctx context.Context, work func(context.Context) error
 	e.renewUntilLost(holding)
 	cancel()
 	<-done
-	e.release(context.WithoutCancel(ctx))
+	e.releaseLease(context.WithoutCancel(ctx))
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}

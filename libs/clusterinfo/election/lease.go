@@ -18,13 +18,13 @@ import (
 // jitterFactor is the relative maximum by which the pause of a candidate is extended.
 const jitterFactor = 1.2
 
-// acquire waits until this replica holds the lease. It returns false if ctx ended.
-func (e *Election) acquire(ctx context.Context) bool {
+// waitForLease waits until this replica holds the lease. It returns false if ctx ended.
+func (e *Election) waitForLease(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		if e.tryAcquireOrRenew(ctx) {
 			return true
 		}
-		pause(ctx, e.options.RetryPeriod+time.Duration(rand.Float64()*jitterFactor*float64(e.options.RetryPeriod)))
+		sleep(ctx, e.options.RetryPeriod+time.Duration(rand.Float64()*jitterFactor*float64(e.options.RetryPeriod)))
 	}
 	return false
 }
@@ -34,7 +34,7 @@ func (e *Election) acquire(ctx context.Context) bool {
 func (e *Election) renewUntilLost(ctx context.Context) {
 	for renewed := time.Now(); ; {
 		bounded, cancel := context.WithDeadline(ctx, renewed.Add(e.options.RenewDeadline))
-		pause(bounded, e.options.RetryPeriod)
+		sleep(bounded, e.options.RetryPeriod)
 		started := time.Now()
 		ok := bounded.Err() == nil && e.tryAcquireOrRenew(bounded)
 		ended := bounded.Err() != nil
@@ -48,8 +48,8 @@ func (e *Election) renewUntilLost(ctx context.Context) {
 	}
 }
 
-// pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleep waits, at most until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -62,36 +62,36 @@ func pause(ctx context.Context, d time.Duration) {
 // replica holds it.
 func (e *Election) tryAcquireOrRenew(ctx context.Context) bool {
 	// 1. The holder writes without reading first.
-	if e.holds() {
-		if e.write(ctx, e.lease) {
+	if e.holdsLease() {
+		if e.takeOrRenew(ctx, e.lease) {
 			return true
 		}
 	}
 	// 2. Read the lease, or create it.
 	got, err := e.leases.Get(ctx, e.options.ResourceName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return e.create(ctx)
+		return e.createLease(ctx)
 	}
 	if err != nil {
 		e.logFailure(ctx, "read", err)
 		return false
 	}
-	e.observe(got)
+	e.recordLease(got)
 	// 3. Another holder keeps it until it expires.
-	if holder := holderOf(got); holder != "" && holder != e.identity && !e.expired() {
+	if holder := holderOf(got); holder != "" && holder != e.identity && !e.leaseExpired() {
 		return false
 	}
 	// 4. Take it over, or renew it.
-	return e.write(ctx, got)
+	return e.takeOrRenew(ctx, got)
 }
 
-// holds reports whether this replica holds a lease that has not expired.
-func (e *Election) holds() bool {
-	return e.lease != nil && holderOf(e.lease) == e.identity && !e.expired()
+// holdsLease reports whether this replica holds a lease that has not expired.
+func (e *Election) holdsLease() bool {
+	return e.lease != nil && holderOf(e.lease) == e.identity && !e.leaseExpired()
 }
 
-// expired reports whether the lease has not changed for its duration.
-func (e *Election) expired() bool {
+// leaseExpired reports whether the lease has not changed for its duration.
+func (e *Election) leaseExpired() bool {
 	var seconds int32
 	if s := e.lease.Spec.LeaseDurationSeconds; s != nil {
 		seconds = *s
@@ -101,8 +101,8 @@ func (e *Election) expired() bool {
 	return time.Since(e.changedAt) >= time.Duration(seconds)*time.Second
 }
 
-// spec returns a lease that starts now.
-func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
+// newSpec returns the spec of a lease that this replica acquires at now.
+func (e *Election) newSpec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
 	microTime := metav1.NewMicroTime(now)
 	return coordinationv1.LeaseSpec{
 		HolderIdentity: new(e.identity), LeaseDurationSeconds: new(int32(e.options.LeaseDuration / time.Second)),
@@ -110,59 +110,61 @@ func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSp
 	}
 }
 
-// create creates the lease. It returns false on failure.
-func (e *Election) create(ctx context.Context) bool {
+// createLease creates the lease. It returns false on failure.
+func (e *Election) createLease(ctx context.Context) bool {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.options.ResourceNamespace, Name: e.options.ResourceName},
-		Spec:       e.spec(time.Now(), 0),
+		Spec:       e.newSpec(time.Now(), 0),
 	}
 	created, err := e.leases.Create(ctx, lease, metav1.CreateOptions{})
 	if err != nil {
 		e.logFailure(ctx, "create", err)
 		return false
 	}
-	e.observe(created)
+	e.recordLease(created)
 	return true
 }
 
-// write makes this replica the holder of a lease that was read before.
-func (e *Election) write(ctx context.Context, previous *coordinationv1.Lease) bool {
+// takeOrRenew writes a lease that makes this replica the holder. previous is the lease as last
+// read.
+func (e *Election) takeOrRenew(ctx context.Context, previous *coordinationv1.Lease) bool {
 	var transitions int32
 	if n := previous.Spec.LeaseTransitions; n != nil {
 		transitions = *n
 	}
 	next := previous.DeepCopy()
 	if holderOf(previous) == e.identity {
-		next.Spec = e.spec(time.Now(), transitions)
+		next.Spec = e.newSpec(time.Now(), transitions)
 		next.Spec.AcquireTime = previous.Spec.AcquireTime
 	} else {
-		next.Spec = e.spec(time.Now(), transitions+1)
+		next.Spec = e.newSpec(time.Now(), transitions+1)
 	}
-	return e.update(ctx, "update", next)
+	return e.updateLease(ctx, "update", next)
 }
 
-// release gives the lease up if this replica holds it, so that another one takes over at once.
-func (e *Election) release(ctx context.Context) {
+// releaseLease clears the holder of the lease if this replica holds it, so that another replica
+// takes over at once.
+func (e *Election) releaseLease(ctx context.Context) {
 	if e.lease == nil || holderOf(e.lease) != e.identity {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.options.RenewDeadline)
 	defer cancel()
 	next := e.lease.DeepCopy()
-	next.Spec = e.spec(time.Now(), 0)
+	next.Spec = e.newSpec(time.Now(), 0)
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 	next.Spec.LeaseTransitions = e.lease.Spec.LeaseTransitions
-	e.update(ctx, "release", next)
+	e.updateLease(ctx, "release", next)
 }
 
-// update writes the lease. It returns false on failure. verb names the purpose in the log.
-func (e *Election) update(ctx context.Context, verb string, next *coordinationv1.Lease) bool {
+// updateLease writes the lease. It returns false on failure. verb names the purpose in the log.
+func (e *Election) updateLease(ctx context.Context, verb string, next *coordinationv1.Lease) bool {
 	updated, err := e.leases.Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		e.logFailure(ctx, verb, err)
 		return false
 	}
-	e.observe(updated)
+	e.recordLease(updated)
 	return true
 }
 
@@ -174,8 +176,8 @@ func (e *Election) logFailure(ctx context.Context, verb string, err error) {
 	}
 }
 
-// observe records the lease, and the time if it has changed.
-func (e *Election) observe(lease *coordinationv1.Lease) {
+// recordLease records the lease, and the time if it has changed.
+func (e *Election) recordLease(lease *coordinationv1.Lease) {
 	changed := e.lease == nil || !equality.Semantic.DeepEqual(e.lease.Spec, lease.Spec)
 	e.lease = lease
 	holder := holderOf(lease)

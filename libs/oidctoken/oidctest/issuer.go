@@ -36,15 +36,15 @@ type Issuer struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu       sync.Mutex // leaf lock
-	signer   key
-	keys     []key // published keys
-	issuer   string
-	metadata any // replaces the metadata; nil for the real one
-	status   int
-	requests map[string]int
-	held     chan struct{}
-	handlers map[string]http.HandlerFunc
+	mu         sync.Mutex // leaf lock
+	signer     key
+	keys       []key // published keys
+	issuer     string
+	metadata   any // replaces the metadata; nil for the real one
+	statusCode int
+	requests   map[string]int
+	holdUntil  chan struct{}
+	handlers   map[string]http.HandlerFunc
 }
 
 // key is a signing key of the issuer.
@@ -57,8 +57,8 @@ type key struct {
 // New starts a provider with one RS256 key.
 func New(t testing.TB) *Issuer {
 	t.Helper()
-	i := &Issuer{t: t, status: http.StatusOK, requests: map[string]int{}}
-	i.server = httptest.NewTLSServer(http.HandlerFunc(i.serve))
+	i := &Issuer{t: t, statusCode: http.StatusOK, requests: map[string]int{}}
+	i.server = httptest.NewTLSServer(http.HandlerFunc(i.serveHTTP))
 	t.Cleanup(i.server.Close)
 	i.issuer = i.server.URL
 	i.Rotate("RS256")
@@ -111,7 +111,7 @@ func (i *Issuer) Serve(path string, h http.HandlerFunc) {
 func (i *Issuer) SetStatus(code int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.status = code
+	i.statusCode = code
 }
 
 // SetIssuer sets the issuer in the metadata.
@@ -140,10 +140,10 @@ func (i *Issuer) Hold() (release func()) {
 	hold := make(chan struct{})
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.held = hold
+	i.holdUntil = hold
 	return sync.OnceFunc(func() {
 		i.mu.Lock()
-		i.held = nil
+		i.holdUntil = nil
 		i.mu.Unlock()
 		close(hold)
 	})
@@ -209,11 +209,11 @@ func newKey(t testing.TB, algorithm string) key {
 	return k
 }
 
-// serve serves the metadata and the keys of the issuer.
-func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
+// serveHTTP serves the metadata and the keys of the issuer.
+func (i *Issuer) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	i.requests[r.URL.Path]++
-	hold, status := i.held, i.status
+	hold, status := i.holdUntil, i.statusCode
 	i.mu.Unlock()
 	if hold != nil {
 		select {
@@ -236,7 +236,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	var body any
 	switch r.URL.Path {
 	case metadataPath, "/elsewhere":
-		body = i.describe()
+		body = i.metadataDocument()
 	case keysPath:
 		body = i.keySet()
 	default:
@@ -251,7 +251,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(raw) // the client may have disconnected
 }
 
-func (i *Issuer) describe() any {
+func (i *Issuer) metadataDocument() any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.metadata != nil {

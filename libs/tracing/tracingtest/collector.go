@@ -32,10 +32,10 @@ type Collector struct {
 	collector.UnimplementedTraceServiceServer
 	Endpoint string
 
-	mu    sync.Mutex // leaf lock
-	spans []Span
-	more  chan struct{} // closed when spans arrive
-	hang  bool
+	mu           sync.Mutex // leaf lock
+	spans        []Span
+	spansArrived chan struct{} // closed when spans arrive
+	hanging      bool
 }
 
 // Start starts a collector, until the test ends.
@@ -45,7 +45,7 @@ func Start(t testing.TB) *Collector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Collector{Endpoint: l.Addr().String(), more: make(chan struct{})}
+	c := &Collector{Endpoint: l.Addr().String(), spansArrived: make(chan struct{})}
 	s := grpc.NewServer()
 	collector.RegisterTraceServiceServer(s, c)
 	done := make(chan struct{})
@@ -58,13 +58,13 @@ func Start(t testing.TB) *Collector {
 func (c *Collector) Hang() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hang = true
+	c.hanging = true
 }
 
 // Export implements the service.
 func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
-	hang := c.hang
+	hang := c.hanging
 	c.mu.Unlock()
 	if hang {
 		<-ctx.Done()
@@ -73,12 +73,12 @@ func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceR
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rs := range r.GetResourceSpans() {
-		resourceAttributes := values(rs.GetResource().GetAttributes())
+		resourceAttributes := attributeValues(rs.GetResource().GetAttributes())
 		for _, ss := range rs.GetScopeSpans() {
 			for _, s := range ss.GetSpans() {
 				span := Span{
 					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-					Service: resourceAttributes["service.name"], Instance: resourceAttributes["service.instance.id"], Name: s.GetName(), Attributes: values(s.GetAttributes()),
+					Service: resourceAttributes["service.name"], Instance: resourceAttributes["service.instance.id"], Name: s.GetName(), Attributes: attributeValues(s.GetAttributes()),
 				}
 				for _, l := range s.GetLinks() {
 					span.Links = append(span.Links, hex.EncodeToString(l.GetTraceId()))
@@ -90,12 +90,12 @@ func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceR
 			}
 		}
 	}
-	close(c.more)
-	c.more = make(chan struct{})
+	close(c.spansArrived)
+	c.spansArrived = make(chan struct{})
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-func values(attributes []*common.KeyValue) map[string]string {
+func attributeValues(attributes []*common.KeyValue) map[string]string {
 	out := map[string]string{}
 	for _, a := range attributes {
 		switch v := a.GetValue().GetValue().(type) {
@@ -124,7 +124,7 @@ func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 	defer timeout.Stop()
 	for {
 		c.mu.Lock()
-		spans, more := append([]Span(nil), c.spans...), c.more
+		spans, more := append([]Span(nil), c.spans...), c.spansArrived
 		c.mu.Unlock()
 		if enough(spans) {
 			return spans
