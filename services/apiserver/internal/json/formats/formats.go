@@ -1,5 +1,5 @@
-// Package formats converts JSON to and from CBOR and YAML, and lays JSON out for readers. It also
-// writes lists and events in these formats piece by piece.
+// Package formats converts JSON to and from CBOR and YAML, and indents JSON. It also writes lists and
+// events in these formats piece by piece.
 package formats
 
 import (
@@ -32,14 +32,15 @@ const (
 
 // JSONToCBOR converts a JSON document to CBOR.
 func JSONToCBOR(b []byte) ([]byte, error) {
-	item, err := cborItem(b)
+	item, err := marshalCBOR(b)
 	if err != nil {
 		return nil, err
 	}
 	return append([]byte(selfDescribed), item...), nil
 }
 
-func cborItem(b []byte) ([]byte, error) {
+// marshalCBOR converts JSON to CBOR without the self-describing tag.
+func marshalCBOR(b []byte) ([]byte, error) {
 	var v any
 	if err := utiljson.Unmarshal(b, &v); err != nil {
 		return nil, err
@@ -82,9 +83,9 @@ func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 	return append(appendCBORText(dst, "object"), object...)
 }
 
-// AppendCBORListHead appends the start of a list. The caller appends the n elements, and the
-// last one ends the list. head is the JSON of the list without elements. elements is the name of
-// the field that holds them.
+// AppendCBORListHead appends the start of a list of n elements. The caller appends the elements. No
+// text follows the last one, because the head states the number. head is the JSON of the list without
+// elements. elements is the name of the field that holds them.
 func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(head, &fields); err != nil {
@@ -94,7 +95,7 @@ func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error
 	dst = append(dst, selfDescribed...)
 	dst = appendCBORHead(dst, cborMap, len(fields)+1)
 	for name, value := range fields {
-		item, err := cborItem(value)
+		item, err := marshalCBOR(value)
 		if err != nil {
 			return nil, err
 		}
@@ -104,16 +105,16 @@ func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error
 }
 
 // CBORItem converts the JSON of a list element to CBOR.
-func CBORItem(b []byte) ([]byte, error) { return cborItem(bytes.TrimSpace(b)) }
+func CBORItem(b []byte) ([]byte, error) { return marshalCBOR(bytes.TrimSpace(b)) }
 
-// maxLayout is the maximum ratio of indentation to JSON, beyond the first MiB.
+// maxLayout is the maximum ratio of indentation to JSON in bytes, beyond the first MiB of indentation.
 const maxLayout = 8
 
 // tooDeepToIndent reports whether indenting the JSON would produce mostly indentation, because it
 // is deeply nested.
 func tooDeepToIndent(b []byte) bool { return jsontext.Measure(b).Indent > 1<<20+maxLayout*len(b) }
 
-// Indent indents JSON. It returns JSON that is unfit unchanged.
+// Indent indents JSON by two spaces per level. It returns JSON unchanged if tooDeepToIndent.
 func Indent(b []byte) ([]byte, error) {
 	if tooDeepToIndent(b) {
 		return b, nil
@@ -124,7 +125,7 @@ func Indent(b []byte) ([]byte, error) {
 }
 
 // JSONToYAML converts JSON to YAML. It first escapes characters that are valid in JSON but not in
-// YAML. JSON that is unfit for indentation stays JSON, which is valid YAML.
+// YAML. JSON that is too deep to indent stays JSON, which is valid YAML.
 func JSONToYAML(b []byte) ([]byte, error) {
 	if tooDeepToIndent(b) {
 		return escapeForYAML(b), nil
@@ -138,16 +139,16 @@ func JSONToYAML(b []byte) ([]byte, error) {
 	}
 	out, err := yaml.JSONToYAML(b)
 	if err != nil { // a document within a stored object may contain text that YAML cannot express
-		if data, ok := canonical(b); ok {
+		if data, ok := canonicalJSON(b); ok {
 			return yaml.JSONToYAML(escapeForYAML(data))
 		}
 	}
 	return out, err
 }
 
-// canonical returns JSON with valid Unicode text and without escapes of surrogates. It replaces
+// canonicalJSON returns JSON with valid Unicode text and without escapes of surrogates. It replaces
 // invalid text by U+FFFD, as JSON decoders do.
-func canonical(b []byte) ([]byte, bool) {
+func canonicalJSON(b []byte) ([]byte, bool) {
 	d, err := tape.Parse(b)
 	if err != nil {
 		return nil, false
@@ -178,7 +179,7 @@ type Layout struct {
 	elements string // name of the field that holds the elements
 	yaml     bool
 	tail     []byte // the text that follows the elements
-	first    bool
+	first    bool   // no element was appended yet
 	scratch  bytes.Buffer
 }
 
@@ -253,7 +254,7 @@ func (l *Layout) AppendItem(dst, item []byte) ([]byte, error) {
 	return append(append(append(dst, '\n'), prefix...), l.scratch.Bytes()...), nil
 }
 
-// appendAsIs appends an element that is unfit for indentation.
+// appendAsIs appends an element that is too deep to indent.
 func (l *Layout) appendAsIs(dst, item []byte) []byte {
 	if l.yaml {
 		return append(append(append(dst, "- "...), escapeForYAML(item)...), '\n')

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/json/formats"
 )
 
-// value draws a JSON value with strings that are hard to lay out.
+// value draws a JSON value with strings that are hard to quote and indent in YAML.
 func value(t *rapid.T, depth int) any {
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
@@ -42,8 +42,8 @@ func value(t *rapid.T, depth int) any {
 	return texts.Draw(t, "text")
 }
 
-// TestItemLayoutMatchesList checks that elements that are laid out one by one look as in the whole
-// list.
+// TestItemLayoutMatchesList checks that a list whose elements are formatted one by one has the same
+// text as the list formatted at once.
 func TestItemLayoutMatchesList(t *testing.T) {
 	for _, elements := range []string{"items", "rows"} {
 		head := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"items: []"},"columnDefinitions":[{"description":"a\nitems: []\n"}],"` + elements + `":[`
@@ -99,10 +99,12 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 	})
 }
 
+// TestYAMLReplacesInvalidUnicode checks that lone surrogates and invalid UTF-8 become U+FFFD, which YAML
+// can express.
 func TestYAMLReplacesInvalidUnicode(t *testing.T) {
 	doc := []byte(`{"a":"\ud800x\\ud800\ud83d\ude00","b":"` + "\xff" + `"}`)
 	got, err := formats.JSONToYAML(doc)
 	if want := `a: "�x\\ud800\U0001F600"` + "\nb: \ufffd\n"; err != nil || string(got) != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
+		t.Errorf("JSONToYAML(%q) = %q, %v, want %q", doc, got, err, want)
 	}
 }

@@ -50,18 +50,19 @@ func Decode(raw []byte) (p Patch, err error) {
 	return p, err
 }
 
-// Apply applies a patch to a document. Its errors are those of operations that cannot be applied.
+// Apply returns the document with the patch applied. It returns an error if an operation cannot be
+// applied.
 func Apply(doc []byte, p Patch) ([]byte, error) {
 	if len(doc) == 0 {
 		return doc, nil
 	}
 	t := &tree{}
 	defer t.release()
-	root := t.read(doc)
-	if root == nil || !t.open(root) {
+	root := t.newNode(doc)
+	if root == nil || !t.openNode(root) {
 		return nil, errors.New("the document is not a JSON object or list")
 	}
-	t.root = root.tree
+	t.root = root.branch
 	for i, op := range p {
 		if err := t.apply(i, op); err != nil {
 			return nil, err
@@ -70,8 +71,8 @@ func Apply(doc []byte, p Patch) ([]byte, error) {
 	return t.root.append(make([]byte, 0, len(doc))), nil
 }
 
-// text returns a string member of an operation.
-func (o Operation) text(name string) (s string, err error) {
+// stringMember returns a string member of an operation.
+func (o Operation) stringMember(name string) (s string, err error) {
 	raw := o[name]
 	if raw == nil {
 		return "", errMissing
@@ -82,7 +83,7 @@ func (o Operation) text(name string) (s string, err error) {
 
 // Kind returns the "op" of an operation, or "unknown" if it is missing or no string.
 func (o Operation) Kind() string {
-	kind, err := o.text("op")
+	kind, err := o.stringMember("op")
 	if err != nil {
 		return "unknown"
 	}
@@ -91,25 +92,26 @@ func (o Operation) Kind() string {
 
 // path returns the path of an operation, or an error if it is missing.
 func (o Operation) path() (string, error) {
-	path, err := o.text("path")
+	path, err := o.stringMember("path")
 	if errors.Is(err, errMissing) {
 		err = fmt.Errorf("operation missing path field: %w", err)
 	}
 	return path, err
 }
 
+// from returns the source path of a move or copy, or an error if it is missing.
 func (o Operation) from() (string, error) {
-	from, err := o.text("from")
+	from, err := o.stringMember("from")
 	if errors.Is(err, errMissing) {
 		err = fmt.Errorf("operation, missing from field: %w", err)
 	}
 	return from, err
 }
 
-// value returns the value of an operation. A missing value is null.
-func (t *tree) value(o Operation) *node {
+// valueOf returns the value of an operation. A missing value is nil, which stands for null.
+func (t *tree) valueOf(o Operation) *node {
 	if raw := o["value"]; raw != nil {
-		return t.read(*raw)
+		return t.newNode(*raw)
 	}
 	return nil
 }
@@ -118,56 +120,56 @@ func (t *tree) value(o Operation) *node {
 func (t *tree) apply(i int, op Operation) error {
 	switch kind := op.Kind(); kind {
 	case "add":
-		return t.add(op)
+		return t.applyAdd(op)
 	case "remove":
-		return t.remove(op)
+		return t.applyRemove(op)
 	case "replace":
-		return t.replace(i, op)
+		return t.applyReplace(i, op)
 	case "move":
 		return t.applyMove(op)
 	case "copy":
-		return t.copy(op)
+		return t.applyCopy(op)
 	case "test":
-		return t.testValue(i, op)
+		return t.applyTest(i, op)
 	default:
 		return fmt.Errorf("Unexpected kind: %s", kind) //nolint:staticcheck // the words that clients know
 	}
 }
 
-// add applies an add operation.
-func (t *tree) add(op Operation) error {
+// applyAdd applies an add operation.
+func (t *tree) applyAdd(op Operation) error {
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("add operation failed to decode path: %w", errMissing)
 	}
-	target, ok := t.find(path)
+	target, ok := t.locate(path)
 	if !ok {
 		return fmt.Errorf("add operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := t.put(target, t.value(op)); err != nil {
+	if err := t.addAt(target, t.valueOf(op)); err != nil {
 		return fmt.Errorf("error in add for path: '%s': %w", path, err)
 	}
 	return nil
 }
 
-// remove applies a remove operation.
-func (t *tree) remove(op Operation) error {
+// applyRemove applies a remove operation.
+func (t *tree) applyRemove(op Operation) error {
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("remove operation failed to decode path: %w", errMissing)
 	}
-	target, ok := t.find(path)
+	target, ok := t.locate(path)
 	if !ok {
 		return fmt.Errorf("remove operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := t.detach(target); err != nil {
+	if err := t.removeAt(target); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
 }
 
-// replace applies a replace operation.
-func (t *tree) replace(i int, op Operation) error {
+// applyReplace applies a replace operation.
+func (t *tree) applyReplace(i int, op Operation) error {
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("replace operation failed to decode path: %w", err)
@@ -176,19 +178,19 @@ func (t *tree) replace(i int, op Operation) error {
 		if _, has := op["value"]; !has {
 			return fmt.Errorf("operation %d, replace, has no value", i)
 		}
-		if n := t.value(op); n != nil && t.open(n) { // any other value changes nothing
-			t.root = n.tree
+		if n := t.valueOf(op); n != nil && t.openNode(n) { // any other value changes nothing
+			t.root = n.branch
 		}
 		return nil
 	}
-	target, ok := t.find(path)
+	target, ok := t.locate(path)
 	if !ok {
 		return fmt.Errorf("replace operation does not apply: doc is missing path: %s: %w", path, errMissing)
 	}
 	if _, err := target.get(); err != nil {
 		return fmt.Errorf("replace operation does not apply: doc is missing key: %s: %w", path, errMissing)
 	}
-	if err := target.set(t.value(op)); err != nil {
+	if err := target.set(t.valueOf(op)); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
@@ -200,13 +202,13 @@ func (t *tree) applyMove(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode from: %w", err)
 	}
-	target, ok := t.find(from)
+	target, ok := t.locate(from)
 	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
 	n, err := target.get()
 	if err == nil {
-		err = t.detach(target)
+		err = t.removeAt(target)
 	}
 	if err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", target.key, err)
@@ -215,22 +217,22 @@ func (t *tree) applyMove(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode path: %w", err)
 	}
-	if target, ok = t.find(path); !ok {
+	if target, ok = t.locate(path); !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
-	if err := t.put(target, n); err != nil {
+	if err := t.addAt(target, n); err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", path, err)
 	}
 	return nil
 }
 
-// copy applies a copy operation.
-func (t *tree) copy(op Operation) error {
+// applyCopy applies a copy operation.
+func (t *tree) applyCopy(op Operation) error {
 	from, err := op.from()
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode from: %w", err)
 	}
-	target, ok := t.find(from)
+	target, ok := t.locate(from)
 	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
@@ -242,7 +244,7 @@ func (t *tree) copy(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode path: %w", errMissing)
 	}
-	if target, ok = t.find(path); !ok {
+	if target, ok = t.locate(path); !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
 	t.copied += n.size()
@@ -250,21 +252,21 @@ func (t *tree) copy(op Operation) error {
 		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", //nolint:staticcheck // the words that clients know
 			t.copied, MaxCopies)
 	}
-	if err := t.put(target, n.clone()); err != nil {
+	if err := t.addAt(target, n.clone()); err != nil {
 		return fmt.Errorf("error while adding value during copy: %w", err)
 	}
 	return nil
 }
 
-// testValue applies a test operation.
-func (t *tree) testValue(i int, op Operation) error {
+// applyTest applies a test operation.
+func (t *tree) applyTest(i int, op Operation) error {
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("test operation failed to decode path: %w", err)
 	}
-	n := &node{tree: t.root}
+	n := &node{branch: t.root}
 	if path != "" {
-		target, ok := t.find(path)
+		target, ok := t.locate(path)
 		if !ok {
 			return fmt.Errorf("test operation does not apply: is missing path: %s: %w", path, errMissing)
 		}
@@ -275,7 +277,7 @@ func (t *tree) testValue(i int, op Operation) error {
 	if _, has := op["value"]; !has && n == nil {
 		return fmt.Errorf("operation %d, test, has no value", i)
 	}
-	if !t.equal(n, t.value(op)) {
+	if !t.equal(n, t.valueOf(op)) {
 		return fmt.Errorf("testing value %s failed: %w", path, ErrTestFailed)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
+// TestApply checks the results of the operations, and the limits of depth, copies and shifted elements.
 func TestApply(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
@@ -16,7 +17,7 @@ func TestApply(t *testing.T) {
 		doc, patch, want string
 		err              string
 	}{
-		"ordinary": {
+		"add, remove and test list elements": {
 			doc:   `{"a":[1,2]}`,
 			patch: `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`,
 			want:  `{"a":[0,1]}`,
@@ -93,7 +94,7 @@ func TestApply(t *testing.T) {
 			patch: times(`{"op":"add","path":"/a/-","value":0}`, 1000),
 			want:  fmt.Sprintf(`{"a":%s}`, list(101_000)),
 		},
-		"members": {
+		"many changes of members beside a long list": {
 			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
 			patch: times(`{"op":"add","path":"/b","value":0}`, 1000),
 			want:  fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)),
@@ -103,7 +104,7 @@ func TestApply(t *testing.T) {
 			patch: times(`{"op":"remove","path":"/a/0"}`, 100),
 			want:  fmt.Sprintf(`{"a":%s}`, list(99_900)),
 		},
-		"copies": {
+		"copies exceed the size limit": {
 			doc:   fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)),
 			patch: times(`{"op":"copy","from":"/a","path":"/b"}`, 40),
 			err:   "copy",
@@ -117,12 +118,12 @@ func TestApply(t *testing.T) {
 			out, err := jsonpatch.Apply([]byte(c.doc), p)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("got %.100s, %v, want %s", out, err, c.err)
+					t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want error %s", c.doc, c.patch, out, err, c.err)
 				}
 				return
 			}
 			if err != nil || string(out) != c.want {
-				t.Errorf("got %.100s, %v, want %.100s", out, err, c.want)
+				t.Errorf("Apply(%.100s, %.100s) = %.100s, %v, want %.100s", c.doc, c.patch, out, err, c.want)
 			}
 		})
 	}
@@ -135,7 +136,8 @@ func TestApply(t *testing.T) {
 // nested returns n nested objects.
 func nested(n int) string { return strings.Repeat(`{"a":`, n) + "{}" + strings.Repeat("}", n) }
 
-// deeper returns a patch that nests n objects of the given depth in each other.
+// deeper returns a patch of n operations, each of which adds an object of the given depth inside the
+// one before.
 func deeper(n, depth int) string {
 	ops := make([]string, n)
 	for i := range ops {

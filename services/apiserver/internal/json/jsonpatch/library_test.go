@@ -14,7 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// applyWithLibrary returns the result of the library. It counts only if the library does not panic.
+// applyWithLibrary applies a patch with the library that Kubernetes uses. If panics is true, there is no
+// result to compare with.
 func applyWithLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	defer func() { panics = recover() != nil }()
 	p, err := library.DecodePatch(patch)
@@ -25,6 +26,7 @@ func applyWithLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	return out, err, false
 }
 
+// applyWithPackage applies a patch with the package under test.
 func applyWithPackage(doc, patch []byte) ([]byte, error) {
 	p, err := jsonpatch.Decode(patch)
 	if err != nil {
@@ -33,8 +35,9 @@ func applyWithPackage(doc, patch []byte) ([]byte, error) {
 	return jsonpatch.Apply(doc, p)
 }
 
-// compareWithLibrary fails if the result or error of a patch differs from that of the library.
-func compareWithLibrary(t *testing.T, doc, patch []byte) (made bool) {
+// compareWithLibrary fails the test if package and library differ in the result or error of a patch. It
+// returns true if the patch was applied.
+func compareWithLibrary(t *testing.T, doc, patch []byte) (applied bool) {
 	t.Helper()
 	want, wantErr, panics := applyWithLibrary(doc, patch)
 	got, err := applyWithPackage(doc, patch)
@@ -50,6 +53,7 @@ func compareWithLibrary(t *testing.T, doc, patch []byte) (made bool) {
 	return err == nil
 }
 
+// decodeTree decodes a document without loss of precision.
 func decodeTree(t *testing.T, doc []byte) (v any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(doc))
@@ -60,13 +64,14 @@ func decodeTree(t *testing.T, doc []byte) (v any) {
 	return v
 }
 
-// drawn draws documents and patches that often match.
-type drawn struct {
+// generator draws random documents and paths that often match.
+type generator struct {
 	*rand.Rand
-	nulls bool
+	nulls bool // whether value may return null
 }
 
-func (d drawn) value(depth int) any {
+// value returns a value of at most the given depth.
+func (d generator) value(depth int) any {
 	n := d.IntN(10)
 	switch {
 	case n < 4 && depth > 0:
@@ -92,9 +97,11 @@ func (d drawn) value(depth int) any {
 	return d.IntN(2) == 0
 }
 
-func (d drawn) name() string { return []string{"a", "b", "a/b", "~", "", "0", "é"}[d.IntN(7)] }
+// name returns the name of a member.
+func (d generator) name() string { return []string{"a", "b", "a/b", "~", "", "0", "é"}[d.IntN(7)] }
 
-func (d drawn) path() (path string) {
+// path returns a JSON pointer of up to three parts.
+func (d generator) path() (path string) {
 	for range 1 + d.IntN(3) {
 		if d.IntN(3) > 0 {
 			path += "/" + []string{"a", "b", "0"}[d.IntN(3)]
@@ -110,7 +117,7 @@ func (d drawn) path() (path string) {
 
 // TestApplyMatchesLibrary compares results and errors of random patches with those of the library.
 func TestApplyMatchesLibrary(t *testing.T) {
-	d := drawn{Rand: rand.New(rand.NewPCG(1, 2))}
+	d := generator{Rand: rand.New(rand.NewPCG(1, 2))}
 	applied := 0
 	const patches = 40_000
 	for range patches {

@@ -16,25 +16,27 @@ import (
 // tree is a document with the patch partially applied.
 type tree struct {
 	root          *branch
-	copied, moved int
-	texts         []*text
+	copied, moved int // compared with MaxCopies and MaxMoved
+	sources       []*source
 }
 
-// text is a text that nodes refer to.
-type text struct {
+// source is a JSON text: the document or the value of an operation. Nodes refer to its parts.
+type source struct {
 	raw   []byte
 	depth int
-	doc   *tape.Doc // set when one of its values is opened
+	doc   *tape.Doc // parsed form, set when the first node of the text is opened
 }
 
-// node is a value; nil is null. It is a part of a text until an operation opens it.
+// node is a value. A nil node is null. A node refers to a part of a source until an operation reads or
+// changes its content. Then openNode sets branch, and source and at are no longer used.
 type node struct {
-	text *text
-	at   tape.Ref
-	tree *branch
+	source *source
+	at     tape.Ref
+	branch *branch
 }
 
-// branch is an opened object or list.
+// branch is an object or list whose members or items are separate nodes, so that operations can change
+// it.
 type branch struct {
 	members map[string]*node
 	items   []*node
@@ -44,72 +46,73 @@ type branch struct {
 
 // location is the end of a path: a member or an element, which need not exist.
 type location struct {
-	in  *branch
-	key string
+	container *branch
+	key       string
 	// ancestors holds the objects and lists on the path.
 	ancestors []*branch
 }
 
-// read returns a node for a text.
-func (t *tree) read(raw []byte) *node {
+// newNode returns a node for a JSON text, or nil for null.
+func (t *tree) newNode(raw []byte) *node {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	s := &text{raw: raw, depth: jsontext.Measure(raw).Depth}
-	t.texts = append(t.texts, s)
-	return &node{text: s}
+	s := &source{raw: raw, depth: jsontext.Measure(raw).Depth}
+	t.sources = append(t.sources, s)
+	return &node{source: s}
 }
 
+// release returns the parsed sources to their pool.
 func (t *tree) release() {
-	for _, s := range t.texts {
+	for _, s := range t.sources {
 		s.doc.Release()
 	}
 }
 
-// encoded returns the text of a node that is not opened.
-func (n *node) encoded() []byte {
-	if n.text.doc == nil {
-		return n.text.raw
+// rawText returns the text of a node that is not opened.
+func (n *node) rawText() []byte {
+	if n.source.doc == nil {
+		return n.source.raw
 	}
-	return n.text.doc.Text(n.at)
+	return n.source.doc.Text(n.at)
 }
 
-// open parses an object or a list into a branch. It returns false for other values.
-func (t *tree) open(n *node) bool {
-	if n.tree != nil {
+// openNode parses an object or a list into n.branch, one level deep. It returns false for other values.
+func (t *tree) openNode(n *node) bool {
+	if n.branch != nil {
 		return true
 	}
-	if b := n.encoded()[0]; b != '{' && b != '[' {
+	if b := n.rawText()[0]; b != '{' && b != '[' {
 		return false
 	}
-	source := n.text
-	if source.doc == nil {
+	src := n.source
+	if src.doc == nil {
 		var err error
-		if source.doc, err = tape.Parse(source.raw); err != nil {
+		if src.doc, err = tape.Parse(src.raw); err != nil {
 			return false
 		}
 	}
-	d := source.doc
-	n.tree = &branch{list: d.Kind(n.at) == tape.Array, depth: source.depth}
+	d := src.doc
+	n.branch = &branch{list: d.Kind(n.at) == tape.Array, depth: src.depth}
 	nodes := make([]node, 0, d.Len(n.at))
 	value := func(at tape.Ref) *node {
 		if d.Kind(at) == tape.Null {
 			return nil
 		}
-		nodes = append(nodes, node{text: source, at: at})
+		nodes = append(nodes, node{source: src, at: at})
 		return &nodes[len(nodes)-1]
 	}
-	if n.tree.list {
-		n.tree.items = make([]*node, 0, d.Len(n.at))
+	if n.branch.list {
+		n.branch.items = make([]*node, 0, d.Len(n.at))
 		for i, end := d.First(n.at), d.Next(n.at); i < end; i = d.Next(i) {
-			n.tree.items = append(n.tree.items, value(i))
+			n.branch.items = append(n.branch.items, value(i))
 		}
 		return true
 	}
-	n.tree.members = make(map[string]*node, d.Len(n.at))
+	n.branch.members = make(map[string]*node, d.Len(n.at))
 	for k, end := d.First(n.at), d.Next(n.at); k < end; k = d.Next(k + 1) {
-		n.tree.members[d.String(k)] = value(k + 1) // the last duplicate counts
+		n.branch.members[d.String(k)] = value(k + 1) // the last duplicate counts
 	}
 	return true
 }
@@ -117,22 +120,22 @@ func (t *tree) open(n *node) bool {
 // unescape decodes a part of a path (RFC 6901, "Evaluation").
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// find resolves a path (RFC 6901). It returns false if a value on the path is missing.
-func (t *tree) find(path string) (location, bool) {
+// locate resolves a path (RFC 6901). It returns false if a value on the path is missing.
+func (t *tree) locate(path string) (location, bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 2 || len(parts) > maxDepth {
 		return location{}, false
 	}
-	end := location{in: t.root, ancestors: make([]*branch, 0, len(parts)-1)}
+	end := location{container: t.root, ancestors: make([]*branch, 0, len(parts)-1)}
 	for _, part := range parts[1:] {
-		end.ancestors = append(end.ancestors, end.in)
+		end.ancestors = append(end.ancestors, end.container)
 		if len(end.ancestors) > 1 {
 			n, err := end.get()
-			if err != nil || n == nil || !t.open(n) {
+			if err != nil || n == nil || !t.openNode(n) {
 				return location{}, false
 			}
-			end.in = n.tree
-			end.ancestors[len(end.ancestors)-1] = end.in
+			end.container = n.branch
+			end.ancestors[len(end.ancestors)-1] = end.container
 		}
 		end.key = unescape.Replace(part)
 	}
@@ -143,9 +146,9 @@ func invalidIndex(i int) error {
 	return fmt.Errorf("Unable to access invalid index: %d: %w", i, errIndex) //nolint:staticcheck // the words that clients know
 }
 
-// index returns the index that the key denotes in a list of length n. Negative ones count from the
+// resolveIndex returns the index that the key denotes in a list of length n. Negative ones count from the
 // end.
-func index(key string, n int) (int, error) {
+func resolveIndex(key string, n int) (int, error) {
 	i, err := strconv.Atoi(key)
 	if err != nil {
 		return 0, err
@@ -161,14 +164,14 @@ func index(key string, n int) (int, error) {
 
 // get returns the value at the location. A missing member is null.
 func (p location) get() (*node, error) {
-	if !p.in.list {
-		return p.in.members[p.key], nil
+	if !p.container.list {
+		return p.container.members[p.key], nil
 	}
-	i, err := index(p.key, len(p.in.items))
+	i, err := resolveIndex(p.key, len(p.container.items))
 	if err != nil {
 		return nil, err
 	}
-	return p.in.items[i], nil
+	return p.container.items[i], nil
 }
 
 // set replaces the value at the location, or adds a member.
@@ -176,64 +179,64 @@ func (p location) set(n *node) error {
 	if err := p.updateDepths(n); err != nil {
 		return err
 	}
-	if !p.in.list {
-		p.in.members[p.key] = n
+	if !p.container.list {
+		p.container.members[p.key] = n
 		return nil
 	}
-	i, err := index(p.key, len(p.in.items))
+	i, err := resolveIndex(p.key, len(p.container.items))
 	if err == nil {
-		p.in.items[i] = n
+		p.container.items[i] = n
 	}
 	return err
 }
 
-// put adds or replaces a member, or inserts an element at the location.
-func (t *tree) put(p location, n *node) error {
-	if !p.in.list {
+// addAt adds or replaces a member, or inserts an element at the location.
+func (t *tree) addAt(p location, n *node) error {
+	if !p.container.list {
 		return p.set(n)
 	}
-	i := len(p.in.items)
+	i := len(p.container.items)
 	if p.key != "-" {
 		var err error
-		i, err = index(p.key, i+1)
+		i, err = resolveIndex(p.key, i+1)
 		if errors.Is(err, errIndex) {
 			return err
 		} else if err != nil {
 			return fmt.Errorf("value was not a proper array index: '%s': %w", p.key, err)
 		}
 	}
-	if err := t.shift(len(p.in.items) - i); err != nil {
+	if err := t.countShifted(len(p.container.items) - i); err != nil {
 		return err
 	}
 	if err := p.updateDepths(n); err != nil {
 		return err
 	}
-	p.in.items = slices.Insert(p.in.items, i, n)
+	p.container.items = slices.Insert(p.container.items, i, n)
 	return nil
 }
 
-// detach removes the value at the location.
-func (t *tree) detach(p location) error {
-	if !p.in.list {
-		if _, ok := p.in.members[p.key]; !ok {
+// removeAt removes the value at the location.
+func (t *tree) removeAt(p location) error {
+	if !p.container.list {
+		if _, ok := p.container.members[p.key]; !ok {
 			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the words that clients know
 		}
-		delete(p.in.members, p.key)
+		delete(p.container.members, p.key)
 		return nil
 	}
-	i, err := index(p.key, len(p.in.items))
+	i, err := resolveIndex(p.key, len(p.container.items))
 	if err != nil {
 		return err
 	}
-	if err := t.shift(len(p.in.items) - i); err != nil {
+	if err := t.countShifted(len(p.container.items) - i); err != nil {
 		return err
 	}
-	p.in.items = slices.Delete(p.in.items, i, i+1)
+	p.container.items = slices.Delete(p.container.items, i, i+1)
 	return nil
 }
 
-// shift counts elements that are shifted.
-func (t *tree) shift(n int) error {
+// countShifted counts n list elements that an operation shifts. It returns ErrMoved beyond MaxMoved.
+func (t *tree) countShifted(n int) error {
 	t.moved += n
 	if t.moved > MaxMoved {
 		return ErrMoved
@@ -241,17 +244,18 @@ func (t *tree) shift(n int) error {
 	return nil
 }
 
+// depth returns an upper bound of the depth of a value.
 func (n *node) depth() int {
 	switch {
 	case n == nil:
 		return 0
-	case n.tree != nil:
-		return n.tree.depth
+	case n.branch != nil:
+		return n.branch.depth
 	}
-	if b := n.encoded()[0]; b != '{' && b != '[' {
+	if b := n.rawText()[0]; b != '{' && b != '[' {
 		return 0
 	}
-	return n.text.depth
+	return n.source.depth
 }
 
 // updateDepths updates the depths on the path for a node that is added at the location.
@@ -275,14 +279,14 @@ func (n *node) size() (bytes int) {
 	switch {
 	case n == nil:
 		return 0
-	case n.tree == nil:
-		return len(n.encoded())
+	case n.branch == nil:
+		return len(n.rawText())
 	}
 	const punctuation = len(`"":,`)
-	for key, m := range n.tree.members {
+	for key, m := range n.branch.members {
 		bytes += punctuation + len(key) + m.size()
 	}
-	for _, m := range n.tree.items {
+	for _, m := range n.branch.items {
 		bytes += 1 + m.size()
 	}
 	return bytes + 2
@@ -293,20 +297,20 @@ func (n *node) clone() *node {
 	switch {
 	case n == nil:
 		return nil
-	case n.tree == nil:
-		return &node{text: n.text, at: n.at}
+	case n.branch == nil:
+		return &node{source: n.source, at: n.at}
 	}
-	b := &branch{list: n.tree.list, depth: n.tree.depth}
+	b := &branch{list: n.branch.list, depth: n.branch.depth}
 	if !b.list {
-		b.members = make(map[string]*node, len(n.tree.members))
-		for key, m := range n.tree.members {
+		b.members = make(map[string]*node, len(n.branch.members))
+		for key, m := range n.branch.members {
 			b.members[key] = m.clone()
 		}
 	}
-	for _, m := range n.tree.items {
+	for _, m := range n.branch.items {
 		b.items = append(b.items, m.clone())
 	}
-	return &node{tree: b}
+	return &node{branch: b}
 }
 
 // equal reports whether two values are equal. Scalars are equal if their texts are.
@@ -314,19 +318,19 @@ func (t *tree) equal(a, b *node) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if !t.open(a) || !t.open(b) {
-		return a.tree == nil && b.tree == nil && !t.open(b) && bytes.Equal(a.encoded(), b.encoded())
+	if !t.openNode(a) || !t.openNode(b) {
+		return a.branch == nil && b.branch == nil && !t.openNode(b) && bytes.Equal(a.rawText(), b.rawText())
 	}
-	if a.tree.list != b.tree.list || len(a.tree.members) != len(b.tree.members) || len(a.tree.items) != len(b.tree.items) {
+	if a.branch.list != b.branch.list || len(a.branch.members) != len(b.branch.members) || len(a.branch.items) != len(b.branch.items) {
 		return false
 	}
-	for key, m := range a.tree.members {
-		if other, ok := b.tree.members[key]; !ok || !t.equal(m, other) {
+	for key, m := range a.branch.members {
+		if other, ok := b.branch.members[key]; !ok || !t.equal(m, other) {
 			return false
 		}
 	}
-	for i, m := range a.tree.items {
-		if !t.equal(m, b.tree.items[i]) {
+	for i, m := range a.branch.items {
+		if !t.equal(m, b.branch.items[i]) {
 			return false
 		}
 	}
@@ -360,8 +364,8 @@ func (n *node) append(dst []byte) []byte {
 	switch {
 	case n == nil:
 		return append(dst, "null"...)
-	case n.tree == nil:
-		return append(dst, n.encoded()...)
+	case n.branch == nil:
+		return append(dst, n.rawText()...)
 	}
-	return n.tree.append(dst)
+	return n.branch.append(dst)
 }

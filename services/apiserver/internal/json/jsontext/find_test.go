@@ -48,6 +48,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestMalformedDocumentIsRejected checks that Find returns an error if the text on the way to the wanted
+// values is not JSON.
 func TestMalformedDocumentIsRejected(t *testing.T) {
 	set := jsontext.Compile(jsontext.Fields("a", "b"), jsontext.Path{{Name: "l"}, {Element: true, Index: 3}})
 	for _, doc := range []string{
@@ -55,7 +57,7 @@ func TestMalformedDocumentIsRejected(t *testing.T) {
 		`{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`,
 	} {
 		if _, err := set.Find([]byte(doc), nil); err == nil {
-			t.Errorf("Find in %s = no error, want one", doc)
+			t.Errorf("Find(%s): got no error, want one", doc)
 		}
 	}
 }
@@ -63,11 +65,11 @@ func TestMalformedDocumentIsRejected(t *testing.T) {
 // anyJSON draws a value as decoded by encoding/json.
 func anyJSON(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
-		maximum := 5
+		maxKind := 5 // lists and objects only above the last level
 		if depth == 0 {
-			maximum = 3
+			maxKind = 3
 		}
-		switch rapid.IntRange(0, maximum).Draw(t, "kind") {
+		switch rapid.IntRange(0, maxKind).Draw(t, "kind") {
 		case 0:
 			return rapid.StringMatching(`[a-c"\\{}\[\]é, :]{0,5}`).Draw(t, "text")
 		case 1:
@@ -150,6 +152,7 @@ func walk(v any, p jsontext.Path) (any, bool) {
 	return v, true
 }
 
+// FuzzFind checks that Find terminates, and that it returns valid values from valid documents.
 func FuzzFind(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":[1,2]}}`))
 	f.Add([]byte(`{"a":"\\\""}`))
@@ -171,6 +174,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
+// TestPut checks where Put inserts or replaces a value, and its errors.
 func TestPut(t *testing.T) {
 	for _, test := range []struct {
 		doc  string
@@ -196,7 +200,7 @@ func TestPut(t *testing.T) {
 			got = []byte(err.Error())
 		}
 		if string(got) != test.want {
-			t.Errorf("%s at %v: got %s, want %s", test.doc, test.path, got, test.want)
+			t.Errorf("Put(%s, 5, %v) = %s, want %s", test.doc, test.path, got, test.want)
 		}
 	}
 }

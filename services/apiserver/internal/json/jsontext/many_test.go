@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Sets of many paths use maps and give the same results as small sets.
+// TestManyPathsMatchFewPaths checks that a set of many paths, which uses maps, finds the same values as
+// a small set.
 func TestManyPathsMatchFewPaths(t *testing.T) {
 	names := []string{"a", `q"uo`, "é", "", "a.b", "l", "o"}
 	paths := []Path{}
@@ -17,17 +18,17 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 		paths = append(paths, Path{{Name: "l"}, {Index: 2 * i, Element: true}})
 	}
 	few := Compile(paths...)
-	for i := range many {
+	for i := range minIndexed {
 		paths = append(paths, Fields(fmt.Sprint("other", i)), Fields("o", fmt.Sprint("other", i)),
 			Path{{Name: "l"}, {Index: 100 + i, Element: true}})
 	}
 	all := Compile(append(paths, paths...)...)
-	for _, n := range []*node{&all.root, all.root.field([]byte("o")), all.root.field([]byte("l"))} {
+	for _, n := range []*node{&all.root, all.root.fieldChild([]byte("o")), all.root.fieldChild([]byte("l"))} {
 		if n.named == nil && n.indexed == nil {
 			t.Fatal("set of many paths does not use maps")
 		}
 	}
-	if few.root.named != nil || few.root.field([]byte("l")).indexed != nil {
+	if few.root.named != nil || few.root.fieldChild([]byte("l")).indexed != nil {
 		t.Fatal("small set uses maps")
 	}
 	for _, doc := range []string{
@@ -54,7 +55,7 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 			}
 		}
 	}
-	if all, err := Compile(Fields("a")).Find([]byte(`{"`+strings.Repeat(" ", 10)+`":1}`), nil); err != nil || all[0] != nil {
-		t.Errorf("got %q, %v, want nothing", all, err)
+	if found, err := Compile(Fields("a")).Find([]byte(`{"`+strings.Repeat(" ", 10)+`":1}`), nil); err != nil || found[0] != nil {
+		t.Errorf("member a of an object without it: got %q, %v, want nothing", found, err)
 	}
 }

@@ -13,14 +13,14 @@ func (e *NotObjectError) Error() string {
 	return fmt.Sprintf("value cannot be set because .%s is not a map[string]interface{}", strings.Join(e.Path, "."))
 }
 
-// Put returns a document with another value at a path through objects. It creates missing objects.
+// Put returns a document with the given value at a path through objects. It creates missing objects.
 // New members are inserted in the order of names. The error is *NotObjectError or ErrMalformed.
 func Put(doc, value []byte, path ...string) ([]byte, error) {
-	return put(doc, value, path, nil)
+	return putBelow(doc, value, path, nil)
 }
 
-// put sets the value at a path below the members in done, which errors name.
-func put(doc, value []byte, path, done []string) ([]byte, error) {
+// putBelow sets the value at a path below the members in done, which errors name.
+func putBelow(doc, value []byte, path, done []string) ([]byte, error) {
 	if len(path) == 0 {
 		return value, nil
 	}
@@ -43,7 +43,7 @@ func put(doc, value []byte, path, done []string) ([]byte, error) {
 	}
 	done = append(done, path[0])
 	if has != nil {
-		inner, err := put(has, value, path[1:], done)
+		inner, err := putBelow(has, value, path[1:], done)
 		if err != nil {
 			return nil, err
 		}
@@ -51,19 +51,19 @@ func put(doc, value []byte, path, done []string) ([]byte, error) {
 	}
 	inner := value
 	for i := len(path) - 1; i > 0; i-- {
-		inner = append(append(append([]byte{'{'}, quoted(path[i])...), inner...), '}')
+		inner = append(append(append([]byte{'{'}, quotedName(path[i])...), inner...), '}')
 	}
-	return insert(doc, append(quoted(path[0]), inner...), next), nil
+	return insertMember(doc, append(quotedName(path[0]), inner...), next), nil
 }
 
-// insert adds a member to an object before the member with the name next, or at its end.
-func insert(doc, member, next []byte) []byte {
+// insertMember adds a member to an object before the member with the name next, or at its end.
+func insertMember(doc, member, next []byte) []byte {
 	at := len(doc) - 1
 	for doc[at] != '}' {
 		at--
 	}
 	if next != nil {
-		at = cap(doc) - cap(next) - 1 // the quote before the name
+		at = cap(doc) - cap(next) - 1 // next is a slice of doc; the quote precedes it
 	}
 	out := make([]byte, 0, len(doc)+len(member)+1)
 	out = append(out, doc[:at]...)
@@ -76,8 +76,8 @@ func insert(doc, member, next []byte) []byte {
 	return append(append(out, member...), doc[at:]...)
 }
 
-// quoted returns a name in quotes, followed by a colon.
-func quoted(name string) []byte {
+// quotedName returns a name in quotes, followed by a colon.
+func quotedName(name string) []byte {
 	b, _ := json.Marshal(name) // a string can always be encoded
 	return append(b, ':')
 }

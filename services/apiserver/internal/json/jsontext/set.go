@@ -32,20 +32,20 @@ type Set struct {
 	size int
 }
 
-// node is a position in the document on at least one path.
+// node is a position in the document that lies on at least one path. The nodes form a tree.
 type node struct {
 	name  []byte
 	index int
-	// ends holds the numbers of the paths that end here.
-	ends             []int
+	// pathNumbers holds the numbers of the paths that end here.
+	pathNumbers      []int
 	fields, elements []*node
 	// named and indexed index the same nodes if there are many.
 	named   map[string]*node
 	indexed map[int]*node
 }
 
-// many is the number of nodes from which they are indexed. Fewer are compared one by one.
-const many = 16
+// minIndexed is the number of nodes from which they are indexed. Fewer are compared one by one.
+const minIndexed = 16
 
 // Compile returns a set of paths.
 func Compile(paths ...Path) *Set {
@@ -53,36 +53,37 @@ func Compile(paths ...Path) *Set {
 	for i, p := range paths {
 		end := &s.root
 		for _, step := range p {
-			end = end.child(step)
+			end = end.ensureChild(step)
 		}
-		end.ends = append(end.ends, i)
+		end.pathNumbers = append(end.pathNumbers, i)
 	}
 	return s
 }
 
-// child returns the child of a step, which it creates if necessary.
-func (n *node) child(s Step) *node {
+// ensureChild returns the child for a step. It creates the child if there is none.
+func (n *node) ensureChild(s Step) *node {
 	if s.Element {
-		if c := n.element(s.Index); c != nil {
+		if c := n.elementChild(s.Index); c != nil {
 			return c
 		}
-	} else if c := n.field([]byte(s.Name)); c != nil {
+	} else if c := n.fieldChild([]byte(s.Name)); c != nil {
 		return c
 	}
 	c := &node{name: []byte(s.Name), index: s.Index}
 	if s.Element {
 		n.elements = append(n.elements, c)
-		n.indexed = lookup(n.indexed, n.elements, func(c *node) int { return c.index })
+		n.indexed = updateIndex(n.indexed, n.elements, func(c *node) int { return c.index })
 	} else {
 		n.fields = append(n.fields, c)
-		n.named = lookup(n.named, n.fields, func(c *node) string { return string(c.name) })
+		n.named = updateIndex(n.named, n.fields, func(c *node) string { return string(c.name) })
 	}
 	return c
 }
 
-// lookup returns the index of all nodes by key, or nil if they are few. Only the last one is new.
-func lookup[K comparable](index map[K]*node, all []*node, key func(*node) K) map[K]*node {
-	if len(all) < many {
+// updateIndex adds the last of all nodes to the index by key, and returns the index. It returns nil if
+// there are fewer than minIndexed nodes.
+func updateIndex[K comparable](index map[K]*node, all []*node, key func(*node) K) map[K]*node {
+	if len(all) < minIndexed {
 		return nil
 	}
 	if index == nil {
@@ -96,8 +97,8 @@ func lookup[K comparable](index map[K]*node, all []*node, key func(*node) K) map
 	return index
 }
 
-// field returns the node of a member, or nil if no path leads there.
-func (n *node) field(name []byte) *node {
+// fieldChild returns the node of a member, or nil if no path leads there.
+func (n *node) fieldChild(name []byte) *node {
 	if n.named != nil {
 		return n.named[string(name)]
 	}
@@ -109,8 +110,8 @@ func (n *node) field(name []byte) *node {
 	return nil
 }
 
-// element is field for elements.
-func (n *node) element(index int) *node {
+// elementChild returns the node of a list element, or nil if no path leads there.
+func (n *node) elementChild(index int) *node {
 	if n.indexed != nil {
 		return n.indexed[index]
 	}
@@ -122,21 +123,21 @@ func (n *node) element(index int) *node {
 	return nil
 }
 
-// Find returns the texts of the values by path number, nil for missing values. It reuses into. The
-// results are slices of doc.
+// Find returns the texts of the values in the order of the paths of Compile, nil for missing values. It
+// reuses the memory of into. The results are slices of doc.
 func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	into = append(into[:0], make([][]byte, s.size)...)
 	doc = bytes.TrimSpace(doc)
 	if len(doc) == 0 {
 		return into, ErrMalformed
 	}
-	for _, i := range s.root.ends {
+	for _, i := range s.root.pathNumbers {
 		into[i] = doc
 	}
-	if s.root.leaf() {
+	if s.root.isLeaf() {
 		return into, nil
 	}
-	_, err := s.root.findIn(doc, 0, into)
+	_, err := s.root.findInside(doc, 0, into)
 	return into, err
 }
 
@@ -147,36 +148,37 @@ func Find(doc []byte, path ...string) ([]byte, error) {
 	return out[0], err
 }
 
-// leaf reports whether no path leads further.
-func (n *node) leaf() bool { return len(n.fields)+len(n.elements) == 0 }
+// isLeaf reports whether no path leads further.
+func (n *node) isLeaf() bool { return len(n.fields)+len(n.elements) == 0 }
 
-// find records the value that starts at a position, and the wanted values within it. It returns the
+// findValue records the value that starts at a position, and the wanted values within it. It returns the
 // position after the value.
-func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
-	if n.leaf() {
+func (n *node) findValue(doc []byte, at int, found [][]byte) (end int, err error) {
+	if n.isLeaf() {
 		end, err = Skip(doc, at)
 	} else {
 		n.clearFound(found) // the last of repeated fields counts
-		end, err = n.findIn(doc, at, found)
+		end, err = n.findInside(doc, at, found)
 	}
 	if err == nil {
-		for _, i := range n.ends {
+		for _, i := range n.pathNumbers {
 			found[i] = doc[at:end]
 		}
 	}
 	return end, err
 }
 
-// findIn finds the wanted values within a value.
-func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
+// findInside records the wanted values within the value that starts at a position. It returns the
+// position after the value.
+func (n *node) findInside(doc []byte, at int, found [][]byte) (end int, err error) {
 	switch {
 	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
 		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {
 			if bytes.IndexByte(name, '\\') >= 0 {
 				name = []byte(Name(name))
 			}
-			if c := n.field(name); c != nil {
-				end, err := c.find(doc, at, found)
+			if c := n.fieldChild(name); c != nil {
+				end, err := c.findValue(doc, at, found)
 				return end, true, err
 			}
 			end, err := Skip(doc, at)
@@ -185,9 +187,9 @@ func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
 	case at < len(doc) && doc[at] == '[' && len(n.elements) > 0:
 		remaining := len(n.elements)
 		return ElementsAt(doc, at, func(i, at int) (int, bool, error) {
-			if c := n.element(i); c != nil {
+			if c := n.elementChild(i); c != nil {
 				remaining--
-				end, err := c.find(doc, at, found)
+				end, err := c.findValue(doc, at, found)
 				return end, remaining > 0, err
 			}
 			end, err := Skip(doc, at)
@@ -200,7 +202,7 @@ func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
 
 // clearFound clears the values found at and below a node.
 func (n *node) clearFound(found [][]byte) {
-	for _, i := range n.ends {
+	for _, i := range n.pathNumbers {
 		found[i] = nil
 	}
 	for _, c := range n.fields {
@@ -250,9 +252,9 @@ func Int(value []byte) (int64, bool) {
 // IsNull reports whether a text is null.
 func IsNull(value []byte) bool { return string(value) == "null" }
 
-// Replace returns a document in which another text replaces a value that was found in it.
+// Replace returns a copy of doc with another text in place of value, which must be a slice of doc.
 func Replace(doc, value, with []byte) []byte {
-	at := cap(doc) - cap(value) // value is a slice of doc
+	at := cap(doc) - cap(value) // slices of one array end at the same capacity
 	out := make([]byte, 0, len(doc)-len(value)+len(with))
 	return append(append(append(out, doc[:at]...), with...), doc[at+len(value):]...)
 }

@@ -8,7 +8,7 @@ import (
 // ErrMalformed reports that a document is not valid JSON.
 var ErrMalformed = errors.New("malformed JSON")
 
-// errEnough ends a walk whose rest does not matter.
+// errEnough stops a walk because the callback needs no more values.
 var errEnough = errors.New("enough")
 
 // ignoreEnough returns err unless it is errEnough.
@@ -33,14 +33,14 @@ func Skip(doc []byte, i int) (int, error) {
 	case ',', ':', '}', ']':
 		return 0, ErrMalformed
 	}
-	for i < len(doc) && !ends[doc[i]] {
+	for i < len(doc) && !endsScalar[doc[i]] {
 		i++
 	}
 	return i, nil
 }
 
-// ends holds the bytes that end a number or a word.
-var ends = [256]bool{' ': true, '\t': true, '\n': true, '\r': true, ',': true, '}': true, ']': true, ':': true}
+// endsScalar holds the bytes that end a number, true, false or null.
+var endsScalar = [256]bool{' ': true, '\t': true, '\n': true, '\r': true, ',': true, '}': true, ']': true, ':': true}
 
 // Space returns the position of the next byte that is not white space.
 func Space(doc []byte, i int) int {
@@ -71,6 +71,7 @@ func skipString(doc []byte, i int) (int, error) {
 // structural holds the bytes that matter within an object or list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
+// skipContainer returns the index after the object or list that starts at i.
 func skipContainer(doc []byte, i int) (int, error) { return skipToEnd(doc, i, 0) }
 
 // skipToEnd returns the position after the end of the outermost of depth objects and lists that are
@@ -124,8 +125,8 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 
 // MembersAt calls each for the members of the object that starts at i. It returns the position
 // after the object. each receives the text between the quotes of the name and the position of the
-// value. It returns the position after the value, and whether to continue. So nested values are
-// scanned only once.
+// value. It must return the position after the value, and whether to continue. As each finds the end
+// of the value itself, nested values are scanned only once.
 func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == '}' {

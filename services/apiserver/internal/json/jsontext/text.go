@@ -16,7 +16,7 @@ func AppendString(dst []byte, s string) []byte {
 
 // AppendBytes appends the bytes of a string like AppendString.
 func AppendBytes(dst, s []byte) []byte {
-	if plainText(s) {
+	if isPlain(s) {
 		n := len(dst)
 		dst = slices.Grow(dst, len(s)+2)[:n+len(s)+2]
 		dst[n], dst[len(dst)-1] = '"', '"'
@@ -29,23 +29,23 @@ func AppendBytes(dst, s []byte) []byte {
 // AppendContent appends a string like AppendString, without the quotes.
 func AppendContent(dst []byte, s string) []byte {
 	b := unsafe.Slice(unsafe.StringData(s), len(s))
-	if plainText(b) {
+	if isPlain(b) {
 		return append(dst, b...)
 	}
 	return appendEscaped(dst, b)
 }
 
-// plainText reports whether a string has no byte that encoding/json escapes or inspects.
-func plainText(s []byte) bool {
+// isPlain reports whether a string has no byte that encoding/json escapes or inspects.
+func isPlain(s []byte) bool {
 	if len(s) < 8 {
 		return plainEnd(s, 0) == len(s)
 	}
 	for i := 0; i+8 < len(s); i += 8 {
-		if special(binary.LittleEndian.Uint64(s[i:])) != 0 {
+		if nonPlainBits(binary.LittleEndian.Uint64(s[i:])) != 0 {
 			return false
 		}
 	}
-	return special(binary.LittleEndian.Uint64(s[len(s)-8:])) == 0
+	return nonPlainBits(binary.LittleEndian.Uint64(s[len(s)-8:])) == 0
 }
 
 const hex = "0123456789abcdef"
@@ -117,8 +117,8 @@ func LoneSurrogate(doc []byte) []byte {
 		case !ok:
 			i += 2 // the character after a backslash starts no escape
 			continue
-		case unit < lowSurrogates:
-			if low, ok := surrogate(doc[min(i+6, len(doc)):]); ok && low >= lowSurrogates {
+		case unit < firstLowSurrogate:
+			if low, ok := surrogate(doc[min(i+6, len(doc)):]); ok && low >= firstLowSurrogate {
 				i += 12
 				continue
 			}
@@ -127,10 +127,12 @@ func LoneSurrogate(doc []byte) []byte {
 	}
 }
 
+// Bounds of the UTF-16 surrogates. A pair is a high surrogate, which is below firstLowSurrogate, and a
+// low one.
 const (
-	surrogates    = 0xd800
-	lowSurrogates = 0xdc00
-	noSurrogates  = 0xe000
+	firstSurrogate    = 0xd800
+	firstLowSurrogate = 0xdc00
+	afterSurrogates   = 0xe000
 )
 
 // surrogate returns the surrogate half that the escape at the start of b denotes.
@@ -139,5 +141,5 @@ func surrogate(b []byte) (unit uint64, ok bool) {
 		return 0, false
 	}
 	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-	return unit, err == nil && unit >= surrogates && unit < noSurrogates
+	return unit, err == nil && unit >= firstSurrogate && unit < afterSurrogates
 }

@@ -9,7 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// Strings are encoded as in encoding/json, with escapes at any position.
+// TestAppendStringMatchesEncodingJSON checks every byte at every position of short strings, because
+// AppendString reads eight bytes at a time.
 func TestAppendStringMatchesEncodingJSON(t *testing.T) {
 	for n := range 20 {
 		for at := range n {
@@ -18,10 +19,10 @@ func TestAppendStringMatchesEncodingJSON(t *testing.T) {
 					s := strings.Repeat(beside, at) + string([]byte{byte(c)}) + strings.Repeat(beside, n-at-1)
 					want, _ := json.Marshal(s)
 					if got := jsontext.AppendString(nil, s); string(got) != string(want) {
-						t.Fatalf("%q: got %s, want %s", s, got, want)
+						t.Fatalf("AppendString(%q) = %s, want %s", s, got, want)
 					}
 					if got := jsontext.AppendContent(nil, s); `"`+string(got)+`"` != string(want) {
-						t.Fatalf("%q: got %s as content of %s", s, got, want)
+						t.Fatalf("AppendContent(%q) = %s, want %s without quotes", s, got, want)
 					}
 				}
 			}
@@ -36,6 +37,8 @@ var tokens = []string{
 	`true`, `false`, `null`, `tru`, `nul`, `{}`, `[]`, `{"a":1}`, `{"a":}`, `{"a":1,}`, `{,}`, `[1,2]`, `[1,]`, `[,1]`, `{1:2}`, `{"a"}`, `[{"b":[]},"x"]`, `{"a":1]`, `[1}`, `{}{}`, ``,
 }
 
+// TestStringAndNumberAcceptWhatEncodingJSONAccepts checks that String and Number find the end of valid
+// tokens, also in the middle of a document, and reject invalid ones.
 func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
 	for _, text := range tokens {
 		for _, prefix := range []string{"", "1234567", "12345678"} {
@@ -50,24 +53,27 @@ func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
 				continue
 			}
 			if valid := end == len(doc); valid != json.Valid([]byte(text)) {
-				t.Errorf("%s: got end %d of %d, want the end exactly of valid text: %t", text, end, len(doc), !valid)
+				t.Errorf("%s after %q: got end %d, want %d only if the text is valid, which is %t", text, prefix, end, len(doc), !valid)
 			}
 		}
 	}
 }
 
+// TestStringReportsFeatures checks that String reports escapes, bytes beyond ASCII and characters that
+// encoding/json escapes.
 func TestStringReportsFeatures(t *testing.T) {
 	for text, want := range map[string]jsontext.Features{
 		`"plain text"`: 0, `"a\n"`: jsontext.Escapes, `"é"`: jsontext.Wide, `"a<b"`: jsontext.Markup,
 		"\"\u2028\"": jsontext.Wide | jsontext.Markup, `"\u00e9 <é"`: jsontext.Escapes | jsontext.Wide | jsontext.Markup,
 	} {
 		if _, got := jsontext.String([]byte(text), 1); got != want {
-			t.Errorf("%s: got features %b, want %b", text, got, want)
+			t.Errorf("String(%s): got features %b, want %b", text, got, want)
 		}
 	}
 }
 
-// A compact text is one that encoding/json writes unchanged.
+// TestCompactMatchesEncodingJSON checks that Compact accepts exactly the texts that encoding/json writes
+// unchanged, up to 64 levels.
 func TestCompactMatchesEncodingJSON(t *testing.T) {
 	for _, token := range tokens {
 		for _, text := range []string{
@@ -78,22 +84,23 @@ func TestCompactMatchesEncodingJSON(t *testing.T) {
 			want := err == nil && bytes.Equal(written, []byte(text))
 			got := jsontext.Compact([]byte(text))
 			if got && !want {
-				t.Errorf("%q: got compact: true, want false: encoding/json writes %q (%v)", text, written, err)
+				t.Errorf("Compact(%q) = true, want false: encoding/json writes %q (%v)", text, written, err)
 			}
 			if want && !got && !strings.Contains(text, "\xe2") {
-				t.Errorf("%q: got compact: false, want true", text)
+				t.Errorf("Compact(%q) = false, want true", text)
 			}
 		}
 	}
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	if jsontext.Compact([]byte(deep)) {
-		t.Error("65 levels: got compact: true, want false")
+		t.Error("Compact of 65 levels = true, want false")
 	}
 	if !jsontext.Compact([]byte(deep[1 : len(deep)-1])) {
-		t.Error("64 levels: got compact: false, want true")
+		t.Error("Compact of 64 levels = false, want true")
 	}
 }
 
+// TestMeasure checks the counts of each structure, and that text inside strings does not count.
 func TestMeasure(t *testing.T) {
 	for text, want := range map[string]jsontext.Size{
 		``:                            {},
@@ -105,18 +112,19 @@ func TestMeasure(t *testing.T) {
 		`["\\","\\\"",{"\"":"\\\\"}]`: {Depth: 2, Containers: 2, Commas: 2, Key: 2, Indent: 2 + 2 + 2 + 4},
 	} {
 		if got := jsontext.Measure([]byte(text)); got != want {
-			t.Errorf("%s: got %+v, want %+v", text, got, want)
+			t.Errorf("Measure(%s) = %+v, want %+v", text, got, want)
 		}
 	}
 }
 
+// TestLoneSurrogate checks that only an escape without its other half is reported.
 func TestLoneSurrogate(t *testing.T) {
 	for text, want := range map[string]string{
 		`"\ud834\udd1e"`: "", `"\u00e9"`: "", `"\\ud834"`: "", `"\`: "",
 		`"\ud834"`: `\ud834`, `"\udd1e"`: `\udd1e`, `"\ud834\ud834\udd1e"`: `\ud834`, `"\uD834\u0041"`: `\uD834`,
 	} {
 		if got := jsontext.LoneSurrogate([]byte(text)); string(got) != want {
-			t.Errorf("%s: got %q, want %q", text, got, want)
+			t.Errorf("LoneSurrogate(%s) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func String(b []byte, i int) (end int, features Features) {
 // plainEnd returns the index of the first byte from i on that is not plain.
 func plainEnd(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
-		if found := special(binary.LittleEndian.Uint64(b[i:])); found != 0 {
+		if found := nonPlainBits(binary.LittleEndian.Uint64(b[i:])); found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
 	}
@@ -98,7 +98,7 @@ func plainEnd(b []byte, i int) int {
 	return i
 }
 
-// special returns a word whose lowest set bit is in the first of eight bytes that is not plain. It
+// nonPlainBits returns a word whose lowest set bit is in the first of eight bytes that is not plain. It
 // returns 0 if all are plain. Bits above the lowest have no meaning, because a subtraction may
 // borrow from the bytes above.
 //
@@ -111,7 +111,7 @@ func plainEnd(b []byte, i int) int {
 //     set a top bit that was clear.
 //
 // An OR covers two characters that differ in one bit: '<' | 2 is '>', and '"' | 4 is '&'.
-func special(w uint64) uint64 {
+func nonPlainBits(w uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	zero := func(x uint64) uint64 { return (x - ones) &^ x }
 	low := w - 0x20*ones

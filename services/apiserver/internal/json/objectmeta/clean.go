@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// StringsOnly reports whether an array or object is not empty and contains only strings. keys is 1
-// for objects.
+// StringsOnly reports whether an array or object is not empty and contains only strings. keys is the
+// number of keys that precede each value: 1 for objects, 0 for arrays.
 func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
 		if d.Kind(i+keys) != tape.String {
@@ -39,7 +39,7 @@ func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
 			return nil, nil, err
 		}
-		meta, strict = wellFormed(d)
+		meta, strict = decodeWellFormed(d)
 	}
 	if wantUnknown {
 		for _, e := range strict {
@@ -52,7 +52,7 @@ func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 	if err != nil {
 		return nil, nil, err
 	}
-	if same(out, sorted) && !hasFraction(d) {
+	if equalsCanonical(out, sorted) && !hasFraction(d) {
 		return data, unknown, nil
 	}
 	return out, unknown, nil
@@ -72,8 +72,9 @@ func hasFraction(d *tape.Doc) bool {
 	return false
 }
 
-// wellFormed decodes the fields of metadata that can be decoded.
-func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
+// decodeWellFormed decodes the fields of metadata that can be decoded, and skips the others. strict
+// holds the errors of unknown and repeated fields.
+func decodeWellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
 	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
 		field := fmt.Appendf(nil, "{%s:%s}", d.Text(k), d.Text(k+1))
 		var trial metav1.ObjectMeta // a failed decoding may change its target
@@ -103,8 +104,8 @@ func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
 	return out, nil
 }
 
-// same reports whether a document's canonical form equals sorted.
-func same(data, sorted []byte) bool {
+// equalsCanonical reports whether a document's canonical form equals sorted.
+func equalsCanonical(data, sorted []byte) bool {
 	d, err := tape.Parse(data)
 	if err != nil {
 		return false

@@ -2,6 +2,8 @@ package objectmeta
 
 import "testing"
 
+// TestCleanStoresIntegersWithoutFraction checks that 1.0 and 1e2 become integers, and that other
+// metadata keeps its text.
 func TestCleanStoresIntegersWithoutFraction(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name":"a","deletionGracePeriodSeconds":1.0}`: `{"name":"a","deletionGracePeriodSeconds":1}`,

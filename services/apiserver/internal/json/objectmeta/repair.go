@@ -13,7 +13,7 @@ import (
 // returns d if nothing changes.
 func Repair(d *tape.Doc) (*tape.Doc, error) {
 	m := d.Find(tape.Root, "metadata")
-	if m == tape.None || d.Kind(m) != tape.Object || decodable(d, m) {
+	if m == tape.None || d.Kind(m) != tape.Object || isDecodable(d, m) {
 		return d, nil
 	}
 	clean, _, err := Clean(d.Text(m), false, true)
@@ -81,9 +81,9 @@ var (
 	isMetadata = objectOf(metaFields)
 )
 
-// decodable reports whether metadata has a generation and only known fields of the right types. It
+// isDecodable reports whether metadata has a generation and only known fields of the right types. It
 // decodes nothing because it runs for each object that is read.
-func decodable(d *tape.Doc, m tape.Ref) bool {
+func isDecodable(d *tape.Doc, m tape.Ref) bool {
 	return d.Find(m, "generation") != tape.None && isMetadata(d, m)
 }
 

@@ -6,6 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
+// TestRepairDropsUndecodableFields checks that typed clients can decode repaired metadata, and that
+// valid metadata keeps its text.
 func TestRepairDropsUndecodableFields(t *testing.T) {
 	for _, c := range []struct{ name, stored, want string }{
 		{name: "valid metadata is unchanged", stored: `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`,
@@ -24,7 +26,7 @@ func TestRepairDropsUndecodableFields(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if got := string(d.Raw()); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+			t.Errorf("%s: Repair(%s) = %s, want %s", c.name, c.stored, got, c.want)
 		}
 	}
 }

@@ -49,6 +49,8 @@ func randomValue(r *rand.Rand, depth int) any {
 	return m
 }
 
+// TestAppendValueMatchesLibrary checks that AppendValue writes random values, and rejects values
+// without a JSON form, like encoding/json.
 func TestAppendValueMatchesLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261122, 1))
 	for range 1000 {
@@ -58,16 +60,18 @@ func TestAppendValueMatchesLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := tape.AppendValue([]byte("x"), v); err != nil || string(got) != "x"+string(want) {
-			t.Fatalf("%#v: got %s (%v), want %s", v, got, err, want)
+			t.Fatalf("AppendValue(%#v) = %s, %v, want x%s", v, got, err, want)
 		}
 	}
 	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
 		if _, err := tape.AppendValue(nil, v); err == nil {
-			t.Errorf("%v: error = nil, want one", v)
+			t.Errorf("AppendValue(%v): got no error, want one", v)
 		}
 	}
 }
 
+// TestEqualValues compares pairs of decoded values and checks that the result is that of
+// reflect.DeepEqual.
 func TestEqualValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261122, 2))
 	var all []any
@@ -88,7 +92,7 @@ func TestEqualValues(t *testing.T) {
 	for _, a := range all {
 		for _, b := range all {
 			if got, want := tape.EqualValues(a, b), reflect.DeepEqual(a, b); got != want {
-				t.Fatalf("%#v and %#v: got %t, want %t", a, b, got, want)
+				t.Fatalf("EqualValues(%#v, %#v) = %t, want %t", a, b, got, want)
 			}
 		}
 	}

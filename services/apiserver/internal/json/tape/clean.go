@@ -9,11 +9,12 @@ import (
 // Canonicalize returns the document with only the last of repeated keys, and with U+FFFD in place of
 // invalid UTF-8.
 func (d *Doc) Canonicalize() (*Doc, error) {
-	return Parse(d.clean(make([]byte, 0, len(d.raw)), Root))
+	return Parse(d.appendClean(make([]byte, 0, len(d.raw)), Root))
 }
 
-// clean appends the value at r without shadowed members and malformed text.
-func (d *Doc) clean(out []byte, r Ref) []byte {
+// appendClean appends the value at r, without members whose key occurs again later, and with
+// malformed text replaced.
+func (d *Doc) appendClean(out []byte, r Ref) []byte {
 	switch d.Kind(r) {
 	case String, Key:
 		if d.entries[r].flags()&malformed != 0 {
@@ -25,7 +26,7 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 			if i > r+1 {
 				out = append(out, ',')
 			}
-			out = d.clean(out, i)
+			out = d.appendClean(out, i)
 		}
 		return append(out, ']')
 	case Object:
@@ -39,8 +40,8 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 				out = append(out, ',')
 			}
 			first = false
-			out = append(d.clean(out, k), ':')
-			out = d.clean(out, k+1)
+			out = append(d.appendClean(out, k), ':')
+			out = d.appendClean(out, k+1)
 		}
 		return append(out, '}')
 	}
@@ -52,8 +53,8 @@ const (
 	maxDuplicates = 100
 	// maxPathBytes is the total size in bytes of the paths after which no more are reported.
 	maxPathBytes = 1 << 20
-	// maxComparedBytes limits the total size in bytes of paths that were
-	// already reported, because each is compared.
+	// maxComparedBytes limits the total size in bytes of paths that are found again. Each costs a
+	// comparison with the recorded paths.
 	maxComparedBytes = 64 << 20
 )
 
@@ -63,13 +64,13 @@ func (d *Doc) Duplicates() []string {
 	if !d.unclean {
 		return nil
 	}
-	w := duplicates{doc: d, seen: map[string]bool{}}
+	w := duplicateCollector{doc: d, seen: map[string]bool{}}
 	w.walk(Root)
 	return w.found
 }
 
-// duplicates collects the paths of duplicate fields.
-type duplicates struct {
+// duplicateCollector collects the paths of duplicate fields.
+type duplicateCollector struct {
 	doc           *Doc
 	path          []byte // path of the current value; shared, because it may be nearly as long as the document
 	seen          map[string]bool
@@ -78,14 +79,15 @@ type duplicates struct {
 	repeatedBytes int // size in bytes of the paths that were found again
 }
 
-func (w *duplicates) full() bool {
+// isFull reports whether a limit is reached, so that the walk stops.
+func (w *duplicateCollector) isFull() bool {
 	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.repeatedBytes >= maxComparedBytes
 }
 
 // walk collects the duplicate fields of the value at r.
-func (w *duplicates) walk(r Ref) {
+func (w *duplicateCollector) walk(r Ref) {
 	d := w.doc
-	if w.full() {
+	if w.isFull() {
 		return
 	}
 	prefix := len(w.path)
@@ -118,8 +120,9 @@ func (w *duplicates) walk(r Ref) {
 	}
 }
 
-func (w *duplicates) report() {
-	if w.full() {
+// report records the current path, unless it was recorded before.
+func (w *duplicateCollector) report() {
+	if w.isFull() {
 		return
 	}
 	if w.seen[string(w.path)] {

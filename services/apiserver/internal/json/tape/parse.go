@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// maxCount is the largest count that fits next to kind and flags.
+// maxCount is the largest count that entry.packed can hold.
 const maxCount = 1<<24 - 1
 
 // parser builds the tape of a document.
@@ -16,8 +16,8 @@ type parser struct {
 	raw     []byte
 	at      int
 	entries []entry
-	open    []Ref // arrays and objects that have not ended
-	unclean bool
+	open    []Ref          // arrays and objects whose end was not read yet
+	unclean bool           // see Doc.unclean
 	seen    map[string]Ref // keys of the current object
 	// outOfRange is the error of a number that is too large.
 	outOfRange error
@@ -36,7 +36,7 @@ func Parse(raw []byte) (*Doc, error) {
 	if p.entries == nil {
 		p.entries = make([]entry, 0, 64+len(raw)/12)
 	}
-	err := p.document()
+	err := p.parseDocument()
 	clear(p.seen)
 	d.raw = raw
 	d.entries = p.entries
@@ -52,7 +52,7 @@ func Parse(raw []byte) (*Doc, error) {
 	return d, nil
 }
 
-func (p *parser) space() {
+func (p *parser) skipSpace() {
 	for p.at < len(p.raw) {
 		switch p.raw[p.at] {
 		case ' ', '\n', '\t', '\r':
@@ -63,19 +63,19 @@ func (p *parser) space() {
 	}
 }
 
-// document reads values until the outermost has ended. p.open holds the nesting, so that deep
+// parseDocument reads values until the outermost has ended. p.open holds the nesting, so that deep
 // documents need no deep stack.
-func (p *parser) document() error {
+func (p *parser) parseDocument() error {
 	for {
-		p.space()
-		opened, err := p.value()
+		p.skipSpace()
+		opened, err := p.parseValue()
 		if err != nil {
 			return err
 		}
 		if opened {
 			continue
 		}
-		done, err := p.closeAll()
+		done, err := p.closeContainers()
 		if err != nil {
 			return err
 		}
@@ -85,36 +85,36 @@ func (p *parser) document() error {
 	}
 }
 
-// value reads the start of a value. It reads a scalar or an empty array or object completely.
-// Of another array or object it reads everything up to the first value within it, and returns
-// opened.
-func (p *parser) value() (opened bool, err error) {
+// parseValue reads a scalar or an empty array or object completely. For any other array or object, it
+// reads the text before the first value inside, and returns opened.
+func (p *parser) parseValue() (opened bool, err error) {
 	if p.at >= len(p.raw) {
 		return false, errInvalid
 	}
 	switch p.raw[p.at] {
 	case '{':
-		return p.object()
+		return p.startObject()
 	case '[':
-		return p.array()
+		return p.startArray()
 	case '"':
-		return false, p.text(String)
+		return false, p.parseString(String)
 	case 't':
-		return false, p.word("true", True)
+		return false, p.parseLiteral("true", True)
 	case 'f':
-		return false, p.word("false", False)
+		return false, p.parseLiteral("false", False)
 	case 'n':
-		return false, p.word("null", Null)
+		return false, p.parseLiteral("null", Null)
 	}
-	return false, p.number()
+	return false, p.parseNumber()
 }
 
-func (p *parser) push(kind Kind, start, end int, flags uint8) {
+// appendEntry adds a value or key without members whose text is raw[start:end].
+func (p *parser) appendEntry(kind Kind, start, end int, flags uint8) {
 	p.entries = append(p.entries, entry{
-		start: uint32(start),
-		end:   uint32(end),
-		next:  Ref(len(p.entries) + 1),
-		count: uint32(kind)<<4 | uint32(flags),
+		start:  uint32(start),
+		end:    uint32(end),
+		next:   Ref(len(p.entries) + 1),
+		packed: uint32(kind)<<4 | uint32(flags),
 	})
 }
 
@@ -124,13 +124,14 @@ func (p *parser) openContainer(kind Kind) error {
 		return errInvalid
 	}
 	p.open = append(p.open, Ref(len(p.entries)))
-	p.push(kind, p.at, 0, 0)
+	p.appendEntry(kind, p.at, 0, 0)
 	p.at++
-	p.space()
+	p.skipSpace()
 	return nil
 }
 
-func (p *parser) object() (bool, error) {
+// startObject reads an object up to its first value. It returns false if the object is empty.
+func (p *parser) startObject() (bool, error) {
 	if err := p.openContainer(Object); err != nil {
 		return false, err
 	}
@@ -138,10 +139,11 @@ func (p *parser) object() (bool, error) {
 		p.closeContainer()
 		return false, nil
 	}
-	return true, p.key()
+	return true, p.parseKey()
 }
 
-func (p *parser) array() (bool, error) {
+// startArray reads the start of an array. It returns false if the array is empty.
+func (p *parser) startArray() (bool, error) {
 	if err := p.openContainer(Array); err != nil {
 		return false, err
 	}
@@ -152,15 +154,15 @@ func (p *parser) array() (bool, error) {
 	return true, nil
 }
 
-// key reads a key and its colon.
-func (p *parser) key() error {
+// parseKey reads a key and its colon.
+func (p *parser) parseKey() error {
 	if p.at >= len(p.raw) || p.raw[p.at] != '"' {
 		return errInvalid
 	}
-	if err := p.text(Key); err != nil {
+	if err := p.parseString(Key); err != nil {
 		return err
 	}
-	p.space()
+	p.skipSpace()
 	if p.at >= len(p.raw) || p.raw[p.at] != ':' {
 		return errInvalid
 	}
@@ -168,7 +170,7 @@ func (p *parser) key() error {
 	return nil
 }
 
-// closeContainer ends the innermost array or object at the current character.
+// closeContainer completes the innermost array or object at the current character.
 func (p *parser) closeContainer() {
 	r := p.open[len(p.open)-1]
 	p.open = p.open[:len(p.open)-1]
@@ -176,16 +178,16 @@ func (p *parser) closeContainer() {
 	e := &p.entries[r]
 	e.end = uint32(p.at)
 	e.next = Ref(len(p.entries))
-	if e.kind() == Object && e.count>>8 > 1 {
+	if e.kind() == Object && e.count() > 1 {
 		p.markShadowed(r)
 	}
 }
 
-// closeAll continues after a value. It ends all arrays and objects that end there, and stops at the
-// next value or at the end of the document.
-func (p *parser) closeAll() (done bool, err error) {
+// closeContainers continues after a value. It closes the arrays and objects that end there, and stops
+// before the next value. done is true at the end of the document.
+func (p *parser) closeContainers() (done bool, err error) {
 	for {
-		p.space()
+		p.skipSpace()
 		if len(p.open) == 0 {
 			if p.at < len(p.raw) {
 				return false, errInvalid
@@ -193,10 +195,10 @@ func (p *parser) closeAll() (done bool, err error) {
 			return true, nil
 		}
 		e := &p.entries[p.open[len(p.open)-1]]
-		if e.count>>8 >= maxCount {
+		if e.count() >= maxCount {
 			return false, ErrTooLarge
 		}
-		e.count += 1 << 8
+		e.packed += 1 << 8
 		if p.at >= len(p.raw) {
 			return false, errInvalid
 		}
@@ -205,9 +207,9 @@ func (p *parser) closeAll() (done bool, err error) {
 		switch {
 		case c == ',':
 			p.at++
-			p.space()
+			p.skipSpace()
 			if object {
-				return false, p.key()
+				return false, p.parseKey()
 			}
 			return false, nil
 		case c == '}' && object, c == ']' && !object:
@@ -218,17 +220,19 @@ func (p *parser) closeAll() (done bool, err error) {
 	}
 }
 
-func (p *parser) word(w string, kind Kind) error {
+// parseLiteral reads true, false or null.
+func (p *parser) parseLiteral(w string, kind Kind) error {
 	if !bytes.HasPrefix(p.raw[p.at:], []byte(w)) {
 		return errInvalid
 	}
-	p.push(kind, p.at, p.at+len(w), 0)
+	p.appendEntry(kind, p.at, p.at+len(w), 0)
 	p.at += len(w)
 	return nil
 }
 
-// number parses a number. An out-of-range number is reported after the syntax of the rest.
-func (p *parser) number() error {
+// parseNumber reads a number. A number that is out of range is reported only if the rest of the
+// document has no syntax error. Integers of up to 300 digits always fit into a float64.
+func (p *parser) parseNumber() error {
 	start := p.at
 	end, integer := jsontext.Number(p.raw, start)
 	if end < 0 {
@@ -236,16 +240,16 @@ func (p *parser) number() error {
 	}
 	if data := p.raw[start:end]; (!integer || len(data) > 300) && p.outOfRange == nil {
 		if _, err := strconv.ParseFloat(string(data), 64); err != nil {
-			p.outOfRange = &rangeError{string(data)} // syntax errors in the rest take precedence
+			p.outOfRange = &rangeError{string(data)}
 		}
 	}
-	p.push(Number, start, end, 0)
+	p.appendEntry(Number, start, end, 0)
 	p.at = end
 	return nil
 }
 
-// text reads a string or key.
-func (p *parser) text(kind Kind) error {
+// parseString reads a string or key.
+func (p *parser) parseString(kind Kind) error {
 	start := p.at + 1
 	end, has := jsontext.String(p.raw, start)
 	if end < 0 {
@@ -262,7 +266,7 @@ func (p *parser) text(kind Kind) error {
 			p.unclean = true
 		}
 	}
-	p.push(kind, start, end-1, flags)
+	p.appendEntry(kind, start, end-1, flags)
 	p.at = end
 	return nil
 }

@@ -5,29 +5,30 @@ import (
 	"unsafe"
 )
 
-// pairwise is the number of members up to which keys are compared in pairs.
-const pairwise = 12
+// maxPairwiseKeys is the number of members up to which markShadowed compares every pair of keys. For
+// more members it uses a map.
+const maxPairwiseKeys = 12
 
-// keptKeys is the maximum size of a key map that is reused.
-const keptKeys = 256
+// maxReusedKeys is the maximum size of a key map that is reused for other objects.
+const maxReusedKeys = 256
 
 // markShadowed marks the keys of an object that occur again later.
 func (p *parser) markShadowed(object Ref) {
-	if p.ascending(object) {
+	if p.keysAscend(object) {
 		return
 	}
 	e := &p.entries[object]
-	n := int(e.count >> 8)
-	if n > pairwise {
-		p.markShadowedOfMany(object, n)
+	n := e.count()
+	if n > maxPairwiseKeys {
+		p.markShadowedWithMap(object, n)
 		return
 	}
-	var seen [pairwise]Ref
+	var seen [maxPairwiseKeys]Ref // the last occurrence of each key
 	count := 0
 	for k := object + 1; k < e.next; k = p.entries[k+1].next {
 		for i := range count {
-			if p.sameKey(seen[i], k) {
-				p.shadow(seen[i])
+			if p.equalKeys(seen[i], k) {
+				p.markKeyShadowed(seen[i])
 				seen[i] = seen[count-1]
 				count--
 				break
@@ -38,9 +39,9 @@ func (p *parser) markShadowed(object Ref) {
 	}
 }
 
-// ascending reports whether the keys of an object have no escapes and are sorted, as the server
+// keysAscend reports whether the keys of an object have no escapes and are sorted, as the server
 // writes them. Then no key is repeated.
-func (p *parser) ascending(object Ref) bool {
+func (p *parser) keysAscend(object Ref) bool {
 	var before []byte
 	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
 		e := &p.entries[k]
@@ -56,29 +57,30 @@ func (p *parser) ascending(object Ref) bool {
 	return true
 }
 
-// markShadowedOfMany marks like markShadowed, for an object with many members.
-func (p *parser) markShadowedOfMany(object Ref, n int) {
-	if p.seen == nil || n > keptKeys {
+// markShadowedWithMap does the work of markShadowed for an object of n members.
+func (p *parser) markShadowedWithMap(object Ref, n int) {
+	if p.seen == nil || n > maxReusedKeys {
 		p.seen = make(map[string]Ref, n)
 	}
 	clear(p.seen)
 	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
 		name := p.keyText(k)
 		if before, ok := p.seen[name]; ok {
-			p.shadow(before)
+			p.markKeyShadowed(before)
 		}
 		p.seen[name] = k
 	}
-	if n > keptKeys {
+	if n > maxReusedKeys {
 		p.seen = nil
 	}
 }
 
-func (p *parser) shadow(key Ref) {
-	p.entries[key].count |= shadowed
+func (p *parser) markKeyShadowed(key Ref) {
+	p.entries[key].packed |= shadowed
 	p.unclean = true
 }
 
+// keyText returns a key without escapes. It may share the memory of the document.
 func (p *parser) keyText(k Ref) string {
 	e := &p.entries[k]
 	b := p.raw[e.start:e.end]
@@ -88,7 +90,7 @@ func (p *parser) keyText(k Ref) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-func (p *parser) sameKey(a, b Ref) bool {
+func (p *parser) equalKeys(a, b Ref) bool {
 	x, y := &p.entries[a], &p.entries[b]
 	if (x.flags()|y.flags())&(escaped|malformed) != 0 {
 		return p.keyText(a) == p.keyText(b)

@@ -13,7 +13,8 @@ const (
 	MaxBytes = 64 << 20
 )
 
-// ErrTooLarge reports that a document is longer than MaxBytes.
+// ErrTooLarge reports that a document is longer than MaxBytes, or that an array or object has too many
+// entries.
 var ErrTooLarge = errors.New("the document is too large")
 
 // Kind is the type of a value.
@@ -55,17 +56,20 @@ const None Ref = 1<<32 - 1
 type entry struct {
 	start, end uint32 // of the text; without quotes for strings and keys
 	next       Ref    // the entry after the value
-	count      uint32 // of members or items, 24 bits; then 4 bits of kind and 4 of flags
+	// packed holds the number of members or items in the upper 24 bits, then 4 bits of kind and 4 bits
+	// of flags.
+	packed uint32
 }
 
-func (e *entry) kind() Kind   { return Kind(e.count >> 4 & 15) }
-func (e *entry) flags() uint8 { return uint8(e.count & 15) }
+func (e *entry) count() int   { return int(e.packed >> 8) }
+func (e *entry) kind() Kind   { return Kind(e.packed >> 4 & 15) }
+func (e *entry) flags() uint8 { return uint8(e.packed & 15) }
 
 // Doc is a JSON document with the list of its values.
 type Doc struct {
 	raw     []byte
 	entries []entry
-	unclean bool
+	unclean bool // a key is repeated or a string is not valid UTF-8
 	// keys is scratch space of the parser, which finds repeated keys with it.
 	keys map[string]Ref
 
@@ -77,13 +81,13 @@ type Doc struct {
 
 var pool = sync.Pool{New: func() any { return new(Doc) }}
 
-// keptEntries is the maximum capacity of a list that the pool retains.
-const keptEntries = 1 << 16
+// maxPooledEntries is the maximum capacity of a list that the pool retains.
+const maxPooledEntries = 1 << 16
 
 // Release returns the memory of the list to the pool. The document must not be used afterwards.
 // Releasing nil does nothing.
 func (d *Doc) Release() {
-	if d == nil || cap(d.entries) > keptEntries {
+	if d == nil || cap(d.entries) > maxPooledEntries {
 		return
 	}
 	d.raw = nil
@@ -97,22 +101,22 @@ func (d *Doc) Release() {
 // Raw returns the document's text.
 func (d *Doc) Raw() []byte { return d.raw }
 
-// Clean reports whether the document has no repeated key and only valid UTF-8. Cleaned returns such
-// a document.
+// Clean reports whether the document has no repeated key and only valid UTF-8. Canonicalize returns
+// such a document.
 func (d *Doc) Clean() bool { return !d.unclean }
 
 // Kind returns the kind of a value.
 func (d *Doc) Kind(r Ref) Kind { return d.entries[r].kind() }
 
 // Len returns the number of members of an object or items of an array.
-func (d *Doc) Len(r Ref) int { return int(d.entries[r].count >> 8) }
+func (d *Doc) Len(r Ref) int { return d.entries[r].count() }
 
 // First returns the first key of an object or the first item of an array. It equals Next(r) if
 // there is none.
 func (d *Doc) First(r Ref) Ref { return r + 1 }
 
-// Next returns the next item or key after a value. After the last one, it is Next of the array or
-// object.
+// Next returns the item or key that follows a value. For the last value in an array or object, it
+// equals Next of that array or object.
 func (d *Doc) Next(r Ref) Ref { return d.entries[r].next }
 
 // Value returns the value of a key.
@@ -133,16 +137,16 @@ func (d *Doc) Text(r Ref) []byte {
 	return d.raw[start:end]
 }
 
-// few is the number of members or items up to which a search is linear.
-const few = 24
+// maxLinearSearch is the number of members or items up to which a search is linear.
+const maxLinearSearch = 24
 
 // Find returns the value of an object's key, or None.
 func (d *Doc) Find(object Ref, key string) Ref {
 	if d.Kind(object) != Object {
 		return None
 	}
-	if d.Len(object) > few {
-		return d.findAmongMany(object, key)
+	if d.Len(object) > maxLinearSearch {
+		return d.findIndexed(object, key)
 	}
 	for k, end := d.First(object), d.Next(object); k < end; k = d.Next(k + 1) {
 		if e := &d.entries[k]; e.flags()&shadowed == 0 && d.IsText(k, key) {
@@ -152,8 +156,8 @@ func (d *Doc) Find(object Ref, key string) Ref {
 	return None
 }
 
-// findAmongMany finds a member of a large object. It builds an index on first use.
-func (d *Doc) findAmongMany(object Ref, key string) Ref {
+// findIndexed finds a member of a large object. It builds an index on first use.
+func (d *Doc) findIndexed(object Ref, key string) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	index, ok := d.members[object]
@@ -175,8 +179,8 @@ func (d *Doc) findAmongMany(object Ref, key string) Ref {
 
 // Item returns an item of an array. The index must be in range.
 func (d *Doc) Item(array Ref, index int) Ref {
-	if d.Len(array) > few {
-		return d.itemAmongMany(array, index)
+	if d.Len(array) > maxLinearSearch {
+		return d.itemIndexed(array, index)
 	}
 	i := d.First(array)
 	for range index {
@@ -185,8 +189,8 @@ func (d *Doc) Item(array Ref, index int) Ref {
 	return i
 }
 
-// itemAmongMany finds an item of a large array. It builds an index on first use.
-func (d *Doc) itemAmongMany(array Ref, index int) Ref {
+// itemIndexed finds an item of a large array. It builds an index on first use.
+func (d *Doc) itemIndexed(array Ref, index int) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	refs, ok := d.items[array]

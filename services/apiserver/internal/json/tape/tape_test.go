@@ -24,6 +24,7 @@ func parse(t testing.TB, text string) *tape.Doc {
 	return d
 }
 
+// texts holds valid and invalid documents for TestParseMatchesDecoder.
 var texts = []string{
 	`{}`, `[]`, `null`, ` {"a" : [ 1 , true,false , null ,"x"] } `, `{"a":{"b":{"c":[[],{}]}}}`,
 	`"\u0061\ud83d\ude00\n\/\b\f\r\t\"\\"`, `"\ud800"`, `"\ud800\u0041"`, `"ä€😀"`, "\"\xff\"", `-0`, `1.0`, `1e3`, `9223372036854775807`,
@@ -32,13 +33,14 @@ var texts = []string{
 	`.5`, `+1`, `"`, `"\x"`, `"\u12"`, "\"\n\"", `1 1`, `{} x`, `}`, `]`, `[}`, `{]`, `1e999`, `-01`, `[01]`, `{"a":01}`, `'a'`,
 }
 
-// compareWithDecoder compares a document with the Kubernetes decoder.
+// compareWithDecoder checks that Parse accepts, rejects and decodes a document like the decoder of
+// Kubernetes, and that its canonical and its clean form have the same value.
 func compareWithDecoder(t *testing.T, data []byte) {
 	var want any
 	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(data, &want)
 	d, err := tape.Parse(data)
 	if (err == nil) != (wantErr == nil) {
-		t.Fatalf("%q: got %v, want %v", data, err, wantErr)
+		t.Fatalf("Parse(%q): got error %v, want %v", data, err, wantErr)
 	}
 	if err != nil {
 		if err.Error() != wantErr.Error() {
@@ -67,6 +69,7 @@ func compareWithDecoder(t *testing.T, data []byte) {
 	}
 }
 
+// TestParseMatchesDecoder compares Parse with the decoder of Kubernetes.
 func TestParseMatchesDecoder(t *testing.T) {
 	for _, text := range texts {
 		compareWithDecoder(t, []byte(text))
@@ -80,6 +83,7 @@ func FuzzParseMatchesDecoder(f *testing.F) {
 	f.Fuzz(compareWithDecoder)
 }
 
+// TestDuplicates checks the paths of repeated keys: each path once, in the order of the document.
 func TestDuplicates(t *testing.T) {
 	many := strings.Repeat(`"k":1,`, 30)
 	tests := map[string][]string{
@@ -109,23 +113,24 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// The total size of reported paths is limited. The first path is always reported.
+// TestDuplicatePathsAreBounded checks that the total size of the reported paths is limited, so that
+// repeated keys below long keys do not amplify a document. The first path is always reported.
 func TestDuplicatePathsAreBounded(t *testing.T) {
-	for keys, most := range map[int]int{0: 100, 1: 21, 4: 6, 30: 1} {
+	for longKeys, want := range map[int]int{0: 100, 1: 21, 4: 6, 30: 1} {
 		var twice []string
 		for i := range 200 {
 			twice = append(twice, fmt.Sprintf(`"a%d":1,"a%[1]d":2`, i))
 		}
 		value := "{" + strings.Join(twice, ",") + "}"
 		first := "a0"
-		for range keys {
+		for range longKeys {
 			key := strings.Repeat("k", 50_000)
 			value = `{"` + key + `":` + value + `}`
 			first = key + "." + first
 		}
 		got := parse(t, value).Duplicates()
-		if len(got) != most || got[0] != first {
-			t.Errorf("%d keys: got %d duplicates, want %d", keys, len(got), most)
+		if len(got) != want || got[0] != first {
+			t.Errorf("below %d long keys: got %d duplicates, want %d, the first of them a0", longKeys, len(got), want)
 		}
 	}
 	same := `{"` + strings.Repeat("k", 100_000) + `":{` + strings.Repeat(`"a":1,`, 1000) + `"b":1,"b":2}}`
@@ -134,8 +139,10 @@ func TestDuplicatePathsAreBounded(t *testing.T) {
 	}
 }
 
+// TestEqual checks that Equal ignores white space, escapes and the order of keys, and distinguishes
+// integers from floats.
 func TestEqual(t *testing.T) {
-	large := `{` + strings.Repeat(`"a":1,`, 0) + manyMembers(40, false) + `}`
+	large := `{` + manyMembers(40, false) + `}`
 	tests := []struct {
 		a, b string
 		want bool
@@ -152,11 +159,12 @@ func TestEqual(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := tape.Equal(parse(t, tt.a), tape.Root, parse(t, tt.b), tape.Root); got != tt.want {
-			t.Errorf("%s and %s: got %v, want %v", tt.a, tt.b, got, tt.want)
+			t.Errorf("Equal(%s, %s) = %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
 
+// manyMembers returns the text of n members with the keys "k", "kk" and so on.
 func manyMembers(n int, backwards bool) string {
 	list := make([]string, n)
 	for i := range list {
@@ -168,42 +176,45 @@ func manyMembers(n int, backwards bool) string {
 	return strings.Join(list, ",")
 }
 
+// TestFindAndItem checks lookups in large objects and arrays, whose index concurrent callers build,
+// and that the last of two equal keys counts.
 func TestFindAndItem(t *testing.T) {
 	d := parse(t, `{`+manyMembers(100, false)+`,"list":[`+strings.Repeat("0,", 200)+`7]}`)
 	var wait sync.WaitGroup
 	for range 4 {
 		wait.Go(func() {
 			if v := d.Find(tape.Root, "kkk"); v == tape.None || string(d.Text(v)) != "111" {
-				t.Error("member of a large object not found")
+				t.Error("Find(kkk) in a large object: got another value or none, want 111")
 			}
 			if d.Find(tape.Root, "x") != tape.None {
-				t.Error("missing member found")
+				t.Error("Find(x) in a large object without x: got a value, want None")
 			}
 			if v := d.Item(d.Find(tape.Root, "list"), 200); string(d.Text(v)) != "7" {
-				t.Error("item of a large array not found")
+				t.Errorf("Item(200) of a large array = %s, want 7", d.Text(v))
 			}
 		})
 	}
 	wait.Wait()
 	if d.Find(d.Find(tape.Root, "list"), "a") != tape.None {
-		t.Error("member found in an array")
+		t.Error("Find(a) in an array: got a value, want None")
 	}
 	last := parse(t, `{"a":1,"a":2}`)
 	if v := last.Find(tape.Root, "a"); string(last.Text(v)) != "2" {
-		t.Error("last of two equal members does not win")
+		t.Errorf("Find(a) with two members a = %s, want the last, 2", last.Text(v))
 	}
 }
 
+// TestBounds checks the limits of depth and length, and that a syntax error states its offset.
 func TestBounds(t *testing.T) {
 	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	if _, err := tape.Parse(deep(tape.MaxDepth)); err != nil {
 		t.Error(err)
 	}
 	if _, err := tape.Parse(deep(tape.MaxDepth + 1)); err == nil || !strings.Contains(err.Error(), "exceeded max depth") {
-		t.Errorf("too deep: got %v", err)
+		t.Errorf("document of depth MaxDepth+1: got error %v, want exceeded max depth", err)
 	}
 	if _, err := tape.Parse(make([]byte, tape.MaxBytes+1)); !errors.Is(err, tape.ErrTooLarge) {
-		t.Errorf("too long: got %v", err)
+		t.Errorf("document of MaxBytes+1 bytes: got error %v, want ErrTooLarge", err)
 	}
 	var syntax *json.SyntaxError
 	if _, err := tape.Parse([]byte(`{"a":x}`)); !errors.As(err, &syntax) || syntax.Offset != 6 {

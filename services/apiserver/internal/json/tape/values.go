@@ -262,6 +262,7 @@ func appendFloat(out []byte, f float64) []byte {
 	}
 	start := len(out)
 	out = strconv.AppendFloat(out, f, format, -1, 64)
+	// e-07 -> e-7
 	if n := len(out); format == 'e' && n-start >= 4 && out[n-4] == 'e' && out[n-3] == '-' && out[n-2] == '0' {
 		out[n-2] = out[n-1]
 		out = out[:n-1]

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// ownedFields returns the set of all fields of a document in the form of managedFields.
+// ownedFields returns the set of all fields of a document in the format of managedFields (FieldsV1).
 func ownedFields(v any) any {
 	out := map[string]any{}
 	switch v := v.(type) {
@@ -183,7 +183,7 @@ func BenchmarkPodDecoded(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if buf, err = s.decoded(raw, 123456); err != nil {
+		if buf, err = s.decodeAndEncode(raw, 123456); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// list appends a list. b starts with the tag of the first element. Other fields may occur between
-// the elements.
-func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
+// appendList appends a list. b starts with the tag of the first element. Other fields may occur
+// between the elements. The scan of the message checked all bounds in b.
+func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '[')
 	ok := true
 	for i := 0; i < len(b); {
@@ -45,8 +45,9 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, ']'), true
 }
 
-// dictionary appends a map. It returns false unless the keys are in ascending order.
-func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
+// appendMap appends a map. b has the form that appendList reads. It returns false unless the keys are
+// in ascending order.
+func (r *runner) appendMap(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '{')
 	var last []byte
 	first := true
@@ -63,7 +64,7 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		if tag != f.tag {
 			continue
 		}
-		key, v, isPlain := split(entry)
+		key, v, isPlain := splitEntry(entry)
 		if !isPlain {
 			return dst, false
 		}
@@ -82,7 +83,7 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		case binaryText:
 			dst = appendBinary(dst, v)
 		case nested:
-			dst, ok = r.object(f.of, dst, v, depth+1)
+			dst, ok = r.appendObject(f.of, dst, v, depth+1)
 		default:
 			dst, ok = appendSpecial(dst, f.elem, v)
 		}
@@ -93,9 +94,9 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, '}'), true
 }
 
-// split returns the key and the value of a map entry. It returns false if the entry repeats one of
+// splitEntry returns the key and the value of a map entry. It returns false if the entry repeats one of
 // them or has other fields.
-func split(entry []byte) (key, value []byte, ok bool) {
+func splitEntry(entry []byte) (key, value []byte, ok bool) {
 	seen := [3]bool{}
 	for i := 0; i < len(entry); {
 		tag := entry[i]

@@ -11,79 +11,82 @@ import (
 // nothing.
 type Memo struct {
 	of *Program
-	*remembered
+	*memoState
 }
 
-// remembered is the content of a Memo. The memos of a program reuse it, one response after the
-// other, until the garbage collector frees it.
-type remembered struct {
+// memoState is the content of a Memo. Program.memos pools it, so that later responses start with the
+// pieces of earlier ones.
+type memoState struct {
 	slots  [memoSlots]memoSlot
 	scores []score // by field id
 }
 
-// score counts the lookups and hits of a field.
-type score struct{ tries, hits uint16 }
+// score counts how often pieces of a field were looked up and found.
+type score struct{ lookups, hits uint16 }
 
 const (
 	memoSlots = 256
 	// Pieces outside these sizes, in stored bytes, are not cached. Small pieces cost no more to
 	// write, and large ones rarely repeat.
 	minPiece, maxPiece = 24, 16 << 10
-	// After enoughTries lookups, a field is cached only while at least one lookup in worthwhile
-	// hits. The counts restart after maxTries.
-	enoughTries, worthwhile, maxTries = 48, 3, 1 << 12
-	// memoPatience is the number of other pieces that a cached piece survives in its slot.
-	memoPatience = 8
+	// After warmupLookups lookups, a field is cached only while at least one in lookupsPerHit lookups
+	// is a hit. The counts restart after maxLookups.
+	warmupLookups, lookupsPerHit, maxLookups = 48, 3, 1 << 12
+	// maxMisses is how many offers of other pieces a cached piece survives in its slot.
+	maxMisses = 8
 )
 
 // memoSlot holds one piece: the value of a field and, from its second occurrence on, its JSON.
 type memoSlot struct {
 	of     *field
-	raw    []byte
-	json   []byte
+	raw    []byte // the value on the wire
+	json   []byte // valid if ready is true
 	ready  bool
-	misses uint8
+	misses uint8 // offers of other pieces since the piece became ready
 }
 
-// use prepares the memo for a program.
-func (m *Memo) use(p *Program) {
+// attach prepares the memo for pieces of a program. It returns the pieces
+// of another program to that program's pool.
+func (m *Memo) attach(p *Program) {
 	if m == nil || m.of == p {
 		return
 	}
 	m.Done()
-	r, ok := p.memos.Get().(*remembered)
+	r, ok := p.memos.Get().(*memoState)
 	if !ok {
-		r = &remembered{scores: make([]score, p.count)}
+		r = &memoState{scores: make([]score, p.count)}
 	}
-	*m = Memo{of: p, remembered: r}
+	*m = Memo{of: p, memoState: r}
 }
 
 // Done returns the cached pieces to the program's pool.
 func (m *Memo) Done() {
 	if m.of != nil {
-		m.of.memos.Put(m.remembered)
+		m.of.memos.Put(m.memoState)
 		*m = Memo{}
 	}
 }
 
-func (m *Memo) hit(f *field) { m.scores[f.id].hits++ }
+func (m *Memo) recordHit(f *field) { m.scores[f.id].hits++ }
 
-// slot returns the slot of a piece, or nil if the piece is not to be cached.
-func (m *Memo) slot(f *field, raw []byte) *memoSlot {
+// slotFor returns the slot of a piece, or nil if the piece is not cached. The slot may hold another
+// piece with the same hash.
+func (m *Memo) slotFor(f *field, raw []byte) *memoSlot {
 	if m == nil || len(raw) < minPiece || len(raw) > maxPiece {
 		return nil
 	}
 	fieldScore := &m.scores[f.id]
-	fieldScore.tries++
-	if fieldScore.tries >= enoughTries {
-		if fieldScore.hits*worthwhile < fieldScore.tries {
-			fieldScore.tries--
+	fieldScore.lookups++
+	if fieldScore.lookups >= warmupLookups {
+		if fieldScore.hits*lookupsPerHit < fieldScore.lookups {
+			fieldScore.lookups--
 			return nil
 		}
-		if fieldScore.tries >= maxTries {
+		if fieldScore.lookups >= maxLookups {
 			*fieldScore = score{}
 		}
 	}
+	// The hash covers the length, the tag, and the first and last 8 bytes of the piece.
 	hash := uint64(len(raw))<<32 | f.tag
 	hash = (hash ^ binary.LittleEndian.Uint64(raw)) * 0x9e3779b97f4a7c15
 	hash = (hash ^ hash>>29 ^ binary.LittleEndian.Uint64(raw[len(raw)-8:])) * 0xbf58476d1ce4e5b9
@@ -93,15 +96,19 @@ func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 // holds reports whether the slot contains the given piece.
 func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.Equal(s.raw, raw) }
 
-// store records the JSON of a piece.
+// store offers the JSON of a piece to the slot. The first offer claims the slot and the second one
+// keeps the JSON. Another piece replaces a kept one only after maxMisses offers.
 func (s *memoSlot) store(f *field, raw, json []byte) {
 	switch {
 	case s.holds(f, raw):
 		s.json = append(s.json[:0], json...)
 		s.ready = true
-	case s.ready && s.misses < memoPatience:
+	case s.ready && s.misses < maxMisses:
 		s.misses++
 	default:
-		s.of, s.raw, s.ready, s.misses = f, append(s.raw[:0], raw...), false, 0
+		s.of = f
+		s.raw = append(s.raw[:0], raw...)
+		s.ready = false
+		s.misses = 0
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// A memo holds no reference to its input, whose memory may be reused.
+// TestMemoHoldsNoInput checks that a memo copies what it caches: the caller may reuse the memory of
+// the input.
 func TestMemoHoldsNoInput(t *testing.T) {
 	program, err := transcode.Compile(reflect.TypeFor[corev1.ConfigMap]())
 	if err != nil {
@@ -36,7 +37,7 @@ func TestMemoHoldsNoInput(t *testing.T) {
 		raw = nil
 		runtime.GC()
 		if first.Value() != nil {
-			t.Errorf("got a reference to the input of %d bytes held, want it released", size)
+			t.Errorf("input of %d bytes: the memo still refers to it after Append, want it released", size)
 		}
 		runtime.KeepAlive(memo)
 	}

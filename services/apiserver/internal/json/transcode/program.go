@@ -27,13 +27,14 @@ type Program struct {
 	meta int
 	// count is the total number of fields of all messages.
 	count int
-	memos sync.Pool // of *remembered
+	memos sync.Pool // of *memoState
 }
 
 // message is the program of one message type.
 type message struct {
 	fields []field // in the order of the Go type
-	// byTag is 1 + the index of a field, by its tag (number and wire type).
+	// byTag[tag] is 1 + the index of the field with that tag (number and wire type), or 0 if there is
+	// none.
 	byTag    []uint8
 	repeated uint64 // set of the fields that are lists and maps
 	// ordered is true if the fields are in the order of their numbers and no check applies.
@@ -48,19 +49,20 @@ type message struct {
 // field is one field of a message.
 type field struct {
 	kind, elem kind
-	// always: written even with its type's zero value. pointer: defaults do not replace a zero
-	// value.
-	always, pointer bool
+	// always is true if the field is written even with the zero value of its type.
+	always bool
+	// pointer is true if the Go field is a pointer: defaults do not replace a zero value.
+	pointer bool
 	// needed: see message.needed.
 	needed bool
 	id     int // unique among all fields of the program
 	tag    uint64
-	name   []byte // `,"name":`
-	absent []byte // the name and the value that are written if the message lacks the field
-	of     *message
+	name   []byte   // `,"name":`
+	absent []byte   // the name and the value that are written if the message lacks the field
+	of     *message // of the value, its elements or its map values, if they are messages
 }
 
-// kind selects the way to write a value.
+// kind selects how a value is written. field.elem is the kind of the elements of a list or map.
 type kind uint8
 
 const (
@@ -69,19 +71,19 @@ const (
 	boolean
 	number32
 	number64
-	binaryText
-	nested
-	inline
+	binaryText // bytes, written in base64
+	nested     // a message, written as an object
+	inline     // a message whose fields are written as those of the outer message
 	list
 	dictionary
-	wrapper
+	wrapper // a list of strings that is a message type
 	timestamp
 	microTimestamp
 	duration
 	quantity
 	intOrString
-	embedded
-	version
+	embedded // JSON text
+	version  // the resourceVersion in ObjectMeta
 )
 
 // Wire types.
@@ -98,7 +100,7 @@ const maxFields = 64
 // program cannot express. It ignores rules for types that t does not contain.
 func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
 	c := compiler{known: map[reflect.Type]*message{}, rules: rules}
-	m, err := c.message(t)
+	m, err := c.compileMessage(t)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +119,11 @@ func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
 type compiler struct {
 	known map[reflect.Type]*message
 	rules []Rule
-	count int
+	count int // of fields
 }
 
-// message returns the program of a struct type.
-func (c *compiler) message(t reflect.Type) (*message, error) {
+// compileMessage returns the program of a struct type.
+func (c *compiler) compileMessage(t reflect.Type) (*message, error) {
 	if m := c.known[t]; m != nil {
 		return m, nil
 	}
@@ -132,7 +134,7 @@ func (c *compiler) message(t reflect.Type) (*message, error) {
 	c.known[t] = m
 	names := map[string]int{}
 	for i := range t.NumField() {
-		f, err := c.field(t.Field(i))
+		f, err := c.compileField(t.Field(i))
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", t, t.Field(i).Name, err)
 		}
@@ -187,10 +189,10 @@ func nameOf(sf reflect.StructField) string {
 	return sf.Name
 }
 
-// field compiles a field. It returns nil for a field that neither form has.
-func (c *compiler) field(sf reflect.StructField) (*field, error) {
+// compileField compiles a field. It returns nil for TypeMeta, which is not stored.
+func (c *compiler) compileField(sf reflect.StructField) (*field, error) {
 	if sf.Type == reflect.TypeFor[metav1.TypeMeta]() {
-		return nil, nil // not stored
+		return nil, nil
 	}
 	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 	tag := strings.Split(sf.Tag.Get("protobuf"), ",")
@@ -202,7 +204,7 @@ func (c *compiler) field(sf reflect.StructField) (*field, error) {
 		return nil, fmt.Errorf("protobuf number %s", tag[1])
 	}
 	f := &field{}
-	wire, err := c.value(f, sf.Type)
+	wire, err := c.setKind(f, sf.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -240,12 +242,12 @@ func (c *compiler) field(sf reflect.StructField) (*field, error) {
 	return f, nil
 }
 
-// value determines how values of a type are written, and returns their wire type.
-func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
+// setKind sets how f writes values of the type t, and returns their wire type.
+func (c *compiler) setKind(f *field, t reflect.Type) (wire uint64, err error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	f.kind = special(t)
+	f.kind = specialKind(t)
 	if f.kind != none {
 		return wireBytes, nil
 	}
@@ -272,20 +274,20 @@ func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
 			return 0, fmt.Errorf("%s is not a protobuf message", t)
 		}
 		f.kind = nested
-		f.of, err = c.message(t)
+		f.of, err = c.compileMessage(t)
 	case reflect.Slice:
-		return c.sequence(f, t, unmarshals)
+		return c.setSliceKind(f, t, unmarshals)
 	case reflect.Map:
-		return wireBytes, c.entries(f, t)
+		return wireBytes, c.setMapKind(f, t)
 	default:
 		err = fmt.Errorf("values of %s", t)
 	}
 	return wireBytes, err
 }
 
-// sequence determines how a slice is written: as bytes, as a list that is a message type of its own
-// and contains strings, or as any other list.
-func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, error) {
+// setSliceKind sets how f writes a slice: as bytes, as a list of strings that has a message type
+// (ExtraValue), or as any other list. It returns the wire type.
+func (c *compiler) setSliceKind(f *field, t reflect.Type, unmarshals bool) (uint64, error) {
 	elem := t.Elem()
 	switch {
 	case elem.Kind() == reflect.Uint8:
@@ -298,7 +300,7 @@ func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, 
 		return 0, fmt.Errorf("lists of type %s", t)
 	}
 	element := field{}
-	wire, err := c.value(&element, elem)
+	wire, err := c.setKind(&element, elem)
 	switch element.kind {
 	case list, dictionary, binaryText, wrapper:
 		return 0, fmt.Errorf("lists of type %s", t)
@@ -309,13 +311,13 @@ func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, 
 	return wire, err
 }
 
-// entries determines how a map is written.
-func (c *compiler) entries(f *field, t reflect.Type) error {
+// setMapKind sets how f writes a map.
+func (c *compiler) setMapKind(f *field, t reflect.Type) error {
 	if t.Key().Kind() != reflect.String || reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return fmt.Errorf("keys of %s", t)
 	}
 	value := field{}
-	wire, err := c.value(&value, t.Elem())
+	wire, err := c.setKind(&value, t.Elem())
 	if err != nil {
 		return err
 	}
@@ -332,8 +334,8 @@ func (c *compiler) entries(f *field, t reflect.Type) error {
 	return nil
 }
 
-// special returns the kind of a type with its own JSON form (values.go), or none.
-func special(t reflect.Type) kind {
+// specialKind returns the kind of a type with its own JSON form (values.go), or none.
+func specialKind(t reflect.Type) kind {
 	switch t {
 	case reflect.TypeFor[metav1.Time]():
 		return timestamp

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Rule describes messages of one type that defaults leave unchanged.
+// Rule describes which messages of one type defaults leave unchanged. A message that breaks a rule
+// is not transcoded.
 type Rule struct {
 	Of reflect.Type
 	// Set holds the JSON names of fields that are present with a value other than zero. A pointer
@@ -106,9 +107,9 @@ func First(b []byte) int {
 
 // check is a compiled Rule.Check.
 type check struct {
-	fields [4]int8
+	fields [4]int8 // indexes in message.fields; the first n are used
 	n      int
-	ok     func([4][]byte) bool
+	pass   func([4][]byte) bool
 }
 
 // applyRules compiles the rules for a type. names maps field names to indexes.
@@ -128,7 +129,7 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 		if r.Check == nil {
 			continue
 		}
-		compiled := check{n: len(r.Fields), ok: r.Check}
+		compiled := check{n: len(r.Fields), pass: r.Check}
 		for i, name := range r.Fields {
 			compiled.fields[i] = int8(names[name])
 		}
@@ -158,7 +159,7 @@ func (m *message) satisfiesRules(b []byte, at []position, found uint64) bool {
 				inputs[j] = b[at[f].from:at[f].to:at[f].to]
 			}
 		}
-		if !ch.ok(inputs) {
+		if !ch.pass(inputs) {
 			return false
 		}
 	}

@@ -16,14 +16,15 @@ const maxDepth = 64
 // the program cannot write the message, Append returns false and dst with arbitrary bytes appended.
 // The memo belongs to the current response and may be nil.
 func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bool) {
-	memo.use(p)
+	memo.attach(p)
 	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
 	at := len(dst)
-	dst, ok := r.fieldsOf(p.root, dst, raw, 0)
+	dst, ok := r.appendFields(p.root, dst, raw, 0)
 	return closeObject(dst, at), ok && r.meta == nil
 }
 
-// closeObject ends an object whose fields were appended from at on, each preceded by a comma.
+// closeObject completes an object whose fields start at dst[at], each preceded by a comma: it replaces
+// the first comma by the opening brace and appends the closing brace.
 func closeObject(dst []byte, at int) []byte {
 	if len(dst) == at {
 		return append(dst, '{', '}')
@@ -34,24 +35,25 @@ func closeObject(dst []byte, at int) []byte {
 
 // runner holds the state of one Append.
 type runner struct {
-	// meta is the message of the object's own metadata. It is nil once that was written.
+	// meta is the type of the object's own metadata, until that is written. Then it is nil: nested
+	// metadata, such as that of a pod template, has the same type but gets no resourceVersion.
 	meta    *message
 	version int64
 	memo    *Memo
 }
 
-// object appends the object of a message.
-func (r *runner) object(m *message, dst, b []byte, depth int) ([]byte, bool) {
+// appendObject appends the object of a message.
+func (r *runner) appendObject(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	if len(b) == 0 && m.empty != nil && m != r.meta {
 		return append(dst, m.empty...), true
 	}
 	at := len(dst)
-	dst, ok := r.fieldsOf(m, dst, b, depth)
+	dst, ok := r.appendFields(m, dst, b, depth)
 	return closeObject(dst, at), ok
 }
 
-// fieldsOf appends the fields of a message, each preceded by a comma.
-func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
+// appendFields appends the fields of a message, each preceded by a comma.
+func (r *runner) appendFields(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	if m.ordered && depth <= maxDepth {
 		dst, ok, reordered := r.appendInOrder(m, dst, b, depth)
 		if !reordered {
@@ -60,21 +62,22 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	}
 	if len(m.fields) <= 16 {
 		var at [16]position
-		return r.write(m, dst, b, at[:], depth)
+		return r.scanAndAppend(m, dst, b, at[:], depth)
 	}
-	return r.manyFieldsOf(m, dst, b, depth)
+	return r.appendManyFields(m, dst, b, depth)
 }
 
-// manyFieldsOf is separate so that messages with few fields need little stack.
+// appendManyFields is separate so that messages with few fields need little stack.
 //
 //go:noinline
-func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
+func (r *runner) appendManyFields(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	var at [maxFields]position
-	return r.write(m, dst, b, at[:], depth)
+	return r.scanAndAppend(m, dst, b, at[:], depth)
 }
 
-// write scans a message and appends its fields.
-func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]byte, bool) {
+// scanAndAppend scans a message and appends its fields in the order of the Go type. at is scratch
+// space for the positions of the fields.
+func (r *runner) scanAndAppend(m *message, dst, b []byte, at []position, depth int) ([]byte, bool) {
 	found, ok := m.scan(b, at)
 	if !ok || depth > maxDepth {
 		return dst, false
@@ -87,9 +90,9 @@ func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]b
 		i := bits.TrailingZeros64(remaining)
 		f := &m.fields[i]
 		if found>>i&1 == 0 {
-			dst, ok = r.appendDefault(f, dst, isOwn, depth)
+			dst, ok = r.appendAbsentField(f, dst, isOwn, depth)
 		} else {
-			dst, ok = r.field(f, dst, b[at[i].from:at[i].to], isOwn, depth)
+			dst, ok = r.appendField(f, dst, b[at[i].from:at[i].to], isOwn, depth)
 		}
 		if !ok {
 			return dst, false
@@ -108,8 +111,8 @@ func (r *runner) takeOwnMetadata(m *message) bool {
 	return isOwn
 }
 
-// appendInOrder appends the fields of a message that has them in the order of the Go type. If the
-// order differs, it undoes its changes and returns again.
+// appendInOrder appends the fields of a message that has them in the order of the Go type, so that
+// one pass is enough. If the order differs, it undoes its changes and returns reordered.
 func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, ok, reordered bool) {
 	begin, ownMetadata := len(dst), r.meta
 	isOwn := r.takeOwnMetadata(m)
@@ -124,7 +127,7 @@ func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, 
 				return dst, false, false
 			}
 		}
-		n := m.index(tag)
+		n := m.fieldIndex(tag)
 		if n < 0 {
 			return dst, false, false
 		}
@@ -137,17 +140,17 @@ func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, 
 			continue // an unknown field
 		}
 		bit := uint64(1) << n
-		if found >= bit {
+		if found >= bit { // this field or a later one was already appended
 			r.meta = ownMetadata
 			return dst[:begin], false, true
 		}
 		if gap := m.always & (bit - 1); gap > found {
-			if dst, ok = r.appendMissingFields(m, dst, gap, found, isOwn, depth); !ok {
+			if dst, ok = r.appendAbsentFields(m, dst, gap, found, isOwn, depth); !ok {
 				return dst, false, false
 			}
 		}
 		found |= bit
-		if m.repeated&bit != 0 {
+		if m.repeated&bit != 0 { // the value extends to the last of the adjacent entries
 			from = start
 			for bytes.HasPrefix(b[i:], b[start:next]) {
 				_, end = valueAt(b, i+next-start, tag)
@@ -157,39 +160,40 @@ func (r *runner) appendInOrder(m *message, dst, b []byte, depth int) (_ []byte, 
 				i = end
 			}
 		}
-		if dst, ok = r.field(&m.fields[n], dst, b[from:i], isOwn, depth); !ok {
+		if dst, ok = r.appendField(&m.fields[n], dst, b[from:i], isOwn, depth); !ok {
 			return dst, false, false
 		}
 	}
 	if found&m.needed != m.needed {
 		return dst, false, false
 	}
-	dst, ok = r.appendMissingFields(m, dst, m.always&^found, found, isOwn, depth)
+	dst, ok = r.appendAbsentFields(m, dst, m.always&^found, found, isOwn, depth)
 	return dst, ok, false
 }
 
-// appendMissingFields appends the fields in gap that follow the last field in found. The message
-// lacks them.
-func (r *runner) appendMissingFields(m *message, dst []byte, gap, found uint64, isOwn bool, depth int) (_ []byte, ok bool) {
+// appendAbsentFields appends the fields in gap that follow the last field in found. The message
+// lacks all of gap. Earlier fields of gap were appended before.
+func (r *runner) appendAbsentFields(m *message, dst []byte, gap, found uint64, isOwn bool, depth int) (_ []byte, ok bool) {
 	for gap &= ^uint64(0) << bits.Len64(found); gap != 0; gap &= gap - 1 {
-		if dst, ok = r.appendDefault(&m.fields[bits.TrailingZeros64(gap)], dst, isOwn, depth); !ok {
+		if dst, ok = r.appendAbsentField(&m.fields[bits.TrailingZeros64(gap)], dst, isOwn, depth); !ok {
 			return dst, false
 		}
 	}
 	return dst, true
 }
 
-// appendDefault appends a field that the message lacks.
-func (r *runner) appendDefault(f *field, dst []byte, own bool, depth int) ([]byte, bool) {
+// appendAbsentField appends a field that the message lacks.
+func (r *runner) appendAbsentField(f *field, dst []byte, isOwn bool, depth int) ([]byte, bool) {
 	switch {
-	case f.kind == version && own:
+	case f.kind == version && isOwn:
 		return r.appendVersion(f, dst), true
 	case f.of != nil && f.of == r.meta:
-		return r.object(f.of, append(dst, f.name...), nil, depth+1)
+		return r.appendObject(f.of, append(dst, f.name...), nil, depth+1)
 	}
 	return append(dst, f.absent...), true
 }
 
+// appendVersion appends the resourceVersion field, unless the object has no version.
 func (r *runner) appendVersion(f *field, dst []byte) []byte {
 	if r.version == 0 {
 		return dst
@@ -206,8 +210,8 @@ func AppendVersion(dst []byte, version int64) []byte {
 	return strconv.AppendInt(dst, max(version, 0), 10)
 }
 
-// field appends a field that the message has.
-func (r *runner) field(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, bool) {
+// appendField appends a field that the message has, with the value v.
+func (r *runner) appendField(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, bool) {
 	switch f.kind {
 	case text, version, binaryText:
 		if f.kind == version && isOwn {
@@ -241,32 +245,32 @@ func (r *runner) field(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, 
 		}
 		return appendNumber(append(dst, f.name...), f.kind, n), true
 	case inline:
-		return r.fieldsOf(f.of, dst, v, depth+1)
+		return r.appendFields(f.of, dst, v, depth+1)
 	case list, dictionary, nested, embedded:
 		return r.appendValue(f, f.kind, append(dst, f.name...), v, depth)
 	}
 	return appendSpecial(append(dst, f.name...), f.kind, v)
 }
 
-// appendValue appends a long or complex value of a field or an element. It copies the JSON from the
-// memo if possible.
+// appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON. k is
+// the kind of the field, or of its elements if v is an element.
 func (r *runner) appendValue(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
 	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached
-		slot = r.memo.slot(f, v)
+		slot = r.memo.slotFor(f, v)
 	}
 	if slot != nil && slot.ready && slot.holds(f, v) {
-		r.memo.hit(f)
+		r.memo.recordHit(f)
 		return append(dst, slot.json...), true
 	}
 	at := len(dst)
 	switch k {
 	case list:
-		dst, ok = r.list(f, dst, v, depth)
+		dst, ok = r.appendList(f, dst, v, depth)
 	case dictionary:
-		dst, ok = r.dictionary(f, dst, v, depth)
+		dst, ok = r.appendMap(f, dst, v, depth)
 	case nested:
-		dst, ok = r.object(f.of, dst, v, depth+1)
+		dst, ok = r.appendObject(f.of, dst, v, depth+1)
 	default:
 		dst, ok = appendSpecial(dst, k, v)
 	}
@@ -284,6 +288,7 @@ func appendNumber(dst []byte, k kind, n uint64) []byte {
 	return strconv.AppendInt(dst, int64(n), 10)
 }
 
+// appendBinary appends bytes as a base64 string.
 func appendBinary(dst, v []byte) []byte {
 	dst = base64.StdEncoding.AppendEncode(append(dst, '"'), v)
 	return append(dst, '"')

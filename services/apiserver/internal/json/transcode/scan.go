@@ -7,7 +7,9 @@ const maxNumber = 1<<29 - 1
 // the bytes of a number, or for a list or map everything from its first tag on.
 type position struct{ from, to uint32 }
 
-// scan records the positions of the fields of a message in at.
+// scan records the positions of the fields of a message in at, which has an element for each field.
+// found is the set of the fields that the message has. ok is false for a malformed message and for a
+// field that occurs twice, unless it is a list or map.
 func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
@@ -19,7 +21,7 @@ func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 				return 0, false
 			}
 		}
-		n := m.index(tag)
+		n := m.fieldIndex(tag)
 		if n < 0 {
 			return 0, false
 		}
@@ -49,9 +51,9 @@ func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	return found, true
 }
 
-// index returns the index of a tag's field. It returns len(m.fields) for an unknown field and -1
+// fieldIndex returns the index of a tag's field. It returns len(m.fields) for an unknown field and -1
 // for an invalid tag or a known field with another wire type.
-func (m *message) index(tag uint64) int {
+func (m *message) fieldIndex(tag uint64) int {
 	if tag < uint64(len(m.byTag)) {
 		if n := m.byTag[tag]; n != 0 {
 			return int(n) - 1
@@ -66,7 +68,7 @@ func (m *message) index(tag uint64) int {
 // valueAt returns the bounds of the value that follows a tag, without its length. end is -1 if
 // there is no valid value.
 func valueAt(b []byte, i int, tag uint64) (from, end int) {
-	if i < len(b) && b[i] < 0x80 { // fast path
+	if i < len(b) && b[i] < 0x80 { // fast path: the length or number takes one byte
 		switch tag & 7 {
 		case wireBytes:
 			end = i + 1 + int(b[i])

@@ -30,7 +30,7 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// subject is a type with its program.
+// subject is a stored type with the program under test.
 type subject struct {
 	name    string
 	of      reflect.Type
@@ -38,7 +38,7 @@ type subject struct {
 	memo    transcode.Memo
 }
 
-func (s *subject) empty() message { return reflect.New(s.of).Interface().(message) }
+func (s *subject) newMessage() message { return reflect.New(s.of).Interface().(message) }
 
 // subjects returns the stored types of all kinds that have a program.
 func subjects(t testing.TB) []*subject {
@@ -76,9 +76,9 @@ func subjects(t testing.TB) []*subject {
 	return out
 }
 
-// decoded returns the JSON of encoding/json for a message.
-func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
-	obj := s.empty()
+// decodeAndEncode returns the wanted JSON: that of encoding/json for the decoded message.
+func (s *subject) decodeAndEncode(raw []byte, version int64) ([]byte, error) {
+	obj := s.newMessage()
 	if err := obj.Unmarshal(raw); err != nil {
 		return nil, err
 	}
@@ -89,9 +89,9 @@ func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// agrees compares the program's output with that of encoding/json. It returns false if the program
-// does not transcode the message.
-func (s *subject) agrees(t testing.TB, raw []byte, version int64) (ok bool) {
+// matchesLibrary compares the program's output with that of encoding/json. It fails the test if they
+// differ, and returns false if the program does not transcode the message.
+func (s *subject) matchesLibrary(t testing.TB, raw []byte, version int64) (ok bool) {
 	t.Helper()
 	memo := &s.memo // keeps values that occurred twice
 	if version == 0 {
@@ -104,7 +104,7 @@ func (s *subject) agrees(t testing.TB, raw []byte, version int64) (ok bool) {
 	if !ok {
 		return false
 	}
-	want, err := s.decoded(raw, version)
+	want, err := s.decodeAndEncode(raw, version)
 	if err != nil {
 		t.Fatalf("%s: decoding fails with %v, but it was transcoded to\n%.300s", s.name, err, got)
 	}
@@ -163,9 +163,10 @@ func randomObjects(seed int64) *randfill.Filler {
 	)
 }
 
+// random returns the message of a random object.
 func (s *subject) random(t testing.TB, seed int64) []byte {
 	t.Helper()
-	obj := s.empty()
+	obj := s.newMessage()
 	randomObjects(seed).Fill(obj)
 	obj.SetResourceVersion("")
 	raw, err := obj.Marshal()
@@ -178,28 +179,28 @@ func (s *subject) random(t testing.TB, seed int64) []byte {
 // objects is the number of random objects of each kind.
 var objects = flag.Int64("objects", 20, "random objects of each kind")
 
-// TestRandomObjectsAreTranscoded checks that all random objects are
-// transcoded and that the output is that of encoding/json.
+// TestRandomObjectsAreTranscoded checks that random objects of all kinds are transcoded, with the
+// output of encoding/json.
 func TestRandomObjectsAreTranscoded(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
 			for seed := range *objects {
 				raw := s.random(t, seed)
 				for _, version := range []int64{42, 0, 43, 44} {
-					if !s.agrees(t, raw, version) {
-						t.Fatalf("seed %d was not transcoded", seed)
+					if !s.matchesLibrary(t, raw, version) {
+						t.Fatalf("object of seed %d with version %d: got not transcoded, want transcoded", seed, version)
 					}
 				}
 			}
-			if !s.agrees(t, nil, 42) {
-				t.Error("empty message was not transcoded")
+			if !s.matchesLibrary(t, nil, 42) {
+				t.Error("empty message: got not transcoded, want transcoded")
 			}
 		})
 	}
 }
 
-// TestDamagedMessagesMatchLibrary checks that damaged messages are either not
-// transcoded or have the output of encoding/json.
+// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have the
+// output of encoding/json.
 func TestDamagedMessagesMatchLibrary(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -207,7 +208,7 @@ func TestDamagedMessagesMatchLibrary(t *testing.T) {
 			rounds := 10 * *objects
 			for seed := range rounds {
 				rnd := rand.New(rand.NewPCG(uint64(seed), 1))
-				if s.agrees(t, damage(rnd, s.random(t, seed/10)), 42) {
+				if s.matchesLibrary(t, damage(rnd, s.random(t, seed/10)), 42) {
 					transcoded++
 				}
 			}
@@ -245,6 +246,7 @@ func damage(rnd *rand.Rand, b []byte) []byte {
 	return b
 }
 
+// topFields splits a message into its fields.
 func topFields(b []byte) (out [][]byte) {
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)
@@ -259,6 +261,7 @@ func topFields(b []byte) (out [][]byte) {
 	return out
 }
 
+// FuzzAppend checks arbitrary bytes as messages of each type, like TestDamagedMessagesMatchLibrary.
 func FuzzAppend(f *testing.F) {
 	all := subjects(f)
 	for i, s := range all {
@@ -266,12 +269,12 @@ func FuzzAppend(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, raw []byte, version int64) {
 		// The memo keeps its input, which the fuzzer overwrites.
-		all[int(kind)%len(all)].agrees(t, bytes.Clone(raw), version)
+		all[int(kind)%len(all)].matchesLibrary(t, bytes.Clone(raw), version)
 	})
 }
 
-// TestCanonicalQuantitiesAreTranscoded checks that quantities are
-// transcoded only in canonical form.
+// TestCanonicalQuantitiesAreTranscoded checks that a quantity is either not transcoded or has the form
+// that encoding/json writes.
 func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
 	if err != nil {
@@ -289,9 +292,10 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 			"K", "x",
 		} {
 			q := number + suffix
+			// ResourceQuota.spec.hard = {"c": q}, built here because Marshal writes only canonical quantities
 			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
 			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
-			if s.agrees(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
+			if s.matchesLibrary(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
 				transcoded++
 			}
 		}
@@ -301,8 +305,8 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded
-// only if encoding/json would leave it unchanged.
+// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if encoding/json
+// would leave it unchanged.
 func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error
@@ -366,7 +370,7 @@ func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok := s.agrees(t, raw, 1); ok != test.ok {
+		if ok := s.matchesLibrary(t, raw, 1); ok != test.ok {
 			t.Errorf("%s: transcoded: got %v, want %v", test.raw, ok, test.ok)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// appendSpecial appends a value of a type with its own JSON form. The message has the field.
+// appendSpecial appends a value of a type that defines its JSON form, such as a time. It returns false
+// if the form cannot be written exactly.
 func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 	switch k {
 	case timestamp, microTimestamp:
@@ -66,8 +67,8 @@ func readNumbers(b []byte) (one, two uint64, ok bool) {
 	return one, two, true
 }
 
-// Seconds of 0001-01-01 and of 10000-01-01, UTC. Years between them have four digits. The first one
-// is the zero time.
+// Unix times of 0001-01-01 and 10000-01-01, UTC. Years between them have four digits. firstSecond is
+// the zero time.
 const (
 	firstSecond = -62135596800
 	endSecond   = 253402300800
@@ -105,6 +106,7 @@ func twoDigits(dst []byte, n int64) []byte {
 	return append(dst, byte('0'+n/10), byte('0'+n%10))
 }
 
+// floorDiv divides by a positive b and rounds down. The remainder is not negative.
 func floorDiv(a, b int64) (int64, int64) {
 	q, r := a/b, a%b
 	if r < 0 {
@@ -114,17 +116,18 @@ func floorDiv(a, b int64) (int64, int64) {
 	return q, r
 }
 
-// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
-// years, which start in March.
+// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400 years
+// of 146097 days. Years start in March, so that a leap day is the last day of its year. 719468 is the
+// number of days from 0000-03-01 to 1970-01-01.
 func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
-	incarnation, dayOfEra := floorDiv(days+719468, eraDays)
+	era, dayOfEra := floorDiv(days+719468, eraDays)
 	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36524 - dayOfEra/(eraDays-1)) / 365
 	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
 	marchMonth := (5*dayOfYear + 2) / 153
 	day = dayOfYear - (153*marchMonth+2)/5 + 1
 	month = marchMonth + 3
-	year = yearOfEra + incarnation*400
+	year = yearOfEra + era*400
 	if month > 12 {
 		month = month - 12
 		year = year + 1
@@ -141,7 +144,8 @@ func appendDuration(dst, b []byte) ([]byte, bool) {
 	return append(append(append(dst, '"'), time.Duration(ns).String()...), '"'), true
 }
 
-// appendIntOrString appends the integer or the string: {type=1, intVal=2, strVal=3}.
+// appendIntOrString appends the integer or the string of a message with the fields type=1, intVal=2
+// and strVal=3.
 func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	end := len(b)
 	var str []byte
@@ -170,8 +174,8 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// appendWrapped appends a list of strings that is a message type of its own. As the value of a map
-// it is never nil.
+// appendWrapped appends a list of strings that has a message type. It occurs only as the value of a
+// map, so an empty message is an empty list and not null.
 func appendWrapped(dst, b []byte) ([]byte, bool) {
 	dst = append(dst, '[')
 	for i := 0; i < len(b); {
@@ -198,15 +202,15 @@ func appendQuantity(dst, b []byte) ([]byte, bool) {
 		return append(dst, `"0"`...), true
 	}
 	s, ok := onlyBytesField(b)
-	if !ok || !canonical(s) {
+	if !ok || !isCanonicalQuantity(s) {
 		return dst, false
 	}
 	return append(append(append(dst, '"'), s...), '"'), true
 }
 
-// canonical reports whether a quantity is a whole number without leading zeros, with a suffix, that
-// a larger suffix cannot shorten.
-func canonical(s []byte) bool {
+// isCanonicalQuantity reports whether a quantity is a whole number without leading zeros that a
+// larger suffix cannot shorten: 100m, 64Mi and 0 are, 1000m and 064Mi are not.
+func isCanonicalQuantity(s []byte) bool {
 	n, i := int64(0), 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		n = n*10 + int64(s[i]-'0')
@@ -218,27 +222,28 @@ func canonical(s []byte) bool {
 	if i == 0 || s[0] == '0' {
 		return len(s) == 1 && i == 1
 	}
-	maximum, base := 0, int64(1000) // maximum number of digits that are certainly exact
+	maxDigits := 0 // that are certainly exact with the suffix
+	base := int64(1000)
 	switch string(s[i:]) {
 	case "", "m":
-		maximum = 15
+		maxDigits = 15
 	case "k", "M":
-		maximum = 9
+		maxDigits = 9
 	case "G":
-		maximum = 6
+		maxDigits = 6
 	case "T":
-		maximum = 3
+		maxDigits = 3
 	case "Ki", "Mi":
-		maximum = 9
+		maxDigits = 9
 		base = 1024
 	case "Gi":
-		maximum = 6
+		maxDigits = 6
 		base = 1024
 	case "Ti":
-		maximum = 3
+		maxDigits = 3
 		base = 1024
 	}
-	return i <= maximum && n%base != 0
+	return i <= maxDigits && n%base != 0
 }
 
 // appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false
