@@ -17,42 +17,44 @@ import (
 // Attributes holds the parts of a stored value that selectors match on.
 type Attributes struct {
 	Namespace, Name string
-	// Labels are in the order of the stored form, Fields in that of the declaration. Fields
-	// contains neither metadata.name and metadata.namespace nor fields that a document lacks.
+	// Labels holds the labels in the order of the stored form.
 	Labels []Pair
+	// Fields holds the selectable fields in the order of their declaration, without metadata.name and
+	// metadata.namespace. It omits fields that a document lacks.
 	Fields []Pair
 }
 
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
 
-// ordinaryLabels is the capacity that labels start with. Few objects have more.
+// ordinaryLabels is the initial capacity of Attributes.Labels. Few objects have more labels.
 const ordinaryLabels = 8
 
-// partOf returns a part of a stored value as a string, without a copy.
-func partOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// viewString returns a part of a stored value as a string that shares its memory.
+func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // fieldProgram reads one selectable field from the wire form.
 type fieldProgram struct {
 	label string
 	path  []int // field numbers from the object down
 	kind  reflect.Kind
-	fn    func(registry.Object) string
+	// compute, if set, returns the value from the decoded object. Then path is empty.
+	compute func(registry.Object) string
 }
 
-// compileFields resolves the dotted JSON paths of a kind's selectable fields to
-// protobuf field numbers of its stored type.
+// compileFields resolves the dotted JSON paths of a kind's selectable fields to protobuf field numbers
+// of its stored type.
 func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
 	for _, s := range k.Presentation.Selectable {
-		p := fieldProgram{label: s.Label, fn: s.Value}
+		p := fieldProgram{label: s.Label, compute: s.Value}
 		if s.Value == nil {
 			path := s.Path
 			if path == "" {
 				path = s.Label
 			}
 			var err error
-			if p.path, p.kind, err = resolve(stored, strings.Split(path, ".")); err != nil {
+			if p.path, p.kind, err = resolveFieldPath(stored, strings.Split(path, ".")); err != nil {
 				return nil, fmt.Errorf("selectable field %s of %s: %w", s.Label, k.GVK(), err)
 			}
 		}
@@ -61,8 +63,8 @@ func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error
 	return out, nil
 }
 
-// resolve returns the protobuf field numbers of a path of JSON names, and the kind of its value.
-func resolve(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
+// resolveFieldPath returns the protobuf field numbers of a path of JSON names, and the kind of its value.
+func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
 	var nums []int
 	for _, name := range path {
 		for t.Kind() == reflect.Pointer {
@@ -113,8 +115,8 @@ func fieldByJSON(t reflect.Type, name string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// zeroText returns the field's value when the wire form omits it.
-func (p *fieldProgram) zeroText() string {
+// zeroValue returns the field's value when the wire form omits it.
+func (p *fieldProgram) zeroValue() string {
 	switch p.kind {
 	case reflect.Bool:
 		return "false"
@@ -124,11 +126,11 @@ func (p *fieldProgram) zeroText() string {
 	return "0"
 }
 
-// text returns the field's value as selectors see it.
-func (p *fieldProgram) text(f wire.Field) string {
+// formatValue returns the value of a field on the wire as selectors see it.
+func (p *fieldProgram) formatValue(f wire.Field) string {
 	switch p.kind {
 	case reflect.String:
-		return partOf(f.Data)
+		return viewString(f.Data)
 	case reflect.Bool:
 		return strconv.FormatBool(f.Value != 0)
 	default:
@@ -147,8 +149,8 @@ type fieldBranch struct {
 	below fieldTree
 }
 
-// treeOf returns the tree of all fields that have no function of their own.
-func treeOf(fields []fieldProgram) (root fieldTree) {
+// newFieldTree returns the tree of all fields that are read by their path.
+func newFieldTree(fields []fieldProgram) (root fieldTree) {
 	for i := range fields {
 		level := &root
 		for j, num := range fields[i].path {
@@ -167,8 +169,8 @@ func treeOf(fields []fieldProgram) (root fieldTree) {
 	return root
 }
 
-// read sets the values of the fields that are present. The last occurrence of a field wins.
-func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) error {
+// readValues sets the values of the fields that are present. The last occurrence of a field wins.
+func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []Pair) error {
 	for b := message; len(b) > 0; {
 		f, rest, err := wire.Next(b)
 		if err != nil {
@@ -180,9 +182,9 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 			switch {
 			case branch.num != f.Num:
 			case branch.below == nil:
-				values[branch.field].Value = fields[branch.field].text(f)
+				values[branch.field].Value = fields[branch.field].formatValue(f)
 			default:
-				if err := branch.below.read(f.Data, fields, values); err != nil {
+				if err := branch.below.readValues(f.Data, fields, values); err != nil {
 					return err
 				}
 			}
@@ -202,7 +204,7 @@ func (c *KindCodec) Attributes(stored []byte) (Attributes, error) {
 	return a, nil
 }
 
-// attributes reads the attributes from a stored value.
+// attributes reads like Attributes. Its error does not have the wording of Kubernetes yet.
 func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
 	if c.Kind.Document != nil {
 		return c.attributesOfDocument(stored)
@@ -235,18 +237,18 @@ func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
 	var obj registry.Object
 	for i := range c.fields {
 		p := &c.fields[i]
-		v := p.zeroText()
-		if p.fn != nil {
+		v := p.zeroValue()
+		if p.compute != nil {
 			if obj == nil {
 				if obj, err = c.decodeAsStored(stored); err != nil {
 					return a, err
 				}
 			}
-			v = p.fn(obj)
+			v = p.compute(obj)
 		}
 		a.Fields = append(a.Fields, Pair{p.label, v})
 	}
-	return a, c.fieldTree.read(raw, c.fields, a.Fields)
+	return a, c.fieldTree.readValues(raw, c.fields, a.Fields)
 }
 
 // attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
@@ -274,7 +276,7 @@ func attributesOfMetadata(meta []byte) (a Attributes, err error) {
 			if a.Labels == nil {
 				a.Labels = make([]Pair, 0, ordinaryLabels)
 			}
-			a.Labels = append(a.Labels, Pair{partOf(key), partOf(value)})
+			a.Labels = append(a.Labels, Pair{viewString(key), viewString(value)})
 		}
 	}
 	return a, nil

@@ -55,7 +55,7 @@ type KindCodec struct {
 	// listItems is the protobuf field number of a list's items.
 	listItems int
 
-	// heads are the beginnings of watch frames, by event type.
+	// heads holds the start of a watch frame for each event type; see frameHead.
 	heads [len(eventNames)][]byte
 	// program writes the JSON of stored values. It returns nil if they must be decoded.
 	program func() *transcode.Program
@@ -72,20 +72,16 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 		Checks:     doccheck.New(scheme),
 		kindCodecs: map[*registry.Kind]*KindCodec{},
 	}
-	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
-		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{
-			Yaml:   yaml,
-			Pretty: pretty,
-			Strict: strict,
-		})
+	serializer := func(o kjson.SerializerOptions) *kjson.Serializer {
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, o)
 	}
-	c.json = opts(false, false, false)
-	c.jsonStrict = opts(false, false, true)
-	c.jsonPretty = opts(false, true, false)
-	c.yaml = opts(true, false, false)
-	c.yamlStrict = opts(true, false, true)
+	c.json = serializer(kjson.SerializerOptions{})
+	c.jsonStrict = serializer(kjson.SerializerOptions{Strict: true})
+	c.jsonPretty = serializer(kjson.SerializerOptions{Pretty: true})
+	c.yaml = serializer(kjson.SerializerOptions{Yaml: true})
+	c.yamlStrict = serializer(kjson.SerializerOptions{Yaml: true, Strict: true})
 	c.proto = protobuf.NewSerializer(scheme, scheme)
-	c.metadataProgram = sync.OnceValue(partialProgram)
+	c.metadataProgram = sync.OnceValue(newMetadataProgram)
 	c.metadataFrameHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
 	for _, k := range catalog.Kinds() {
 		kc, err := c.newKindCodec(k)
@@ -115,15 +111,15 @@ func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
 	if kc.fields, err = compileFields(k, stored); err != nil {
 		return nil, err
 	}
-	kc.fieldTree = treeOf(kc.fields)
-	kc.program = programOf(k, kc.servedAsStored, stored)
+	kc.fieldTree = newFieldTree(kc.fields)
+	kc.program = newProgram(k, kc.servedAsStored, stored)
 	kc.stored = sync.OnceValue(func() *doccheck.StoredMessage { return c.Checks.StoredType(stored) })
 	if len(k.Presentation.ColumnFields) > 0 {
-		read, err := kc.newFieldMask(k.Presentation.ColumnFields)
+		mask, err := kc.newFieldMask(k.Presentation.ColumnFields)
 		if err != nil {
 			return nil, err
 		}
-		kc.tableRows = &rowObjects{mask: read}
+		kc.tableRows = &rowObjects{mask: mask}
 	}
 	if kc.listItems, err = itemsFieldNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
@@ -153,6 +149,7 @@ func (c *Codec) ForKind(k *registry.Kind) *KindCodec { return c.kindCodecs[k] }
 // Scheme returns the set of known Go types.
 func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }
 
+// newStored returns an empty object of the Go type in which the kind is stored.
 func (k *KindCodec) newStored() runtime.Object {
 	if k.Kind.Stored.New != nil {
 		return k.Kind.Stored.New()
@@ -163,15 +160,15 @@ func (k *KindCodec) newStored() runtime.Object {
 // decodeAsStored decodes a stored value to the stored Go type. It returns an *UndecodableError if
 // the value is not such an object.
 func (k *KindCodec) decodeAsStored(stored []byte) (registry.Object, error) {
-	obj, err := k.decodeType(stored)
+	obj, err := k.unmarshalStored(stored)
 	if err != nil {
 		return nil, &UndecodableError{k.whyUndecodable(stored, err)}
 	}
 	return obj, nil
 }
 
-// decodeType decodes a stored value into the Go type of the stored version.
-func (k *KindCodec) decodeType(stored []byte) (registry.Object, error) {
+// unmarshalStored decodes like decodeAsStored. Its error does not have the wording of Kubernetes yet.
+func (k *KindCodec) unmarshalStored(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
 	if wire.IsEnvelope(stored) {
 		raw, _, kind, err := wire.OpenEnvelope(stored)
@@ -226,12 +223,12 @@ func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Objec
 	if k.Kind.Document != nil {
 		return k.decodeDocument(ctx, it)
 	}
-	obj, err := k.decodeTyped(it)
+	obj, err := k.decodeServed(it)
 	return obj, nil, err
 }
 
-// decodeTyped decodes a stored value into the Go type of the served version.
-func (k *KindCodec) decodeTyped(it Item) (registry.Object, error) {
+// decodeServed decodes a stored value of a kind with a Go type into the served version, with defaults.
+func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
 	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {
 		return nil, err
@@ -322,6 +319,7 @@ func (k *KindCodec) CheckConvertible(obj runtime.Object) error {
 	return nil
 }
 
+// errFallback makes DecodeBody use the generic decoder for a body whose lazy field does not fit.
 var errFallback = errors.New("not eligible for the lazy field; use the generic decoder")
 
 // DecodePatched decodes the JSON of an object that a patch has changed. It decodes like DecodeBody,
@@ -341,7 +339,7 @@ func (k *KindCodec) DecodePatched(doc []byte, strict bool) (Decoded, error) {
 	return d, err
 }
 
-// UnknownConversion returns the error of an object that has another kind than it must have.
+// UnknownConversion returns the error for an object of the kind from where the kind to is expected.
 func UnknownConversion(from, to schema.GroupVersionKind) error {
 	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", from.Version, from.Kind, groupName(to.Group), to.Kind)
 }
@@ -409,8 +407,8 @@ func (k *KindCodec) FieldLabel(label string) (string, bool) {
 	case "metadata.name":
 		return label, true
 	case "metadata.namespace":
-		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind has no
-		// fields of its own.
+		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind declares no
+		// fields.
 		return label, k.Kind.Namespaced || !k.Kind.HasFieldLabels()
 	}
 	for _, s := range k.Kind.Presentation.Selectable {

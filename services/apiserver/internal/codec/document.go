@@ -80,7 +80,7 @@ func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Objec
 // wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError if
 // the stored value is not a document at all.
 func (k *KindCodec) wrapStoredError(it Item, err error) error {
-	if _, broken := k.parseUnstructured(it.Stored); broken != nil { // broken only shows that the value is not a document
+	if _, parseErr := k.parseUnstructured(it.Stored); parseErr != nil {
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
 	}
 	return err
@@ -121,7 +121,7 @@ func (k *KindCodec) cellsOfDocument(it Item) ([]any, error) {
 	return k.Kind.Document.TableRow(doc, func() (registry.Object, error) { return k.unstructuredFromServed(doc, it.Revision) })
 }
 
-// encodeDocument encodes a document in the stored version.
+// encodeDocument encodes a document in its stored version.
 func (k *KindCodec) encodeDocument(ctx context.Context, obj registry.Object) ([]byte, error) {
 	served, err := k.ServedJSON(obj)
 	if err != nil {
@@ -154,7 +154,8 @@ func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 	return tape.AppendValue(nil, u.Object)
 }
 
-// documentFrame returns the watch frame of a stored document, without decoding the object.
+// documentFrame returns the watch frame of a stored document. It copies the text of most fields instead
+// of decoding the object.
 func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	d, err := k.parseServed(context.Background(), it)
 	if err != nil {
@@ -188,13 +189,13 @@ func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 
 // frameOfDocument returns the watch frame of a decoded document.
 func (k *KindCodec) frameOfDocument(t EventType, u *unstructured.Unstructured) (Frame, error) {
-	head := map[string]any{}
+	fields := map[string]any{} // the head contains kind and apiVersion
 	for name, v := range u.Object {
 		if name != "kind" && name != "apiVersion" {
-			head[name] = v
+			fields[name] = v
 		}
 	}
-	body, err := tape.AppendValue(nil, head)
+	body, err := tape.AppendValue(nil, fields)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", k.Kind.Kind, err)
 	}
@@ -314,6 +315,7 @@ func (k *KindCodec) decodeDocumentBody(media string, body []byte, strict bool) (
 // typeNames holds the kind and the apiVersion of a body.
 type typeNames struct{ kind, apiVersion string }
 
+// gvk returns the type, also if the kind or the apiVersion is missing.
 func (t typeNames) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(t.apiVersion, t.kind)
 }
@@ -381,7 +383,8 @@ func (k *KindCodec) hasExpectedType(body []byte) bool {
 
 var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
-// addNormalized completes out with a normalized body.
+// addNormalized sets the object of out from a normalized body, and adds the unknown and duplicate
+// fields.
 func (k *KindCodec) addNormalized(out Decoded, s registry.ServedDocument) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))

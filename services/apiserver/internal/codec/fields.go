@@ -19,8 +19,8 @@ import (
 // fieldMask selects fields of a message, by number. A nil mask selects the whole field.
 type fieldMask map[int]fieldMask
 
-// add adds a path of JSON names.
-func (m fieldMask) add(t reflect.Type, path []string) error {
+// addPath selects the field at a path of JSON names below the type t.
+func (m fieldMask) addPath(t reflect.Type, path []string) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -28,7 +28,7 @@ func (m fieldMask) add(t reflect.Type, path []string) error {
 		return fmt.Errorf("%s is not a structure", t)
 	}
 	var f reflect.StructField
-	for i := range t.NumField() { // an inline field is a message of its own
+	for i := range t.NumField() {
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == path[0] {
 			f = t.Field(i)
 		}
@@ -55,7 +55,7 @@ func (m fieldMask) add(t reflect.Type, path []string) error {
 		inner = fieldMask{}
 		m[n] = inner
 	}
-	return inner.add(f.Type, path[1:])
+	return inner.addPath(f.Type, path[1:])
 }
 
 // appendMasked appends the selected fields of a message. It omits fields without selected parts.
@@ -75,8 +75,8 @@ func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 			dst = append(dst, encoded...)
 			continue
 		}
-		// The length is not known yet. The masked message is not longer than the original one, so
-		// its length fits into the bytes of the old length.
+		// Reserve the bytes of the old length. The masked message is not longer than the original one,
+		// so its length fits into them.
 		start := len(dst)
 		head := len(encoded) - len(f.Data)
 		dst = append(dst, encoded[:head]...)
@@ -94,7 +94,8 @@ func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// putLength writes a number as a varint that fills all of b.
+// putLength writes a number as a varint that fills all of b. It pads the varint with zero bits: 5 in two
+// bytes is 0x85 0x00.
 func putLength(b []byte, n uint64) {
 	w := binary.PutUvarint(b, n)
 	for ; w < len(b); w++ {
@@ -108,7 +109,7 @@ func putLength(b []byte, n uint64) {
 func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
 	m := fieldMask{}
 	for _, p := range paths {
-		if err := m.add(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
+		if err := m.addPath(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
 			return nil, fmt.Errorf("read %s of %s: %w", p, k.Kind.Kind, err)
 		}
 	}
@@ -137,15 +138,15 @@ func (k *KindCodec) FieldsDecoder(paths ...string) (func(Item) (registry.Object,
 	}, nil
 }
 
-// decodable is an object that has a protobuf form.
-type decodable interface {
+// protoObject is an object that has a protobuf form.
+type protoObject interface {
 	registry.Object
 	Unmarshal([]byte) error
 }
 
 // newProtoObject returns an object of the stored type without fields.
-func (k *KindCodec) newProtoObject() (decodable, error) {
-	obj, ok := k.newStored().(decodable)
+func (k *KindCodec) newProtoObject() (protoObject, error) {
+	obj, ok := k.newStored().(protoObject)
 	if !ok {
 		return nil, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
 	}
@@ -154,7 +155,7 @@ func (k *KindCodec) newProtoObject() (decodable, error) {
 
 // decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
 // buffer and returns it.
-func (k *KindCodec) decodePart(obj decodable, m fieldMask, it Item, buf []byte) ([]byte, error) {
+func (k *KindCodec) decodePart(obj protoObject, m fieldMask, it Item, buf []byte) ([]byte, error) {
 	raw, _, _, err := wire.OpenEnvelope(it.Stored)
 	if err != nil {
 		return buf, err
@@ -177,8 +178,8 @@ func (k *KindCodec) decodePart(obj decodable, m fieldMask, it Item, buf []byte) 
 	return masked, nil
 }
 
-// rowObjects is a pool of objects for table rows. A row uses an object
-// only briefly, so the next row reuses its memory.
+// rowObjects is a pool of objects for table rows. A row uses an object only briefly, so the next row
+// reuses its memory.
 type rowObjects struct {
 	mask fieldMask
 	pool sync.Pool // of *rowObject
@@ -186,7 +187,7 @@ type rowObjects struct {
 
 // rowObject is an object with the buffer from which it was decoded.
 type rowObject struct {
-	obj decodable
+	obj protoObject
 	buf []byte
 }
 
@@ -194,8 +195,8 @@ type rowObject struct {
 const maxRowBuffer = 64 << 10
 
 // withObject calls f with an object that has only the masked fields. f must not retain it.
-func (l *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) error {
-	row, _ := l.pool.Get().(*rowObject)
+func (p *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) error {
+	row, _ := p.pool.Get().(*rowObject)
 	var err error
 	if row == nil {
 		row = &rowObject{}
@@ -203,13 +204,13 @@ func (l *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) 
 			return err
 		}
 	}
-	if row.buf, err = k.decodePart(row.obj, l.mask, it, row.buf); err != nil {
+	if row.buf, err = k.decodePart(row.obj, p.mask, it, row.buf); err != nil {
 		return err
 	}
 	f(row.obj)
-	if reuse := k.Kind.Presentation.ClearColumnFields; reuse != nil && cap(row.buf) <= maxRowBuffer {
-		reuse(row.obj)
-		l.pool.Put(row)
+	if clearFields := k.Kind.Presentation.ClearColumnFields; clearFields != nil && cap(row.buf) <= maxRowBuffer {
+		clearFields(row.obj)
+		p.pool.Put(row)
 	}
 	return nil
 }
@@ -222,8 +223,8 @@ type MissingValue struct{ Missing, Null string }
 type MissingValues map[string]map[int][]MissingValue
 
 // DocumentAttributes returns a function that reads the attributes of a document with the given
-// selectable fields. It omits fields without a value. The error is
-// unspecific; KindCodec.Attributes returns the reason.
+// selectable fields. It omits fields without a value. The error does not state the reason;
+// KindCodec.Attributes does.
 func DocumentAttributes(fields []registry.SelectableField, absent MissingValues) func(stored []byte) (Attributes, error) {
 	f := newDocumentFields(fields)
 	return func(stored []byte) (Attributes, error) { return f.attributes(stored, absent) }
@@ -234,8 +235,8 @@ func (k *KindCodec) attributesOfDocument(stored []byte) (Attributes, error) {
 	return k.documentFields.attributes(stored, nil)
 }
 
-// documentFields holds the selectable fields of a kind's documents. A kind may have many, although
-// each document has few of them.
+// documentFields holds the selectable fields of a kind's documents as a tree of paths, so that one walk
+// over a document finds all of its fields. A kind may have many fields. A document has few of them.
 type documentFields struct {
 	all  []documentField
 	root pathNode
@@ -257,7 +258,7 @@ type pathNode struct {
 func newDocumentFields(fields []registry.SelectableField) *documentFields {
 	f := &documentFields{root: pathNode{field: -1}}
 	for i := range fields {
-		field := documentField{fields[i].Label, pathOf(&fields[i])}
+		field := documentField{fields[i].Label, splitPath(&fields[i])}
 		f.all = append(f.all, field)
 		node := &f.root
 		for _, name := range field.path {
@@ -276,8 +277,8 @@ func newDocumentFields(fields []registry.SelectableField) *documentFields {
 	return f
 }
 
-// pathOf splits a dotted path of JSON names.
-func pathOf(s *registry.SelectableField) []string {
+// splitPath returns the JSON names on the path of a field, which defaults to its label.
+func splitPath(s *registry.SelectableField) []string {
 	p := s.Path
 	if p == "" {
 		p = s.Label
@@ -319,17 +320,17 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 	return a, nil
 }
 
-// appendValues appends the fields at and below a value that have a value of their own.
+// appendValues appends the selectable fields at and below the value v that are scalars.
 func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, into []Pair) []Pair {
 	if node.field >= 0 {
-		if text := scalar(d, v); text != "" {
+		if text := scalarText(d, v); text != "" {
 			into = append(into, Pair{f.all[node.field].label, text})
 		}
 	}
 	if len(node.children) == 0 || d.Kind(v) != tape.Object {
 		return into
 	}
-	if len(node.children) < d.Len(v) {
+	if len(node.children) < d.Len(v) { // look up the names in the smaller set
 		for name, child := range node.children {
 			if member := d.Find(v, name); member != tape.None {
 				into = f.appendValues(d, member, child, into)
@@ -345,6 +346,7 @@ func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, i
 	return into
 }
 
+// textAt returns a string member of an object, or "" if the object has none.
 func textAt(d *tape.Doc, object tape.Ref, name string) string {
 	if v := d.Find(object, name); v != tape.None && d.Kind(v) == tape.String {
 		return strings.Clone(d.String(v))
@@ -371,8 +373,8 @@ func missingValue(d *tape.Doc, path []string, absent []MissingValue) string {
 	return ""
 }
 
-// scalar returns the text of a scalar, or "" for any other value.
-func scalar(d *tape.Doc, v tape.Ref) string {
+// scalarText returns the text of a scalar, or "" for any other value.
+func scalarText(d *tape.Doc, v tape.Ref) string {
 	switch d.Kind(v) {
 	case tape.String:
 		return strings.Clone(d.String(v))

@@ -39,7 +39,7 @@ type Item struct {
 	Revision int64
 	// Served is true if Stored is already the document of the served version.
 	Served bool
-	// Positions, if not nil, caches the positions of parts of Stored; see splice.positions.
+	// Positions, if not nil, caches the positions of parts of Stored; see wire.Splice.Positions.
 	Positions *atomic.Uint64
 }
 
@@ -123,7 +123,7 @@ func (k *KindCodec) FrameOf(t EventType, obj registry.Object) (Frame, error) {
 
 // joinFrame joins a head and an object's JSON. The head replaces the opening brace.
 func joinFrame(head, body []byte) Frame {
-	f := make([]byte, 0, len(head)+len(body)-1+2)
+	f := make([]byte, 0, len(head)+len(body)-len("{")+len("}\n"))
 	f = append(f, head...)
 	f = append(f, body[1:]...)
 	return append(f, '}', '\n')
@@ -186,12 +186,12 @@ func (k *KindCodec) AppendHead(dst []byte, kind, apiVersion string, meta metav1.
 	return dst
 }
 
-// ListTail ends a list's JSON.
+// ListTail is the end of the JSON of a list.
 const ListTail = "]}\n"
 
-// raw returns the served protobuf message of an item without resourceVersion, and reports whether
+// servedMessage returns the served protobuf message of an item without resourceVersion, and reports whether
 // it is the stored message.
-func (k *KindCodec) raw(it Item) (message []byte, asStored bool, err error) {
+func (k *KindCodec) servedMessage(it Item) (message []byte, asStored bool, err error) {
 	if k.Kind.Document != nil {
 		return nil, false, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
 	}
@@ -218,8 +218,8 @@ func (k *KindCodec) raw(it Item) (message []byte, asStored bool, err error) {
 	return message, false, err
 }
 
-// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged,
-// without decoding it. Values that an older server stored may lack defaults.
+// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged. It
+// does not decode the value. Values that an older server stored may lack defaults.
 func (k *KindCodec) isDefaulted(it Item) bool {
 	if k.Kind.Default == nil && k.Kind.AfterDecode == nil {
 		return true
@@ -230,20 +230,20 @@ func (k *KindCodec) isDefaulted(it Item) bool {
 
 // splice prepares an item for another resourceVersion. It parses a value that is served as stored
 // only once.
-func (k *KindCodec) splice(s *wire.Splice, it Item) error {
-	stored := it.Positions != nil && k.AsStored()
-	if stored {
+func (k *KindCodec) prepareSplice(s *wire.Splice, it Item) error {
+	cacheable := it.Positions != nil && k.AsStored()
+	if cacheable {
 		if positions := it.Positions.Load(); positions != 0 {
 			s.Open(it.Stored, positions, it.Revision)
 			return nil
 		}
-		stored = wire.IsEnvelope(it.Stored)
+		cacheable = wire.IsEnvelope(it.Stored)
 	}
-	raw, asStored, err := k.raw(it)
+	raw, asStored, err := k.servedMessage(it)
 	if err == nil {
 		err = s.Init(raw, it.Revision)
 	}
-	if err == nil && stored && asStored {
+	if err == nil && cacheable && asStored {
 		it.Positions.Store(s.Positions(it.Stored))
 	}
 	return err
@@ -252,7 +252,7 @@ func (k *KindCodec) splice(s *wire.Splice, it Item) error {
 // AppendProto appends an object in the protobuf envelope.
 func (k *KindCodec) AppendProto(dst []byte, it Item) ([]byte, error) {
 	var s wire.Splice
-	if err := k.splice(&s, it); err != nil {
+	if err := k.prepareSplice(&s, it); err != nil {
 		return nil, err
 	}
 	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Kind.Kind, s.Size)
@@ -262,7 +262,7 @@ func (k *KindCodec) AppendProto(dst []byte, it Item) ([]byte, error) {
 // AppendProtoFrame appends a length-delimited watch event.
 func (k *KindCodec) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
 	var s wire.Splice
-	if err := k.splice(&s, it); err != nil {
+	if err := k.prepareSplice(&s, it); err != nil {
 		return nil, err
 	}
 	dst = appendFrameHead(dst, eventNames[t], wire.EnvelopeSize(k.apiVersion, k.Kind.Kind, s.Size))
@@ -294,7 +294,7 @@ func WrapProtoFrame(typ string, object []byte) []byte {
 // Message encodes an object as a protobuf message without an envelope.
 func (k *KindCodec) Message(it Item) ([]byte, error) {
 	var s wire.Splice
-	if err := k.splice(&s, it); err != nil {
+	if err := k.prepareSplice(&s, it); err != nil {
 		return nil, err
 	}
 	return s.Append(make([]byte, 0, s.Size)), nil
@@ -307,19 +307,20 @@ func (k *KindCodec) AsStored() bool { return k.servedAsStored && k.Kind.Document
 
 // ProtoItems encodes the items of one protobuf list: objects or their metadata.
 type ProtoItems struct {
-	coder   *KindCodec
-	partial bool
+	codec   *KindCodec
+	partial bool        // encode only the metadata
 	s       wire.Splice // of the current item
 }
 
-// ProtoItems returns an encoder of items. It is not safe for concurrent use.
+// ProtoItems returns an encoder of items, or of their metadata if partial is set. It is not safe for
+// concurrent use.
 func (k *KindCodec) ProtoItems(partial bool) *ProtoItems {
-	return &ProtoItems{coder: k, partial: partial}
+	return &ProtoItems{codec: k, partial: partial}
 }
 
 // Size returns the encoded size of an item in bytes.
 func (p *ProtoItems) Size(it Item) (int, error) {
-	if err := p.coder.splice(&p.s, it); err != nil {
+	if err := p.codec.prepareSplice(&p.s, it); err != nil {
 		return 0, err
 	}
 	return ProtoMessageSize(p.s.MessageSize(p.partial)), nil
@@ -330,7 +331,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 // there are no cached positions.
 func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int64) (int, bool) {
 	at := positions.Load()
-	if at == 0 || !p.coder.AsStored() {
+	if at == 0 || !p.codec.AsStored() {
 		return 0, false
 	}
 	p.s.ComputeSizes(size, at, revision)
@@ -339,10 +340,10 @@ func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int
 
 // Append appends an item.
 func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
-	if err := p.coder.splice(&p.s, it); err != nil {
+	if err := p.codec.prepareSplice(&p.s, it); err != nil {
 		return nil, err
 	}
-	dst = wire.AppendTag(dst, p.coder.itemsField(p.partial), wire.Bytes)
+	dst = wire.AppendTag(dst, p.codec.itemsField(p.partial), wire.Bytes)
 	dst = binary.AppendUvarint(dst, uint64(p.s.MessageSize(p.partial)))
 	if p.partial {
 		return p.s.AppendMeta(dst), nil
@@ -361,13 +362,13 @@ func (k *KindCodec) AppendProtoMessage(dst, message []byte, partial bool) []byte
 // itemsField returns the number of the field that holds a list's items.
 func (k *KindCodec) itemsField(partial bool) int {
 	if partial {
-		return partialItems
+		return partialItemsField
 	}
 	return k.listItems
 }
 
 // AppendProtoListHead appends the start of a list in the protobuf envelope. itemsSize is the
-// sum of its items' sizes in bytes. ProtoListTail ends the list.
+// sum of its items' sizes in bytes. The caller appends the items and ProtoListTail.
 func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta, itemsSize int) ([]byte, error) {
 	m, err := meta.Marshal()
 	if err != nil {
@@ -377,5 +378,5 @@ func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMe
 	return wire.AppendBytes(dst, 1, m), nil
 }
 
-// ProtoListTail ends a protobuf list.
+// ProtoListTail returns the end of a protobuf list in its envelope.
 func ProtoListTail() []byte { return wire.EnvelopeTail }

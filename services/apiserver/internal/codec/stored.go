@@ -131,8 +131,7 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
 }
 
-// UndecodableError reports that a stored value is not an object of its kind. Its text is that of
-// Err.
+// UndecodableError reports that a stored value is not an object of its kind. Err is the reason.
 type UndecodableError struct{ Err error }
 
 func (e *UndecodableError) Error() string { return e.Err.Error() }
@@ -278,9 +277,9 @@ func (k *KindCodec) Values(stored []byte) (int, bool) {
 	return k.codec.Checks.MessageValues(raw, k.newStored()), true
 }
 
-// CheckStored returns an error for a value to store that cannot be served in every encoding: a
-// *ValueError, or the error of its envelope.
-// The value is a result of EncodeStored.
+// CheckStored returns an error for a value to store that cannot be served in every encoding. The error
+// is a *doccheck.ValueError, or that of a malformed envelope. The value must be a result of
+// EncodeStored.
 func (k *KindCodec) CheckStored(value []byte) error {
 	if k.Kind.Document != nil || !wire.IsEnvelope(value) {
 		return nil

@@ -61,8 +61,8 @@ func defaultColumns() []registry.Column {
 	}
 }
 
-// EmptyRows returns the JSON of the rows of an empty table: null for kinds without columns of their
-// own.
+// EmptyRows returns the JSON of the rows of an empty table, which is null for kinds that declare no
+// columns.
 func (k *KindCodec) EmptyRows() string {
 	if k.Kind.Presentation.Columns == nil {
 		return "null"
@@ -70,6 +70,7 @@ func (k *KindCodec) EmptyRows() string {
 	return "[]"
 }
 
+// columns returns the declared columns of the kind, or the default ones.
 func (k *KindCodec) columns() []registry.Column {
 	if k.Kind.Presentation.Columns != nil {
 		return k.Kind.Presentation.Columns
@@ -105,23 +106,25 @@ func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.List
 	return append(dst, `,"rows":[`...)
 }
 
-// A Row is the start of a table row's JSON, up to the object, with holes for ages. It starts
-// with the number of holes and, for each hole, its offset and the time in seconds. The JSON
-// follows.
+// A Row is the start of a table row's JSON, up to the object, without the ages. An age depends on the
+// time of the response. Append inserts it into the hole that the JSON has for it.
+//
+// The format is: the number of holes, for each hole its offset in the JSON and the Unix time from which
+// the age counts (0 for unknown), and the JSON. The numbers are varints.
 type Row []byte
 
-// usualRow is larger than most rows, in bytes.
-const usualRow = 256
+// rowCapacity is the initial capacity in bytes of a row's JSON. Most rows are smaller.
+const rowCapacity = 256
 
-// TableCells encodes the cells of an object.
+// TableCells encodes the cells and conditions of an object as a Row.
 func (k *KindCodec) TableCells(it Item) (Row, error) {
 	cells, conditions, err := k.cells(it)
 	if err != nil {
 		return nil, err
 	}
 	var holes []byte
-	n := 0
-	body := append(make([]byte, 0, usualRow), `{"cells":[`...)
+	holeCount := 0
+	body := append(make([]byte, 0, rowCapacity), `{"cells":[`...)
 	for i, cell := range cells {
 		if i > 0 {
 			body = append(body, ',')
@@ -136,7 +139,7 @@ func (k *KindCodec) TableCells(it Item) (Row, error) {
 				sec = v.Since.Unix()
 			}
 			holes = binary.AppendVarint(holes, sec)
-			n++
+			holeCount++
 			body = append(jsontext.AppendContent(body, v.Suffix), '"')
 		case string:
 			body = jsontext.AppendString(body, v)
@@ -156,7 +159,7 @@ func (k *KindCodec) TableCells(it Item) (Row, error) {
 		}
 		body = append(append(body, `,"conditions":`...), c...)
 	}
-	row := binary.AppendUvarint(make([]byte, 0, len(holes)+len(body)+2), uint64(n))
+	row := binary.AppendUvarint(make([]byte, 0, len(holes)+len(body)+2), uint64(holeCount))
 	row = append(row, holes...)
 	return append(row, body...), nil
 }
@@ -167,7 +170,7 @@ func (k *KindCodec) cells(it Item) (cells []any, conditions []metav1.TableRowCon
 		cells, err = k.cellsOfDocument(it)
 		return cells, nil, err
 	}
-	rowObject := func(o registry.Object) {
+	readCells := func(o registry.Object) {
 		columns := k.columns()
 		cells = make([]any, len(columns))
 		for i, c := range columns {
@@ -177,7 +180,7 @@ func (k *KindCodec) cells(it Item) (cells []any, conditions []metav1.TableRowCon
 			conditions = k.Kind.Presentation.RowConditions(o)
 		}
 	}
-	err = k.withRowObject(it, rowObject)
+	err = k.withRowObject(it, readCells)
 	return cells, conditions, err
 }
 
@@ -194,7 +197,7 @@ func (k *KindCodec) withRowObject(it Item, f func(registry.Object)) error {
 	return err
 }
 
-// decodeForTable decodes an object for the table.
+// decodeForTable decodes a whole object, in the version that the columns read.
 func (k *KindCodec) decodeForTable(it Item) (registry.Object, error) {
 	if k.Kind.Presentation.ColumnsFromStored {
 		return k.decodeAsStored(it.Stored)
@@ -212,11 +215,11 @@ type AgeFormatter struct {
 	text string
 }
 
-// NewAgeFormatter returns an Ages for the time now.
+// NewAgeFormatter returns a formatter of ages at the time now.
 func NewAgeFormatter(now time.Time) *AgeFormatter { return &AgeFormatter{now: now} }
 
-// since returns the text of an age. A zero time is unknown.
-func (a *AgeFormatter) since(sec int64) string {
+// ageText returns the age of a Unix time as JSON text without quotes. The age of time 0 is <unknown>.
+func (a *AgeFormatter) ageText(sec int64) string {
 	if sec != a.sec || a.text == "" {
 		a.sec = sec
 		a.text = `\u003cunknown\u003e`
@@ -259,7 +262,7 @@ func (r Row) Append(dst []byte, ages *AgeFormatter) ([]byte, error) {
 		}
 		dst = append(dst, b[copied:h.at]...)
 		copied = h.at
-		dst = append(dst, ages.since(h.sec)...)
+		dst = append(dst, ages.ageText(h.sec)...)
 	}
 	return append(dst, b[copied:]...), nil
 }
@@ -293,7 +296,7 @@ func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
 		var p metav1.PartialObjectMetadata
 		err := json.Unmarshal(it.Stored, &p)
 		if k.Kind.Document != nil && (err != nil || p.Generation == 0) {
-			p, err = repaired(it.Stored, err)
+			p, err = decodeRepairedMetadata(it.Stored, err)
 		}
 		if err != nil {
 			return nil, err
@@ -304,9 +307,9 @@ func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
 	return &m, nil
 }
 
-// repaired decodes the metadata of a stored document as Document.ToServed repairs it. It returns cause
+// decodeRepairedMetadata decodes the metadata of a stored document as Document.ToServed repairs it. It returns cause
 // if the value is not a document.
-func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
+func decodeRepairedMetadata(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil && cause != nil {
 		return p, cause
@@ -343,7 +346,7 @@ func (k *KindCodec) PartialFrame(t EventType, version string, it Item) (Frame, e
 
 // AppendPartialProto appends the metadata-only form in the protobuf envelope.
 func (k *KindCodec) AppendPartialProto(dst []byte, version string, it Item) ([]byte, error) {
-	s, err := k.metaSplice(it)
+	s, err := k.metadataSplice(it)
 	if err != nil {
 		return nil, err
 	}
@@ -360,23 +363,23 @@ func (k *KindCodec) AppendPartialProtoFrame(dst []byte, t EventType, version str
 	return append(appendFrameHead(dst, eventNames[t], len(obj)), obj...), nil
 }
 
-// PartialMessage encodes the metadata-only form as a protobuf message without
-// an envelope.
+// PartialMessage encodes the metadata-only form as a protobuf message without an envelope.
 func (k *KindCodec) PartialMessage(it Item) ([]byte, error) {
-	s, err := k.metaSplice(it)
+	s, err := k.metadataSplice(it)
 	if err != nil {
 		return nil, err
 	}
 	return s.AppendMeta(make([]byte, 0, s.MessageSize(true))), nil
 }
 
-// partialItems is the field number of the items in a PartialObjectMetadataList.
-const partialItems = 2
+// partialItemsField is the field number of the items in a PartialObjectMetadataList.
+const partialItemsField = 2
 
-func (k *KindCodec) metaSplice(it Item) (*wire.Splice, error) {
+// metadataSplice returns a Splice of the object's message, for use of its metadata alone.
+func (k *KindCodec) metadataSplice(it Item) (*wire.Splice, error) {
 	s := new(wire.Splice)
 	if k.Kind.Document == nil {
-		return s, k.splice(s, it)
+		return s, k.prepareSplice(s, it)
 	}
 	raw, err := k.metadataMessage(it)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 // Memo caches the common parts of the objects of one response (package transcode).
 type Memo = transcode.Memo
 
-// programOf returns a function that compiles, on first use, the program that writes the JSON of a
+// newProgram returns a function that compiles, on first use, the program that writes the JSON of a
 // kind's objects from their stored form. The function returns nil for kinds that are stored as
 // another type and for kinds with defaults that no rule describes.
-func programOf(k *registry.Kind, sameForm bool, stored reflect.Type) func() *transcode.Program {
-	if !sameForm || k.Stored.JSON || k.Default != nil && k.DefaultedRules == nil {
+func newProgram(k *registry.Kind, servedAsStored bool, stored reflect.Type) func() *transcode.Program {
+	if !servedAsStored || k.Stored.JSON || k.Default != nil && k.DefaultedRules == nil {
 		return func() *transcode.Program { return nil }
 	}
 	return sync.OnceValue(func() *transcode.Program {
@@ -28,14 +28,14 @@ func programOf(k *registry.Kind, sameForm bool, stored reflect.Type) func() *tra
 		}
 		p, err := transcode.Compile(stored, rules...)
 		if err != nil {
-			return nil // a test knows every kind that has a program
+			return nil // the objects are decoded instead
 		}
 		return p
 	})
 }
 
-// partialProgram returns the program that writes the JSON of any object's metadata.
-func partialProgram() *transcode.Program {
+// newMetadataProgram returns the program that writes the JSON of any object's metadata.
+func newMetadataProgram() *transcode.Program {
 	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 	if err != nil {
 		return nil
@@ -43,8 +43,8 @@ func partialProgram() *transcode.Program {
 	return p
 }
 
-// Transcodes reports whether objects are written from their stored form. That is so cheap that
-// frames need not be cached.
+// Transcodes reports whether the JSON of objects is written from their stored form. That is so cheap
+// that frames need not be cached.
 func (k *KindCodec) Transcodes() bool { return k.program != nil && k.program() != nil }
 
 // appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
@@ -107,18 +107,16 @@ func (k *KindCodec) AppendPartial(dst []byte, version string, it Item, memo *Mem
 
 // transcodedFrame returns the frame of a watch event.
 func (k *KindCodec) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
-	const mostly = 3 // twice the approximate maximum ratio of JSON size to stored size
-	f, ok := appendWithHead(p, make([]byte, 0, len(head)+mostly*len(it.Stored)/2), head, it, nil)
+	capacity := len(head) + len(it.Stored)*3/2 // the JSON is seldom larger
+	f, ok := appendWithHead(p, make([]byte, 0, capacity), head, it, nil)
 	if !ok {
 		return nil, false
 	}
 	return append(f, '}', '\n'), true
 }
 
-// Another server, or damage, may leave a value in the store that decodes and that no list in
-// JSON can contain. The watch cache checks each value that arrives, so that one such object is
-// reported like an object that cannot be decrypted, and reads of other objects continue.
-// Text that is not UTF-8 can be served: JSON has U+FFFD in its place.
-
-// checkServable returns an error for a stored protobuf message that cannot be served.
+// checkServable returns an error for a stored protobuf message that decodes, but that no list in JSON
+// can contain. Another server, or damage, may leave such a value in the store. The watch cache checks
+// each value that arrives, so that one such object is reported like an object that cannot be decrypted,
+// and reads of other objects continue. Text that is not UTF-8 passes: JSON has U+FFFD in its place.
 func (k *KindCodec) checkServable(raw []byte) error { return k.stored().Check(raw) }

@@ -27,11 +27,11 @@ const (
 )
 
 var (
-	errDeep       = fmt.Errorf("the document is nested more than %d levels deep", MaxDepth)
-	errContainers = fmt.Errorf("the document has more than %d lists and objects", MaxContainers)
-	errValues     = fmt.Errorf("the document has more than %d values", MaxValues)
-	errKey        = fmt.Errorf("the document has a field name of more than %d bytes", MaxKey)
-	errAliases    = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
+	errTooDeep           = fmt.Errorf("the document is nested more than %d levels deep", MaxDepth)
+	errTooManyContainers = fmt.Errorf("the document has more than %d lists and objects", MaxContainers)
+	errTooManyValues     = fmt.Errorf("the document has more than %d values", MaxValues)
+	errKeyTooLong        = fmt.Errorf("the document has a field name of more than %d bytes", MaxKey)
+	errAliasesTooLarge   = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
 )
 
 // CheckJSON rejects a JSON document that exceeds the bounds. It does not check that the document is
@@ -47,13 +47,13 @@ func countJSON(b []byte) (values int, err error) {
 	values = size.Commas + 1
 	switch {
 	case size.Depth > MaxDepth:
-		return values, errDeep
+		return values, errTooDeep
 	case size.Containers > MaxContainers:
-		return values, errContainers
+		return values, errTooManyContainers
 	case values > MaxValues:
-		return values, errValues
+		return values, errTooManyValues
 	case size.Key > MaxKey:
-		return values, errKey
+		return values, errKeyTooLong
 	}
 	return values, nil
 }
@@ -64,7 +64,8 @@ func CheckYAML(b []byte) error {
 	return err
 }
 
-// measureYAML checks like CheckYAML, and returns the number of values, or 0 for a small document.
+// measureYAML checks like CheckYAML, and returns the number of values. It returns 0, without parsing, for
+// a document that is too small to exceed a bound.
 func measureYAML(b []byte) (values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
 	// Each level, list and object needs one of these characters.
@@ -86,20 +87,20 @@ func measureYAML(b []byte) (values int64, err error) {
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
 	m := yamlMeasurer{anchors: map[*yaml.Node]nodeSize{}}
-	all := m.sizeOf(&n)
+	total := m.sizeOf(&n)
 	switch {
 	case m.key > MaxKey:
-		return all.values, errKey
-	case m.aliases && all.size > MaxExpanded:
-		return all.values, errAliases
-	case all.depth > MaxDepth:
-		return all.values, errDeep
-	case all.containers > MaxContainers:
-		return all.values, errContainers
-	case all.values > MaxValues:
-		return all.values, errValues
+		return total.values, errKeyTooLong
+	case m.aliases && total.size > MaxExpanded:
+		return total.values, errAliasesTooLarge
+	case total.depth > MaxDepth:
+		return total.values, errTooDeep
+	case total.containers > MaxContainers:
+		return total.values, errTooManyContainers
+	case total.values > MaxValues:
+		return total.values, errTooManyValues
 	}
-	return all.values, nil
+	return total.values, nil
 }
 
 // nodeSize is the size of a value. size is in bytes.
@@ -112,7 +113,7 @@ const unbounded = 1 << 40
 type yamlMeasurer struct {
 	anchors map[*yaml.Node]nodeSize
 	aliases bool
-	key     int
+	key     int // length in bytes of the longest key
 }
 
 // sizeOf returns the size of a node with its aliases expanded.

@@ -17,57 +17,56 @@ import (
 )
 
 const (
-	// MaxListBytes is the maximum size in bytes of the decoded list elements of a
-	// document, without the memory that they refer to. No object that can be stored is
-	// larger. A growing list of structs is copied in one step. The garbage collector
-	// cannot run during the copy, and all requests wait.
+	// MaxListBytes is the maximum size in bytes of the decoded list elements of a document, without the
+	// memory that they refer to. No object that can be stored is larger. A growing list of structs is
+	// copied in one step. The garbage collector cannot run during the copy, and all requests wait.
 	MaxListBytes = 16 << 20
-	// fewValues is a number of values that cannot make large lists.
-	fewValues = 1 << 14
+	// maxUncheckedValues is the number of values up to which lists cannot be too large.
+	maxUncheckedValues = 1 << 14
 )
 
 var errListsTooLarge = fmt.Errorf("the lists of the document take more than %d bytes", MaxListBytes)
 
 // typeShape describes the Go type of a value. A nil shape has no list and no leaf rule.
 type typeShape struct {
-	size   int                   // of a list element, in bytes
-	elem   *typeShape            // of a list or map
-	fields map[string]*typeShape // of a struct, by JSON name
-	object *typeShape            // of an object that a type decodes itself
-	leaf   func([]byte) error
+	size   int                   // size in bytes of a list element; 0 if the type is not a list
+	elem   *typeShape            // elements of a list, or values of a map
+	fields map[string]*typeShape // fields of a struct, by JSON name
+	object *typeShape            // an object in place of a value that the type decodes itself
+	leaf   func([]byte) error    // leaf rule for the whole value, see leafRule
 }
 
-var unmarshals = reflect.TypeFor[json.Unmarshaler]()
+var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 
 // shapeOf returns the shape of a type. The caller holds mu.
-func (s *Checker) shapeOf(t reflect.Type) *typeShape {
+func (c *Checker) shapeOf(t reflect.Type) *typeShape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if known, ok := s.shapes[t]; ok {
+	if known, ok := c.shapes[t]; ok {
 		return known
 	}
 	out := &typeShape{}
-	if reflect.PointerTo(t).Implements(unmarshals) {
-		s.shapes[t] = out
+	if reflect.PointerTo(t).Implements(unmarshalerType) {
+		c.shapes[t] = out
 		if t.Kind() == reflect.Struct {
 			out.leaf = leafRule(t)
 		}
-		s.addChoices(out, t)
+		c.addChoices(out, t)
 		return out
 	}
 	switch t.Kind() {
 	case reflect.Slice:
-		s.shapes[t] = out
+		c.shapes[t] = out
 		out.size = int(t.Elem().Size())
-		out.elem = s.shapeOf(t.Elem())
+		out.elem = c.shapeOf(t.Elem())
 	case reflect.Map:
-		s.shapes[t] = out
-		out.elem = s.shapeOf(t.Elem())
+		c.shapes[t] = out
+		out.elem = c.shapeOf(t.Elem())
 	case reflect.Struct:
-		s.shapes[t] = out
+		c.shapes[t] = out
 		out.fields = map[string]*typeShape{}
-		s.addFields(out, t)
+		c.addFields(out, t)
 	default:
 		return nil
 	}
@@ -75,25 +74,25 @@ func (s *Checker) shapeOf(t reflect.Type) *typeShape {
 }
 
 // addFields adds the fields of a struct to a shape, including those of embedded structs.
-func (s *Checker) addFields(to *typeShape, t reflect.Type) {
+func (c *Checker) addFields(to *typeShape, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
-			s.addFields(to, f.Type)
+			c.addFields(to, f.Type)
 		case name == "":
-			to.fields[f.Name] = s.shapeOf(f.Type)
+			to.fields[f.Name] = c.shapeOf(f.Type)
 		default:
-			to.fields[name] = s.shapeOf(f.Type)
+			to.fields[name] = c.shapeOf(f.Type)
 		}
 	}
 }
 
 // addChoices adds the shapes into which a self-decoding struct may decode a value. A field without
 // a JSON name stands for the value itself, as an object or a list.
-func (s *Checker) addChoices(to *typeShape, t reflect.Type) {
+func (c *Checker) addChoices(to *typeShape, t reflect.Type) {
 	if t.Kind() != reflect.Struct {
 		return
 	}
@@ -102,7 +101,7 @@ func (s *Checker) addChoices(to *typeShape, t reflect.Type) {
 		if !f.IsExported() {
 			continue
 		}
-		inner := s.shapeOf(f.Type)
+		inner := c.shapeOf(f.Type)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case inner == nil:
@@ -120,28 +119,30 @@ func (s *Checker) addChoices(to *typeShape, t reflect.Type) {
 	}
 }
 
-func (s *typeShape) field(name string) *typeShape {
+// fieldShape returns the shape of a member of an object.
+func (s *typeShape) fieldShape(name string) *typeShape {
 	switch {
 	case s == nil:
 		return nil
 	case s.fields != nil:
 		return s.fields[name]
 	case s.object != nil:
-		return s.object.field(name)
+		return s.object.fieldShape(name)
 	}
 	return s.elem
 }
 
-func (s *typeShape) element() (*typeShape, int) {
+// elementShape returns the shape of a list's elements and their size in bytes.
+func (s *typeShape) elementShape() (*typeShape, int) {
 	if s == nil {
 		return nil, 0
 	}
 	return s.elem, s.size
 }
 
-// shapeFor returns the shape of the object in a document. seen is the type that the document
-// states; expected supplies the parts that it omits.
-func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
+// shapeOfKind returns the shape of the object in a document, or nil for an unknown type. seen is the
+// type that the document states. expected supplies the parts that it omits.
+func (c *Checker) shapeOfKind(seen, expected schema.GroupVersionKind) *typeShape {
 	if seen.Kind != "" {
 		expected.Kind = seen.Kind
 	}
@@ -165,35 +166,35 @@ func (c *Checker) shapeFor(seen, expected schema.GroupVersionKind) *typeShape {
 // memory, or if it has a value that cannot be served in every encoding.
 func (c *Checker) CheckJSON(b []byte, expected schema.GroupVersionKind) error {
 	values, err := countJSON(b)
-	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
+	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) {
 		return err
 	}
 	seen, err := kjson.DefaultMetaFactory.Interpret(b)
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return measureJSON(b, c.shapeFor(*seen, expected))
+	return measureJSON(b, c.shapeOfKind(*seen, expected))
 }
 
 // measureJSON rejects a document whose lists would take too much memory, or that has a value that a
 // leaf rule rejects.
 func measureJSON(b []byte, s *typeShape) error {
-	m := listMeter{text: b}
-	if _, err := m.value(jsontext.Space(b, 0), s); !errors.Is(err, jsontext.ErrMalformed) {
+	m := listMeasurer{text: b}
+	if _, err := m.addValue(jsontext.Space(b, 0), s); !errors.Is(err, jsontext.ErrMalformed) {
 		return err
 	}
 	return nil // the decoder reports it
 }
 
-// listMeter sums the sizes of the decoded lists of a JSON document.
-type listMeter struct {
+// listMeasurer sums the sizes of the decoded lists of a JSON document.
+type listMeasurer struct {
 	text []byte
 	size int
 }
 
-// value adds the value at i and returns the index of its end. The error is that of a leaf rule,
+// addValue adds the value at i and returns the index of its end. The error is that of a leaf rule,
 // errListsTooLarge or jsontext.ErrMalformed.
-func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
+func (m *listMeasurer) addValue(i int, s *typeShape) (end int, err error) {
 	switch {
 	case s == nil || i == len(m.text):
 		return jsontext.Skip(m.text, i)
@@ -205,20 +206,20 @@ func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
 	case m.text[i] == '{':
 		return jsontext.MembersAt(m.text, i, func(name []byte, at int) (int, bool, error) {
 			field := jsontext.Name(name)
-			end, err := m.value(at, s.field(field))
+			end, err := m.addValue(at, s.fieldShape(field))
 			if err != nil {
 				err = atField(field, err)
 			}
 			return end, true, err
 		})
 	case m.text[i] == '[':
-		elem, size := s.element()
+		elem, size := s.elementShape()
 		return jsontext.ElementsAt(m.text, i, func(n, at int) (int, bool, error) {
 			m.size += size
 			if m.size > MaxListBytes {
 				return 0, false, errListsTooLarge
 			}
-			end, err := m.value(at, elem)
+			end, err := m.addValue(at, elem)
 			if err != nil {
 				err = atField(fmt.Sprintf("[%d]", n), err)
 			}
@@ -232,7 +233,7 @@ func (m *listMeter) value(i int, s *typeShape) (end int, err error) {
 // measure aliases, merges and tags.
 func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
-	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
+	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
 	}
 	data, err := yaml.YAMLToJSON(b)
@@ -246,16 +247,16 @@ func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 // take too much memory, or that has a value that cannot be served in every encoding.
 func (c *Checker) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	values, err := countJSON(b)
-	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
+	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) {
 		return err
 	}
-	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
+	return measureJSON(b, c.shapeOfKind(schema.GroupVersionKind{}, of))
 }
 
 // CheckTree checks a decoded part like CheckPart.
 func (c *Checker) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
-	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
+	return measureTree(tree, c.shapeOfKind(schema.GroupVersionKind{}, of), &size)
 }
 
 // measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds
@@ -274,12 +275,12 @@ func measureTree(v any, s *typeShape, size *int) error {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			if err := measureTree(inner, s.field(name), size); err != nil {
+			if err := measureTree(inner, s.fieldShape(name), size); err != nil {
 				return atField(name, err)
 			}
 		}
 	case []any:
-		elem, elementSize := s.element()
+		elem, elementSize := s.elementShape()
 		*size += elementSize * len(v)
 		if *size > MaxListBytes {
 			return errListsTooLarge
@@ -293,7 +294,8 @@ func measureTree(v any, s *typeShape, size *int) error {
 	return nil
 }
 
-// CheckInto rejects JSON with a value that the type of into cannot have.
+// CheckInto rejects JSON whose lists would take too much memory, or that has a value that the type of into
+// cannot have. It skips documents that cannot break a leaf rule.
 func (c *Checker) CheckInto(body []byte, into runtime.Object) error {
 	if !mayBreakLeafRule(body) {
 		return nil

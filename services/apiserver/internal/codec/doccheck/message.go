@@ -16,7 +16,7 @@ import (
 // message describes the contents of a Go type's protobuf message, by field number.
 type message struct {
 	fields map[int]messageField
-	// lists holds the fields that are lists or maps of anything but messages.
+	// lists is the set of fields that are lists or maps, but not of messages.
 	lists map[int]bool
 	// texts and numbers hold the fields with text and with floating-point numbers.
 	texts   map[int]textField
@@ -61,14 +61,14 @@ func New(scheme *runtime.Scheme) *Checker {
 func (c *Checker) StoredType(t reflect.Type) *StoredMessage { return c.stored.typeOf(t) }
 
 // messageOf returns the message of a type, or nil for a type without fields. The caller holds mu.
-func (s *Checker) messageOf(t reflect.Type) *message {
+func (c *Checker) messageOf(t reflect.Type) *message {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	if m := s.messages[t]; m != nil {
+	if m := c.messages[t]; m != nil {
 		return m
 	}
 	m := &message{
@@ -78,7 +78,7 @@ func (s *Checker) messageOf(t reflect.Type) *message {
 		numbers: map[int]string{},
 		rule:    messageRule(t),
 	}
-	s.messages[t] = m
+	c.messages[t] = m
 	for i := range t.NumField() {
 		f := t.Field(i)
 		parts := strings.Split(f.Tag.Get("protobuf"), ",")
@@ -94,14 +94,14 @@ func (s *Checker) messageOf(t reflect.Type) *message {
 			m.numbers[number] = name
 			continue
 		}
-		if text, ok := textOf(name, f.Type); ok {
+		if text, ok := newTextField(name, f.Type); ok {
 			m.texts[number] = text
 		}
 		elemType := f.Type
 		if elemType.Kind() == reflect.Map {
 			elemType = elemType.Elem()
 		}
-		if inner := s.messageOf(elemType); inner != nil {
+		if inner := c.messageOf(elemType); inner != nil {
 			field := messageField{name: name, message: inner, isMap: f.Type.Kind() == reflect.Map}
 			if f.Type.Kind() == reflect.Slice {
 				field.size = int(elemType.Elem().Size())
@@ -122,7 +122,7 @@ func (c *Checker) CheckProtobuf(body []byte, expected schema.GroupVersionKind) e
 }
 
 // Values returns the approximate number of values of a protobuf body. The type is the one that the
-// body names, or else want. Values returns 0 for other media types, whose text shows the number of
+// body names, or else expected. Values returns 0 for other media types, whose text shows the number of
 // values, and for a body that will be rejected.
 func (c *Checker) Values(media string, body []byte, expected schema.GroupVersionKind) int {
 	if media != api.MediaProtobuf {
@@ -189,11 +189,11 @@ func (m *message) check(b []byte, total *nodeSize) error {
 	total.depth++
 	defer func() { total.depth-- }()
 	if total.depth > MaxDepth {
-		return errDeep
+		return errTooDeep
 	}
 	total.containers++
 	if total.containers > MaxContainers {
-		return errContainers
+		return errTooManyContainers
 	}
 	if m.rule != nil {
 		return m.rule(b)
@@ -207,7 +207,7 @@ func (m *message) check(b []byte, total *nodeSize) error {
 		if m.lists[f.Num] {
 			total.values++
 			if total.values > MaxValues {
-				return errValues
+				return errTooManyValues
 			}
 		}
 		if err := m.checkLeaf(f); err != nil {
@@ -251,8 +251,8 @@ func (m *message) checkLeaf(f wire.Field) error {
 	return nil
 }
 
-// checkEntry is check for a message that is the value of a map entry. An entry may contain several
-// values, which some decoders merge into one.
+// checkEntry checks a map entry whose value is a message m. An entry may contain several values, which
+// some decoders merge into one.
 func (m *message) checkEntry(b []byte, total *nodeSize) error {
 	values := 0
 	for len(b) > 0 {

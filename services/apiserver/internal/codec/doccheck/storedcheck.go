@@ -23,7 +23,7 @@ type StoredMessage struct {
 // storedField describes a field of a stored message.
 type storedField struct {
 	name    string         // in JSON; empty for an embedded message
-	wire    int            // noField for a number that the type lacks
+	wire    int            // wire type, or noField for a number that the type lacks
 	list    bool           // a list of numbers, packed or not
 	isMap   bool           // a map: values are in map entries
 	message *StoredMessage // nil for text, bytes and numbers
@@ -77,10 +77,11 @@ func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
 	return m
 }
 
+// noField is the storedField.wire of a field number that the type lacks.
 const noField = -1
 
-// wireOf returns the wire type of a field. The Go type decides, because some
-// struct tags disagree with the generated code.
+// wireOf returns the wire type of a field of a Go type. The Go type decides, because some struct tags
+// disagree with the generated code.
 func wireOf(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -113,7 +114,7 @@ func storedRule(t reflect.Type) func([]byte) error {
 			}
 			return nil
 		})
-	case holdsRaw(t):
+	case holdsRawJSON(t):
 		return eachField(func(f wire.Field) error {
 			if f.Num == 1 && f.Type == wire.Bytes && len(f.Data) > 0 && !json.Valid(f.Data) {
 				return invalidValue("invalid JSON in %q", shorten(f.Data))
@@ -127,7 +128,7 @@ func storedRule(t reflect.Type) func([]byte) error {
 // checkDepth returns an error for a message that does not decode, or whose JSON clients cannot read.
 func (m *StoredMessage) checkDepth(b []byte, depth int) error {
 	if depth > MaxDepth {
-		return errDeep
+		return errTooDeep
 	}
 	if m.rule != nil {
 		return m.rule(b)
@@ -150,15 +151,15 @@ func (m *StoredMessage) checkDepth(b []byte, depth int) error {
 
 // checkDepth returns an error if JSON cannot represent a value of the field, or if the wire type
 // differs.
-func (d *storedField) checkDepth(f wire.Field, depth int) error {
+func (s *storedField) checkDepth(f wire.Field, depth int) error {
 	switch {
-	case f.Type != d.wire && !(d.list && f.Type == wire.Bytes):
+	case f.Type != s.wire && !(s.list && f.Type == wire.Bytes):
 		return wire.ErrMalformed
-	case d.isMap:
-		return d.checkEntry(f.Data, depth)
-	case d.message != nil:
-		return d.message.checkDepth(f.Data, depth+1)
-	case d.wire == wire.Fixed64:
+	case s.isMap:
+		return s.checkEntry(f.Data, depth)
+	case s.message != nil:
+		return s.message.checkDepth(f.Data, depth+1)
+	case s.wire == wire.Fixed64:
 		if n := math.Float64frombits(f.Value); math.IsNaN(n) || math.IsInf(n, 0) {
 			return invalidValue("%v is not a number of JSON", n)
 		}
@@ -166,15 +167,16 @@ func (d *storedField) checkDepth(f wire.Field, depth int) error {
 	return nil
 }
 
-func (d *storedField) checkEntry(b []byte, depth int) error {
+// checkEntry checks the values in a map entry.
+func (s *storedField) checkEntry(b []byte, depth int) error {
 	return eachField(func(f wire.Field) error {
-		if f.Num != wire.MapValue || d.message == nil {
+		if f.Num != wire.MapValue || s.message == nil {
 			return nil
 		}
 		if f.Type != wire.Bytes {
 			return wire.ErrMalformed
 		}
-		return d.message.checkDepth(f.Data, depth+1)
+		return s.message.checkDepth(f.Data, depth+1)
 	})(b)
 }
 

@@ -56,6 +56,7 @@ func atField(name string, err error) error {
 	return v
 }
 
+// invalidValue returns a ValueError without a path. atField adds the path.
 func invalidValue(format string, args ...any) error {
 	return &ValueError{Reason: fmt.Errorf(format, args...)}
 }
@@ -66,9 +67,9 @@ var (
 	timeTypes     = map[reflect.Type]bool{reflect.TypeFor[metav1.Time](): true, reflect.TypeFor[metav1.MicroTime](): true}
 )
 
-// holdsRaw reports whether a type holds one document of JSON: RawExtension, FieldsV1 and
+// holdsRawJSON reports whether a type holds one document of JSON: RawExtension, FieldsV1 and
 // the JSON of CustomResourceDefinitions.
-func holdsRaw(t reflect.Type) bool {
+func holdsRawJSON(t reflect.Type) bool {
 	raw, ok := t.FieldByName("Raw")
 	return ok && raw.Type == reflect.TypeFor[[]byte]() && strings.HasPrefix(raw.Tag.Get("protobuf"), "bytes,1,opt")
 }
@@ -79,6 +80,7 @@ var (
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
+// checkSeconds rejects a Unix time that RFC 3339 cannot express.
 func checkSeconds(s int64) error {
 	if s < firstTime.Unix() || s > lastTime.Unix() {
 		return invalidValue("time of %d seconds is not between the years 0 and 9999", s)
@@ -95,7 +97,7 @@ func messageRule(t reflect.Type) func(b []byte) error {
 			if f.Num != 1 || f.Type != wire.Bytes {
 				return nil
 			}
-			return reject(quantity.CheckCost(string(f.Data)))
+			return asValueError(quantity.CheckCost(string(f.Data)))
 		})
 	case t == intStringType:
 		return eachField(func(f wire.Field) error {
@@ -114,7 +116,7 @@ func messageRule(t reflect.Type) func(b []byte) error {
 			}
 			return checkSeconds(int64(f.Value))
 		})
-	case holdsRaw(t):
+	case holdsRawJSON(t):
 		return eachField(func(f wire.Field) error {
 			if f.Num != 1 || f.Type != wire.Bytes || len(f.Data) == 0 {
 				return nil
@@ -125,6 +127,7 @@ func messageRule(t reflect.Type) func(b []byte) error {
 	return nil
 }
 
+// intOrStringText is the field number of the string in an IntOrString.
 const intOrStringText = 3
 
 // eachField returns a check of a message that checks each of its fields.
@@ -144,13 +147,15 @@ func eachField(check func(wire.Field) error) func([]byte) error {
 	}
 }
 
-func reject(err error) error {
+// asValueError wraps an error, if there is one, so that atField can add the path.
+func asValueError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &ValueError{Reason: err}
 }
 
+// checkText rejects text that is not UTF-8.
 func checkText(b []byte) error {
 	if !utf8.Valid(b) {
 		return invalidValue("invalid UTF-8 in %q", shorten(b))
@@ -180,14 +185,14 @@ func checkSurrogates(b []byte) error {
 // textField describes the text in a field of a message.
 type textField struct {
 	name string
-	// entry is true for a map with string keys. value is true if its values are strings too.
-	// delimited is true if its values are length-delimited on the wire.
-	entry, value, delimited bool
+	// isMap is true for a map with string keys. Then textValues is true if its values are strings too,
+	// and delimited is true if its values are length-delimited on the wire.
+	isMap, textValues, delimited bool
 }
 
 // check rejects text that is not UTF-8.
 func (t textField) check(b []byte) error {
-	if !t.entry {
+	if !t.isMap {
 		return checkText(b)
 	}
 	return eachField(func(f wire.Field) error {
@@ -196,15 +201,15 @@ func (t textField) check(b []byte) error {
 			return nil
 		case f.Type != wire.Bytes && (f.Num == wire.MapKey || t.delimited): // some decoders ignore the wire type
 			return wire.ErrMalformed
-		case f.Num == wire.MapValue && !t.value:
+		case f.Num == wire.MapValue && !t.textValues:
 			return nil
 		}
 		return checkText(f.Data)
 	})(b)
 }
 
-// textOf describes the text in a field of a Go type. It returns false if the field has no text.
-func textOf(name string, t reflect.Type) (textField, bool) {
+// newTextField describes the text in a field of a Go type. It returns false if the field has no text.
+func newTextField(name string, t reflect.Type) (textField, bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -214,11 +219,12 @@ func textOf(name string, t reflect.Type) (textField, bool) {
 	case reflect.Map:
 		kind := t.Elem().Kind()
 		delimited := kind == reflect.String || kind == reflect.Struct || kind == reflect.Slice || kind == reflect.Pointer
-		return textField{name: name, entry: true, value: kind == reflect.String, delimited: delimited}, t.Key().Kind() == reflect.String
+		return textField{name: name, isMap: true, textValues: kind == reflect.String, delimited: delimited}, t.Key().Kind() == reflect.String
 	}
 	return textField{}, false
 }
 
+// isFloat reports whether a type is float64 or a pointer to it.
 func isFloat(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -239,7 +245,7 @@ func checkNumber(u uint64) error {
 func leafRule(t reflect.Type) func(value []byte) error {
 	switch {
 	case t == quantityType:
-		return func(value []byte) error { return reject(quantity.CheckCost(unquote(value))) }
+		return func(value []byte) error { return asValueError(quantity.CheckCost(unquote(value))) }
 	case timeTypes[t]:
 		return func(value []byte) error {
 			parsed, err := time.Parse(time.RFC3339Nano, unquote(value))
@@ -248,12 +254,13 @@ func leafRule(t reflect.Type) func(value []byte) error {
 			}
 			return checkSeconds(parsed.Unix())
 		}
-	case holdsRaw(t):
+	case holdsRawJSON(t):
 		return checkSurrogates
 	}
 	return nil
 }
 
+// unquote returns the content of a JSON string, or the text of any other value.
 func unquote(value []byte) string {
 	if text, ok := jsontext.Text(value); ok {
 		return text

@@ -1,5 +1,5 @@
-// Package negotiation chooses the representation of a response from the Accept header, and reads
-// that of a body from its Content-Type (specification: "Media types"). It has no state.
+// Package negotiation chooses the representation of a response from the Accept header, and reads the
+// media type of a body from its Content-Type (specification: "Media types"). It has no state.
 package negotiation
 
 import (
@@ -71,8 +71,8 @@ func (m Media) Streams() []string {
 // ObjectsAndStreams returns the media types of paths that can also be watched.
 func (m Media) ObjectsAndStreams() []string { return append(m.Objects(), m.Streams()...) }
 
-// has reports whether t is a media type of objects.
-func (m Media) has(t string) bool {
+// supports reports whether t is a media type of objects.
+func (m Media) supports(t string) bool {
 	switch t {
 	case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
 		return true
@@ -82,23 +82,23 @@ func (m Media) has(t string) bool {
 	return false
 }
 
-// clause is one media range of an Accept header.
-type clause struct {
-	typ    string
+// mediaRange is one media range of an Accept header.
+type mediaRange struct {
+	typ    string // such as application/json, */*
 	params map[string]string
-	q      float64
+	q      float64 // preference from 0 to 1
 }
 
-// parse parses an Accept header.
-func parse(header string) []clause {
-	var out []clause
+// parseAccept parses an Accept header. It returns the ranges in the order of preference.
+func parseAccept(header string) []mediaRange {
+	var out []mediaRange
 	for _, part := range strings.Split(header, ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {
 			continue
 		}
 		fields := strings.Split(part, ";")
-		c := clause{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
+		c := mediaRange{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
 		for _, p := range fields[1:] {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
 			name = strings.TrimSpace(name)
@@ -123,7 +123,7 @@ func parse(header string) []clause {
 // Supports reports whether the header names any supported media type, regardless of parameters. If
 // not, the response is 406 before the request is examined further.
 func (m Media) Supports(header string) bool {
-	return Names(header, func(t string) bool { return m.has(t) || m.CBOR && t == api.MediaCBORSequence })
+	return Names(header, func(t string) bool { return m.supports(t) || m.CBOR && t == api.MediaCBORSequence })
 }
 
 // Names reports whether an Accept header is empty or names */* or a known media type.
@@ -160,18 +160,18 @@ func (m Media) AcceptStream(r *http.Request, forms ...Representation) (Choice, b
 	return c, ok
 }
 
-// AcceptOf chooses among the given media types.
+// AcceptOf chooses like Accept, among the given media types.
 func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice, bool) {
 	header := r.Header.Get("Accept")
 	if strings.TrimSpace(header) == "" {
-		return Choice{Media: types[0], Pretty: pretty(r, nil)}, true
+		return Choice{Media: types[0], Pretty: wantsPretty(r, nil)}, true
 	}
-	for _, c := range parse(header) {
+	for _, c := range parseAccept(header) {
 		for _, t := range types {
 			if c.typ != t && c.typ != "*/*" && c.typ != "application/*" { // all media types are applications
 				continue
 			}
-			choice := Choice{Media: t, Pretty: pretty(r, c.params)}
+			choice := Choice{Media: t, Pretty: wantsPretty(r, c.params)}
 			if choice.setForm(c.params, forms) {
 				return choice, true
 			}
@@ -180,8 +180,8 @@ func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice,
 	return Choice{}, false
 }
 
-// setForm applies the parameters as, g and v. Any one of them requests another form. It returns false
-// if the form is not one of forms.
+// setForm applies the parameters as, g and v, such as as=Table;g=meta.k8s.io;v=v1. Any one of them
+// requests another form than Itself. setForm returns false if the form is not one of forms.
 func (c *Choice) setForm(params map[string]string, forms []Representation) bool {
 	name, hasKind := params["as"]
 	_, hasGroup := params["g"]
@@ -216,8 +216,8 @@ var formsByKind = map[string]Representation{
 	"PartialObjectMetadataList": PartialObjectList,
 }
 
-// pretty reports whether JSON is indented: on request, and by default for interactive tools.
-func pretty(r *http.Request, params map[string]string) bool {
+// wantsPretty reports whether JSON is indented: on request, and by default for interactive tools.
+func wantsPretty(r *http.Request, params map[string]string) bool {
 	requested := params["pretty"]
 	if v, ok := api.Parameter(r.URL.RawQuery, "pretty"); ok {
 		requested = v
@@ -253,7 +253,7 @@ func (m Media) Body(r *http.Request) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	if !m.has(t) {
+	if !m.supports(t) {
 		return "", false
 	}
 	return t, true

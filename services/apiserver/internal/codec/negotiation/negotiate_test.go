@@ -8,8 +8,10 @@ import (
 	"binnacle/services/apiserver/internal/codec/negotiation"
 )
 
+// media has the media types that are always supported.
 var media negotiation.Media
 
+// TestAccept checks which of the supported types and forms an Accept header selects.
 func TestAccept(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, c := range []struct {
@@ -54,26 +56,28 @@ func TestAccept(t *testing.T) {
 		r.Header.Set("Accept", c.accept)
 		got, ok := media.Accept(r, negotiation.Table, negotiation.PartialObject)
 		if ok != c.ok || got != c.want {
-			t.Errorf("%q: got %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
+			t.Errorf("Accept %q: got %+v, %v, want %+v, %v", c.accept, got, ok, c.want, c.ok)
 		}
 	}
 }
 
+// TestPrettyForBrowsersAndCurl checks that interactive tools get indented JSON unless they ask otherwise.
 func TestPrettyForBrowsersAndCurl(t *testing.T) {
 	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", ua)
 		if got, _ := media.Accept(r); got.Pretty != want {
-			t.Errorf("%q: got pretty %v, want %v", ua, got.Pretty, want)
+			t.Errorf("User-Agent %q: got pretty %v, want %v", ua, got.Pretty, want)
 		}
 	}
 	r := httptest.NewRequest("GET", "/?pretty=false", nil)
 	r.Header.Set("User-Agent", "curl/8.0")
 	if got, _ := media.Accept(r); got.Pretty {
-		t.Error("got pretty for pretty=false")
+		t.Error("curl with pretty=false: got pretty, want not")
 	}
 }
 
+// TestBodyMediaType checks that a Content-Type selects a supported media type, and JSON by default.
 func TestBodyMediaType(t *testing.T) {
 	for h, want := range map[string]string{
 		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
@@ -83,11 +87,12 @@ func TestBodyMediaType(t *testing.T) {
 		r.Header.Set("Content-Type", h)
 		got, ok := media.Body(r)
 		if got != want || ok != (want != "") {
-			t.Errorf("%q: got %q %v, want %q", h, got, ok, want)
+			t.Errorf("Content-Type %q: got %q, %v, want %q", h, got, ok, want)
 		}
 	}
 }
 
+// FuzzAccept checks that every accepted header has a media type, and that none panics.
 func FuzzAccept(f *testing.F) {
 	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io, */*;q=0.1")
 	f.Fuzz(func(t *testing.T, h string) {

@@ -1,5 +1,9 @@
-// Package wire reads and writes protobuf messages without their types, the envelope of stored
-// values and bodies, and the resourceVersion in a message.
+// Package wire reads and writes protobuf messages without knowing their Go types: their fields, the
+// envelope around stored values and bodies, and the resourceVersion in the metadata of an object.
+//
+// The envelope is a 4-byte prefix and a runtime.Unknown message:
+//
+//	"k8s\x00" {typeMeta=1 {apiVersion=1, kind=2}, raw=2, contentEncoding=3, contentType=4}
 package wire
 
 import (
@@ -13,7 +17,8 @@ import (
 // EnvelopePrefix starts every protobuf envelope (specification: "Protobuf envelope").
 var EnvelopePrefix = []byte{0x6b, 0x38, 0x73, 0x00}
 
-// Field numbers on the wire.
+// Field numbers of runtime.Unknown (the envelope), of every API object, of ObjectMeta and of map
+// entries.
 const (
 	UnknownTypeMeta = 1
 	UnknownRaw      = 2
@@ -32,7 +37,7 @@ const (
 	MapValue = 2
 )
 
-// Wire types.
+// Wire types: the lowest 3 bits of a tag. The upper bits are the field number.
 const (
 	Varint  = 0
 	Fixed64 = 1
@@ -47,13 +52,15 @@ var ErrMalformed = errors.New("malformed protobuf")
 type Field struct {
 	Num   int
 	Type  int
-	Data  []byte // of the type Bytes
-	Value uint64 // of the other types
+	Data  []byte // content of a field of type Bytes; a slice of the message
+	Value uint64 // value of a field of any other type
 }
 
-// Next splits the first field off a message.
+// Next decodes the first field of a message. rest is the message after that field. It returns
+// ErrMalformed if the message does not start with a valid field.
 func Next(b []byte) (f Field, rest []byte, err error) {
-	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == Bytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) { // fast path for most fields
+	// Most fields are of type Bytes, with a tag and a length of one byte each.
+	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == Bytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) {
 		end := 2 + int(b[1])
 		f.Num = int(b[0] >> 3)
 		f.Type = Bytes
@@ -98,7 +105,7 @@ func Next(b []byte) (f Field, rest []byte, err error) {
 	return f, nil, ErrMalformed
 }
 
-// Find returns the last occurrence of a length-delimited field, or nil if the message has none.
+// Find returns the content of the last field num of type Bytes, or nil if the message has none.
 func Find(b []byte, num int) ([]byte, error) {
 	var found []byte
 	for len(b) > 0 {
@@ -114,12 +121,13 @@ func Find(b []byte, num int) ([]byte, error) {
 	return found, nil
 }
 
-// IsEnvelope reports whether a stored value is protobuf.
+// IsEnvelope reports whether a stored value or body starts with EnvelopePrefix, that is, is protobuf.
 func IsEnvelope(b []byte) bool {
 	return len(b) > 4 && b[0] == EnvelopePrefix[0] && b[1] == EnvelopePrefix[1] && b[2] == EnvelopePrefix[2] && b[3] == EnvelopePrefix[3]
 }
 
-// OpenEnvelope returns the raw message of an envelope and its type.
+// OpenEnvelope returns the message in an envelope, and the apiVersion and kind that the envelope states.
+// raw is a slice of b.
 func OpenEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
 	if !IsEnvelope(b) {
 		return nil, "", "", errors.New("no protobuf envelope")
@@ -172,7 +180,7 @@ func AppendBytes(b []byte, num int, s []byte) []byte {
 	return append(b, s...)
 }
 
-// SizeUvarint returns the number of bytes of a varint.
+// SizeUvarint returns the size in bytes of n as a varint. n must not be negative.
 func SizeUvarint(n int) int {
 	s := 1
 	for n >= 0x80 {
@@ -182,18 +190,21 @@ func SizeUvarint(n int) int {
 	return s
 }
 
-// Splice is a message whose metadata.resourceVersion is about to be replaced. It relies only on
-// metadata being field 1 of every object.
+// Splice encodes an object's message with another metadata.resourceVersion, without decoding it. It
+// relies only on metadata being field 1 of every object.
+//
+// Init or Open sets the message and the version. Then Append writes the new message.
 type Splice struct {
-	meta, rest    []byte // the metadata, and the fields after it
-	before, after int    // the bounds of the old resourceVersion within the metadata
-	version       []byte // the new value
-	digits        [20]byte
-	metaSize      int
-	Size          int // of the whole message
+	meta, rest []byte // the content of the old metadata, and the fields after it
+	// The old resourceVersion field is meta[versionStart:versionEnd]. It is empty if there is none.
+	versionStart, versionEnd int
+	version                  []byte   // the new value; empty for none
+	digits                   [20]byte // memory of version
+	metaSize                 int      // size in bytes of the new metadata, without tag and length
+	Size                     int      // size in bytes of the whole new message
 }
 
-// Init prepares a message for the resourceVersion of a revision.
+// Init sets the message and the resourceVersion of a revision. It searches raw for the old version.
 func (s *Splice) Init(raw []byte, revision int64) error {
 	f, rest, err := Next(raw)
 	if err != nil || f.Num != ObjectMetadata || f.Type != Bytes {
@@ -201,8 +212,8 @@ func (s *Splice) Init(raw []byte, revision int64) error {
 	}
 	s.meta = f.Data
 	s.rest = rest
-	s.before = len(f.Data)
-	s.after = len(f.Data)
+	s.versionStart = len(f.Data)
+	s.versionEnd = len(f.Data)
 	for b := f.Data; len(b) > 0; {
 		at := len(f.Data) - len(b)
 		field, fieldRest, err := Next(b)
@@ -210,13 +221,13 @@ func (s *Splice) Init(raw []byte, revision int64) error {
 			return fmt.Errorf("metadata: %w", err)
 		}
 		if field.Num == MetaResourceVersion {
-			s.before = at
-			s.after = len(f.Data) - len(fieldRest)
+			s.versionStart = at
+			s.versionEnd = len(f.Data) - len(fieldRest)
 			break
 		}
 		if field.Num > MetaResourceVersion {
-			s.before = at
-			s.after = at
+			s.versionStart = at
+			s.versionEnd = at
 			break
 		}
 		b = fieldRest
@@ -225,79 +236,87 @@ func (s *Splice) Init(raw []byte, revision int64) error {
 	return nil
 }
 
-// setVersion sets the new version, and computes the resulting sizes from those of the metadata and
-// of the rest.
+// setVersion sets the new version and computes the sizes of the new message. meta and rest are the
+// sizes in bytes of the old metadata and of the fields after it.
 func (s *Splice) setVersion(revision int64, meta, rest int) {
 	s.version = s.digits[:0]
 	if revision != 0 {
 		s.version = transcode.AppendVersion(s.version, revision)
 	}
-	s.metaSize = s.before + 2 + len(s.version) + meta - s.after
+	// The version takes one byte each for tag and length.
+	s.metaSize = s.versionStart + 2 + len(s.version) + meta - s.versionEnd
 	s.Size = 1 + SizeUvarint(s.metaSize) + s.metaSize + rest
 }
 
-// The word that Positions returns has five numbers. The constants place… are their widths in bits, the
-// constants at… the position of their lowest bit; that of the first number is 0.
+// Positions returns a word of five numbers, from the lowest bit up:
+//
+//	start of metadata | size of metadata | start of version | size of version | size of tail
+//
+// The constants width… are the widths of the numbers in bits. The constants shift… are the positions of
+// their lowest bits. That of the first number is 0.
 const (
-	placeMeta, placeMetaSize, placeBefore, placeGap, placeTail = 12, 20, 16, 6, 10
+	widthMeta, widthMetaSize, widthVersion, widthVersionSize, widthTail = 12, 20, 16, 6, 10
 
-	atMetaSize = placeMeta
-	atBefore   = atMetaSize + placeMetaSize
-	atGap      = atBefore + placeBefore
-	atTail     = atGap + placeGap
+	shiftMetaSize    = widthMeta
+	shiftVersion     = shiftMetaSize + widthMetaSize
+	shiftVersionSize = shiftVersion + widthVersion
+	shiftTail        = shiftVersionSize + widthVersionSize
 )
 
-// Positions returns the positions of the parts within the stored value that they are slices of, packed
-// into one word: the start and size of the metadata, the position and size of the version in it,
-// and the size of the tail after the message. It returns 0 if a number does not fit.
+// Positions returns where Init found the parts of the message in stored, packed into one word. The
+// message must be a slice of stored. The start of the version is relative to the metadata. The tail is
+// the end of the envelope after the message. Positions returns 0 if a number does not fit.
 func (s *Splice) Positions(stored []byte) uint64 {
 	// Slices of one array end at the same capacity, so the difference is an offset.
 	meta := cap(stored) - cap(s.meta)
 	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
-	gap := s.after - s.before
-	if meta <= 0 || tail < 0 || meta >= 1<<placeMeta || len(s.meta) >= 1<<placeMetaSize ||
-		s.before >= 1<<placeBefore || gap >= 1<<placeGap || tail >= 1<<placeTail {
+	versionSize := s.versionEnd - s.versionStart
+	if meta <= 0 || tail < 0 || meta >= 1<<widthMeta || len(s.meta) >= 1<<widthMetaSize ||
+		s.versionStart >= 1<<widthVersion || versionSize >= 1<<widthVersionSize || tail >= 1<<widthTail {
 		return 0
 	}
-	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
+	return uint64(meta) | uint64(len(s.meta))<<shiftMetaSize | uint64(s.versionStart)<<shiftVersion |
+		uint64(versionSize)<<shiftVersionSize | uint64(tail)<<shiftTail
 }
 
-// Open prepares a stored value with known positions for the resourceVersion of a revision.
+// Open sets the message in a stored value and the resourceVersion of a revision, like Init. It takes the
+// parts of the message from the result of Positions instead of searching them.
 func (s *Splice) Open(stored []byte, positions uint64, revision int64) {
-	meta, end, rest := s.unpack(len(stored), positions)
-	s.meta = stored[meta:end]
-	s.rest = stored[end:rest]
+	metaStart, metaEnd, restEnd := s.unpack(len(stored), positions)
+	s.meta = stored[metaStart:metaEnd]
+	s.rest = stored[metaEnd:restEnd]
 	s.setVersion(revision, len(s.meta), len(s.rest))
 }
 
 // ComputeSizes computes the sizes for a stored value of size bytes with known positions. It does not
 // read the value: in a long list, each read would be a cache miss.
 func (s *Splice) ComputeSizes(size int, positions uint64, revision int64) {
-	meta, end, rest := s.unpack(size, positions)
-	s.setVersion(revision, end-meta, rest-end)
+	metaStart, metaEnd, restEnd := s.unpack(size, positions)
+	s.setVersion(revision, metaEnd-metaStart, restEnd-metaEnd)
 }
 
-// unpack unpacks positions of a stored value of size bytes. It returns the bounds of the metadata and
-// the end of the rest.
-func (s *Splice) unpack(size int, positions uint64) (meta, end, rest int) {
-	number := func(at, width int) int { return int(positions >> at & (1<<width - 1)) }
-	meta = number(0, placeMeta)
-	end = meta + number(atMetaSize, placeMetaSize)
-	s.before = number(atBefore, placeBefore)
-	s.after = s.before + number(atGap, placeGap)
-	return meta, end, size - number(atTail, placeTail)
+// unpack sets the bounds of the old version from the positions in a stored value of size bytes. It
+// returns the bounds of the metadata and the end of the message, as offsets in the value.
+func (s *Splice) unpack(size int, positions uint64) (metaStart, metaEnd, restEnd int) {
+	number := func(shift, width int) int { return int(positions >> shift & (1<<width - 1)) }
+	metaStart = number(0, widthMeta)
+	metaEnd = metaStart + number(shiftMetaSize, widthMetaSize)
+	s.versionStart = number(shiftVersion, widthVersion)
+	s.versionEnd = s.versionStart + number(shiftVersionSize, widthVersionSize)
+	return metaStart, metaEnd, size - number(shiftTail, widthTail)
 }
 
 // AppendMeta appends the metadata field with the new resourceVersion, without the other fields.
 func (s *Splice) AppendMeta(out []byte) []byte {
 	out = AppendTag(out, ObjectMetadata, Bytes)
 	out = binary.AppendUvarint(out, uint64(s.metaSize))
-	out = append(out, s.meta[:s.before]...)
+	out = append(out, s.meta[:s.versionStart]...)
 	out = AppendBytes(out, MetaResourceVersion, s.version)
-	return append(out, s.meta[s.after:]...)
+	return append(out, s.meta[s.versionEnd:]...)
 }
 
-// MessageSize returns the size in bytes of the whole message, or of one with the metadata alone.
+// MessageSize returns the size in bytes of the new message, or with partial, of a message that has only
+// the new metadata.
 func (s *Splice) MessageSize(partial bool) int {
 	if partial {
 		return 1 + SizeUvarint(s.metaSize) + s.metaSize
@@ -314,8 +333,8 @@ func EnvelopeSize(apiVersion, kind string, rawSize int) int {
 	return 4 + 1 + SizeUvarint(typeMeta) + typeMeta + 1 + SizeUvarint(rawSize) + rawSize + len(EnvelopeTail)
 }
 
-// AppendEnvelope appends the start of an envelope for a raw message of rawSize bytes. The
-// message and EnvelopeTail follow.
+// AppendEnvelope appends the start of an envelope for a message of rawSize bytes. The caller appends
+// the message and EnvelopeTail.
 func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	b = append(b, EnvelopePrefix...)
 	b = AppendTag(b, UnknownTypeMeta, Bytes)
@@ -326,5 +345,5 @@ func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	return binary.AppendUvarint(b, uint64(rawSize))
 }
 
-// EnvelopeTail holds the empty contentEncoding and contentType.
+// EnvelopeTail is the end of an envelope: an empty contentEncoding and an empty contentType.
 var EnvelopeTail = []byte{3<<3 | Bytes, 0, 4<<3 | Bytes, 0}
