@@ -19,10 +19,10 @@ type CertificateFunc = func(*tls.CertificateRequestInfo) (*tls.Certificate, erro
 
 // Pool holds the connections to one or several servers. It is safe for concurrent use.
 type Pool struct {
-	certificate func() *tls.Certificate
-	open        func(CertificateFunc) *http.Transport
+	certificate  func() *tls.Certificate
+	newTransport func(CertificateFunc) *http.Transport
 
-	mu      sync.Mutex // serializes renewals; leaf lock
+	mu      sync.Mutex // serializes calls of renew; leaf lock
 	current atomic.Pointer[certConnections]
 }
 
@@ -33,10 +33,10 @@ type certConnections struct {
 }
 
 // NewPool returns a pool. certificate is called with each request and returns the same pointer
-// until the certificate changes; nil means none. open creates a transport that presents a
+// until the certificate changes; nil means none. newTransport creates a transport that presents a
 // certificate.
-func NewPool(certificate func() *tls.Certificate, open func(CertificateFunc) *http.Transport) *Pool {
-	p := &Pool{certificate: certificate, open: open}
+func NewPool(certificate func() *tls.Certificate, newTransport func(CertificateFunc) *http.Transport) *Pool {
+	p := &Pool{certificate: certificate, newTransport: newTransport}
 	p.renew()
 	return p
 }
@@ -70,7 +70,7 @@ func (p *Pool) renew() *http.Transport {
 	if presented == nil {
 		presented = &tls.Certificate{} // an empty certificate means none for crypto/tls
 	}
-	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return presented, nil })
+	next := p.newTransport(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return presented, nil })
 	p.current.Store(&certConnections{c, next})
 	if before != nil {
 		before.CloseIdleConnections() // busy ones close after their idle timeout

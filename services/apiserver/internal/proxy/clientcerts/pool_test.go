@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// files returns the files of a certificate for a name.
-func files(t *testing.T, name string) (cert, key string) {
+// writeCertificate returns the files of a new certificate for a name.
+func writeCertificate(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: name, DNS: []string{name}})
 	if err != nil {
@@ -32,9 +32,10 @@ func files(t *testing.T, name string) (cert, key string) {
 	return cert, key
 }
 
+// certificate returns a new certificate for a name.
 func certificate(t *testing.T, name string) *tls.Certificate {
 	t.Helper()
-	pair, err := tlsfiles.LoadPair(files(t, name))
+	pair, err := tlsfiles.LoadPair(writeCertificate(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func certificate(t *testing.T, name string) *tls.Certificate {
 // TestRenewalUsesNewConnections checks that the next request uses the new certificate, and that
 // requests in progress complete on old connections.
 func TestRenewalUsesNewConnections(t *testing.T) {
-	for name, modern := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(name, func(t *testing.T) {
 			proceed := make(chan struct{})
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,14 +59,14 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, user+" "+r.RemoteAddr)
 			}))
-			s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, modern
+			s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, http2
 			s.StartTLS()
 			defer s.Close()
 			trusted := x509.NewCertPool()
 			trusted.AddCert(s.Certificate())
 			var now atomic.Pointer[tls.Certificate]
 			pool := clientcerts.NewPool(now.Load, func(show clientcerts.CertificateFunc) *http.Transport {
-				return &http.Transport{ForceAttemptHTTP2: modern, TLSClientConfig: &tls.Config{RootCAs: trusted, GetClientCertificate: show}}
+				return &http.Transport{ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: trusted, GetClientCertificate: show}}
 			})
 			defer pool.CloseIdleConnections()
 			get := func(path string) *http.Response {
@@ -85,7 +86,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				return string(text)
 			}
-			seen := func(user string) (all string) {
+			checkUser := func(user string) (all string) {
 				t.Helper()
 				all = bodyOf(get("/"))
 				if want := name + " " + user + " "; len(all) < len(want) || all[:len(want)] != want {
@@ -93,29 +94,29 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				return all
 			}
-			seen("none")
+			checkUser("none")
 			now.Store(certificate(t, "first"))
-			before := seen("first")
-			if after := seen("first"); after != before {
+			before := checkUser("first")
+			if after := checkUser("first"); after != before {
 				t.Errorf("got connection %s, want %s reused", after, before)
 			}
 			old := pool.Transport()
 			defer old.CloseIdleConnections()
 			long := get("/long")
 			now.Store(certificate(t, "second"))
-			seen("second")
+			checkUser("second")
 			close(proceed)
 			if got := bodyOf(long); got[:len(name)+6] != name+" first" {
 				t.Errorf("request in progress: got %q, want it served with the first certificate", got)
 			}
 			now.Store(nil)
-			seen("none")
+			checkUser("none")
 		})
 	}
 }
 
-// TestConcurrentRenewalHappensOnce also checks that idle connections do not outlive their
-// certificate.
+// TestConcurrentRenewalHappensOnce checks that two requests that see a new certificate at the same time
+// share one transport, and that idle connections do not outlive their certificate.
 func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	closed := make(chan bool, 1)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -128,13 +129,13 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	defer s.Close()
 	before, after := &tls.Certificate{}, &tls.Certificate{}
 	now := before
-	meanwhile := func() {}
+	meanwhile := func() {} // runs once, between reading the certificate and using it
 	opened := 0
 	pool := clientcerts.NewPool(func() *tls.Certificate {
 		seen := now
-		do := meanwhile
+		run := meanwhile
 		meanwhile = func() {}
-		do()
+		run()
 		return seen
 	}, func(clientcerts.CertificateFunc) *http.Transport { opened++; return &http.Transport{} })
 	defer pool.CloseIdleConnections()
@@ -160,13 +161,13 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	}
 }
 
-// TestFollowedReloadsFiles checks that files are read again after a second, and that an incomplete
+// TestReloadingCertificateReloadsFiles checks that files are read again after a second, and that an incomplete
 // renewal is ignored.
-func TestFollowedReloadsFiles(t *testing.T) {
+func TestReloadingCertificateReloadsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-		move := func(from, to string) {
+		copyFile := func(from, to string) {
 			t.Helper()
 			data, err := os.ReadFile(from)
 			if err == nil {
@@ -176,32 +177,32 @@ func TestFollowedReloadsFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c, k := files(t, "first")
-		move(c, cert)
-		move(k, key)
+		c, k := writeCertificate(t, "first")
+		copyFile(c, cert)
+		copyFile(k, key)
 		pair, err := tlsfiles.LoadPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		current := clientcerts.ReloadingCertificate(pair)
 		first := current()
-		c, k = files(t, "second")
+		c, k = writeCertificate(t, "second")
 		if current() != first {
 			t.Error("the certificate changed without a change of the files")
 		}
 		time.Sleep(time.Second)
-		move(c, cert)
+		copyFile(c, cert)
 		if got := current(); got != first {
 			t.Errorf("incomplete renewal: got the certificate of %s, want that of first", got.Leaf.DNSNames)
 		}
 		time.Sleep(time.Second)
-		move(k, key)
+		copyFile(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
 			t.Errorf("after a second: got the certificate of %s, want second", got)
 		}
-		c, k = files(t, "third")
-		move(c, cert)
-		move(k, key)
+		c, k = writeCertificate(t, "third")
+		copyFile(c, cert)
+		copyFile(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
 			t.Errorf("within the second: got the certificate of %s, want second", got)
 		}

@@ -78,6 +78,7 @@ func (c *Configuration) DeepCopyObject() runtime.Object {
 	return &out
 }
 
+// copy returns a deep copy.
 func (t *Transport) copy() *Transport {
 	out := &Transport{}
 	if t.TCP != nil {
@@ -102,7 +103,7 @@ const (
 // Read reads and validates a file. Unknown fields are an error. Errors have the wording of
 // Kubernetes.
 func Read(file string) (*Configuration, error) {
-	c, err := read(file)
+	c, err := readFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("failed to read egress selector config: %w", err)
 	}
@@ -112,8 +113,8 @@ func Read(file string) (*Configuration, error) {
 	return c, nil
 }
 
-// read reads and decodes an EgressSelectorConfiguration.
-func read(file string) (*Configuration, error) {
+// readFile reads and decodes an EgressSelectorConfiguration.
+func readFile(file string) (*Configuration, error) {
 	data, err := os.ReadFile(file)
 	if err == nil && len(data) > maxConfigBytes {
 		err = errors.New("the file is too long")

@@ -18,24 +18,25 @@ import (
 // maxResponse is the maximum size in bytes of the proxy's response.
 const maxResponse = 64 << 10
 
-// connector connects to a proxy that speaks HTTP CONNECT.
-type connector struct {
+// connectProxy is a proxy that speaks HTTP CONNECT.
+type connectProxy struct {
 	network, address string
 	security         *tls.Config // nil without TLS
 }
 
-func newSocketConnector(socket string) *connector {
-	return &connector{network: "unix", address: socket}
+// newSocketConnectProxy returns the proxy at a Unix domain socket.
+func newSocketConnectProxy(socket string) *connectProxy {
+	return &connectProxy{network: "unix", address: socket}
 }
 
-// newConnector returns a connector to a proxy at a URL. It reads the client certificate for each
+// newConnectProxy returns the proxy at a URL. It reads the client certificate for each
 // connection, because it may be renewed.
-func newConnector(t *TCPTransport) (*connector, error) {
+func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, fmt.Errorf("invalid proxy server url %q: %w", t.URL, err)
 	}
-	c := &connector{network: "tcp", address: u.Host}
+	c := &connectProxy{network: "tcp", address: u.Host}
 	if u.Port() == "" {
 		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the service name of the port
 	}
@@ -62,7 +63,7 @@ func newConnector(t *TCPTransport) (*connector, error) {
 }
 
 // connect connects to the proxy.
-func (c *connector) connect(ctx context.Context) (proxyConn, error) {
+func (c *connectProxy) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
 	if c.security != nil {
 		dial = (&tls.Dialer{Config: c.security}).DialContext
@@ -84,7 +85,7 @@ type connectConn struct {
 func (c *connectConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	// Interrupts reads and writes when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	conn, err := c.request(addr)
+	conn, err := c.sendConnect(addr)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -98,8 +99,8 @@ func (c *connectConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// request sends the CONNECT request and reads the response.
-func (c *connectConn) request(addr string) (net.Conn, error) {
+// sendConnect sends the CONNECT request and reads the response.
+func (c *connectConn) sendConnect(addr string) (net.Conn, error) {
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", addr, "127.0.0.1"); err != nil {
 		return nil, fmt.Errorf("writing CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
 	}
@@ -129,11 +130,11 @@ type bufferedConn struct {
 }
 
 // Read implements net.Conn.
-func (a *bufferedConn) Read(b []byte) (int, error) {
-	if len(a.buffered) > 0 {
-		n := copy(b, a.buffered)
-		a.buffered = a.buffered[n:]
+func (c *bufferedConn) Read(b []byte) (int, error) {
+	if len(c.buffered) > 0 {
+		n := copy(b, c.buffered)
+		c.buffered = c.buffered[n:]
 		return n, nil
 	}
-	return a.Conn.Read(b)
+	return c.Conn.Read(b)
 }

@@ -26,6 +26,7 @@ const (
 	Cluster Network = "cluster"
 )
 
+// network returns the network that the selection configures.
 func (s *Selection) network() Network { return Network(strings.ToLower(s.Name)) }
 
 // dialTimeout bounds a connection through a proxy.
@@ -54,10 +55,10 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 			d.labels = []string{"grpc", "uds"}
 			exposeTunnels(r)
 		case s.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
-			d.proxy = newSocketConnector(t.UDS.UDSName)
+			d.proxy = newSocketConnectProxy(t.UDS.UDSName)
 			d.labels = []string{"http_connect", "uds"}
 		case s.Connection.ProxyProtocol == HTTPConnect:
-			if d.proxy, err = newConnector(t.TCP); err != nil {
+			if d.proxy, err = newConnectProxy(t.TCP); err != nil {
 				return nil, fmt.Errorf("egress selection %s: %w", s.Name, err)
 			}
 			d.labels = []string{"http_connect", "tcp"}
@@ -110,18 +111,19 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	d.metrics.starts.WithLabelValues(d.labels...).Inc()
 	p, err := d.proxy.connect(ctx)
 	if err != nil {
-		d.failed("connect")
+		d.countFailure("connect")
 		return nil, err
 	}
 	conn, err := p.dial(ctx, addr)
 	if err != nil {
-		d.failed("proxy")
+		d.countFailure("proxy")
 		return nil, err
 	}
 	d.metrics.duration.WithLabelValues(d.labels...).Observe(time.Since(start).Seconds())
 	return conn, nil
 }
 
-func (d *dialer) failed(stage string) {
+// countFailure counts a failed dial. stage is connect or proxy.
+func (d *dialer) countFailure(stage string) {
 	d.metrics.failures.WithLabelValues(append(d.labels[:2:2], stage)...).Inc()
 }

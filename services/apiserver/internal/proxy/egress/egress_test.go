@@ -35,6 +35,7 @@ func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.
 	return s
 }
 
+// file writes text to a configuration file.
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "egress.yaml")
@@ -44,8 +45,8 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// greeter starts an echo server that sends a greeting first, if greets is set.
-func greeter(t *testing.T, greets bool) string {
+// startEcho starts an echo server, which first sends a greeting if greets is set.
+func startEcho(t *testing.T, greets bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,13 +113,14 @@ func wantError(t *testing.T, s *egress.Selector, addr string, want ...string) {
 	}
 }
 
+// TestDialThroughProxy checks connections, errors and metrics of dials through each kind of proxy.
 func TestDialThroughProxy(t *testing.T) {
 	for name, serve := range transports() {
 		t.Run(name, func(t *testing.T) {
 			p := &egresstest.Proxy{}
 			// gRPC tunnels may lose data that the server sends before the client.
 			greets := name != "gRPC"
-			p.Forward("far.invalid:7", greeter(t, greets))
+			p.Forward("far.invalid:7", startEcho(t, greets))
 			connection, labels := serve(t, p)
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
@@ -171,6 +173,8 @@ apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 	}
 }
 
+// TestDialThroughMissingProxyFails checks that a failed connection to the proxy is counted in its own
+// stage.
 func TestDialThroughMissingProxyFails(t *testing.T) {
 	for name, connection := range map[string]string{
 		"http_connect": `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/no/such"}}}`,
@@ -295,6 +299,7 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 	}
 }
 
+// TestReadRejectsInvalidFiles checks the errors of Read, which have the wording of Kubernetes.
 func TestReadRejectsInvalidFiles(t *testing.T) {
 	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
 	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
 )
 
-// TestNewRejectsUnusableProxies checks that errors appear at the start.
+// TestNewRejectsUnusableProxies checks that New reports invalid URLs and unreadable certificates, so that
+// they fail the start and not the first connection.
 func TestNewRejectsUnusableProxies(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
 	odd := filepath.Join(t.TempDir(), "odd.pem")
@@ -45,44 +46,45 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 			continue
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "egress selection etcd") {
-			t.Errorf("error %v, want %s", err, want)
+			t.Errorf("New = %v, want an error about etcd that contains %q", err, want)
 		}
 	}
 }
 
-// TestNilSelectorHasNoProxies checks the zero configuration.
+// TestNilSelectorHasNoProxies checks that a nil Selector makes all connections direct.
 func TestNilSelectorHasNoProxies(t *testing.T) {
 	if (*egress.Selector)(nil).DialerFor(egress.Cluster) != nil {
 		t.Error("got a dialer from a nil Selector")
 	}
 }
 
-// TestProxyDialsOnlyTCP also checks the default port of a proxy URL.
+// TestProxyDialsOnlyTCP checks that a dial function supports only TCP, and that the port of a proxy URL
+// defaults to that of its scheme.
 func TestProxyDialsOnlyTCP(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://127.66.77.88"}}}`)
 	for network, want := range map[string]string{
 		"udp": "proxies support only TCP, not udp", "unix": "proxies support only TCP", "tcp": `dialing proxy "127.66.77.88:http" failed`, "tcp4": `dialing proxy "127.66.77.88:http" failed`,
 	} {
 		if _, err := s.DialerFor(egress.Cluster)(t.Context(), network, "10.0.0.1:80"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v", network, err)
+			t.Errorf("dial of %s = %v, want an error that contains %q", network, err, want)
 		}
 	}
 }
 
-// TestReadRejectsLongFile checks the size limit.
+// TestReadRejectsLongFile checks that Read accepts files of at most 1 MiB.
 func TestReadRejectsLongFile(t *testing.T) {
 	const text = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration"}`
 	for size, long := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
 		_, err := egress.Read(file(t, text+strings.Repeat(" ", size-len(text))))
 		if got := err != nil && strings.Contains(err.Error(), "the file is too long"); got != long || !long && err != nil {
-			t.Errorf("%d bytes: error %v", size, err)
+			t.Errorf("Read of %d bytes = %v, want rejected: %t", size, err, long)
 		}
 	}
 }
 
-// TestDeepCopyIsIndependent changes a copy.
+// TestDeepCopyIsIndependent checks that changes of a copy do not change the original.
 func TestDeepCopyIsIndependent(t *testing.T) {
-	made := func() *egress.Configuration {
+	newConfiguration := func() *egress.Configuration {
 		return &egress.Configuration{EgressSelections: []egress.Selection{
 			{Name: "cluster", Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: &egress.TCPTransport{URL: "u", TLSConfig: &egress.TLSConfig{CABundle: "ca"}}}}},
 			{Name: "etcd", Connection: egress.Connection{ProxyProtocol: egress.GRPC, Transport: &egress.Transport{UDS: &egress.UDSTransport{UDSName: "s"}}}},
@@ -90,10 +92,10 @@ func TestDeepCopyIsIndependent(t *testing.T) {
 			{Name: "direct", Connection: egress.Connection{ProxyProtocol: egress.Direct}},
 		}}
 	}
-	first := made()
+	first := newConfiguration()
 	second, ok := first.DeepCopyObject().(*egress.Configuration)
-	if !ok || !reflect.DeepEqual(second, made()) {
-		t.Fatalf("DeepCopyObject = %v, want %v", second, made())
+	if !ok || !reflect.DeepEqual(second, newConfiguration()) {
+		t.Fatalf("DeepCopyObject = %v, want %v", second, newConfiguration())
 	}
 	all := second.EgressSelections
 	all[0].Connection.Transport.TCP.TLSConfig.CABundle = "x"
@@ -101,7 +103,7 @@ func TestDeepCopyIsIndependent(t *testing.T) {
 	all[1].Connection.Transport.UDS.UDSName = "x"
 	all[2].Name = "x"
 	all[3].Name = "x"
-	if !reflect.DeepEqual(first, made()) {
+	if !reflect.DeepEqual(first, newConfiguration()) {
 		t.Error("changing the copy changed the original")
 	}
 }
@@ -118,17 +120,18 @@ func TestSecondSelectorOfRegistryFails(t *testing.T) {
 	}
 }
 
-// TestCABundleIsOptional checks that the CAs of the operating system are used.
+// TestCABundleIsOptional checks that a configuration without a CA bundle, which uses the CAs of the
+// operating system, is valid.
 func TestCABundleIsOptional(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
 	selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`, cert, key))
 }
 
-// TestWriteDeadlineEndsTunnel checks that a deadline that is removed, or that lies in the past,
-// does not end the tunnel.
-func TestWriteDeadlineEndsTunnel(t *testing.T) {
+// TestWriteDeadlineClosesTunnel checks that the tunnel is closed when its write deadline passes, and not
+// by a deadline that is removed or lies in the past.
+func TestWriteDeadlineClosesTunnel(t *testing.T) {
 	p := &egresstest.Proxy{}
-	p.Forward("far.invalid:7", greeter(t, false))
+	p.Forward("far.invalid:7", startEcho(t, false))
 	l, path := egresstest.Socket(t)
 	p.ServeGRPC(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
@@ -145,20 +148,20 @@ func TestWriteDeadlineEndsTunnel(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	back, over, ends := dial(), dial(), dial()
-	deadline(back, time.Now().Add(time.Second))
-	deadline(back, time.Time{})
-	deadline(over, time.Unix(1, 0))
-	deadline(ends, time.Now().Add(time.Second))
-	if n, err := ends.Read(make([]byte, 1)); err == nil {
-		t.Errorf("got %d bytes, want an error", n)
+	removed, past, passing := dial(), dial(), dial()
+	deadline(removed, time.Now().Add(time.Second))
+	deadline(removed, time.Time{})
+	deadline(past, time.Unix(1, 0))
+	deadline(passing, time.Now().Add(time.Second))
+	if n, err := passing.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read after the deadline: got %d bytes, want an error", n)
 	}
-	for name, conn := range map[string]net.Conn{"taken back": back, "over": over} {
-		said := make([]byte, 5)
+	for name, conn := range map[string]net.Conn{"removed": removed, "in the past": past} {
+		echoed := make([]byte, 5)
 		if _, err := io.WriteString(conn, "hello"); err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
-			t.Errorf("%s: got %q, %v, want hello", name, said, err)
+		} else if _, err := io.ReadFull(conn, echoed); err != nil || string(echoed) != "hello" {
+			t.Errorf("%s: got %q, %v, want hello", name, echoed, err)
 		}
 	}
 }

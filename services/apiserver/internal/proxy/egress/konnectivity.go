@@ -14,8 +14,8 @@ import (
 )
 
 // konnectivity connects to a proxy that speaks the gRPC of konnectivity at a Unix domain socket.
-// Each connection has its own tunnel, which ends with it. The library may lose data that a server
-// sends before its client does. No protocol over TLS does that.
+// Each connection has its own tunnel, which is closed with the connection. The library may lose data that
+// a server sends before its client does. In TLS, the client always sends first.
 type konnectivity struct{ socket string }
 
 // connect opens a tunnel to the konnectivity server.
@@ -24,85 +24,85 @@ func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
 	})
 	// The context of the tunnel is that of the connection, which outlives the context of the dial.
-	tunnelCtx, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, end)
+	tunnelCtx, closeTunnel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, closeTunnel)
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, tunnelCtx, "passthrough:///"+k.socket, dial,
-		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // what the library calls goes by them
+		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // the library needs the deprecated options
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		end()
+		closeTunnel()
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
 	}
-	return &konnectivityTunnel{tunnel, end, k.socket}, nil
+	return &konnectivityTunnel{tunnel, closeTunnel, k.socket}, nil
 }
 
-// konnectivityTunnel is a tunnel for one connection. end closes it.
+// konnectivityTunnel is a tunnel for one connection, before the connection is opened.
 type konnectivityTunnel struct {
 	client.Tunnel
-	end   context.CancelFunc
-	proxy string
+	closeTunnel context.CancelFunc
+	proxy       string
 }
 
 // dial connects to a destination through the tunnel.
 func (t *konnectivityTunnel) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := t.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		t.end()
+		t.closeTunnel()
 		return nil, fmt.Errorf("proxy error from %s while dialing %s: %w", t.proxy, addr, err)
 	}
-	return &tunnel{Conn: conn, end: t.end, remote: address(addr)}, nil
+	return &tunnelConn{Conn: conn, closeTunnel: t.closeTunnel, remote: address(addr)}, nil
 }
 
-// tunnel is a connection with its remote address.
-type tunnel struct {
+// tunnelConn is a connection through a tunnel, with its remote address.
+type tunnelConn struct {
 	net.Conn
-	end    context.CancelFunc
-	remote address
-	closed sync.Once
+	closeTunnel context.CancelFunc
+	remote      address
+	closed      sync.Once
 
-	mu   sync.Mutex  // leaf lock
-	late *time.Timer // timer of the write deadline
+	mu       sync.Mutex  // leaf lock
+	deadline *time.Timer // closes the tunnel after the write deadline; nil without one
 }
 
 // Close implements net.Conn. It does not wait for the proxy to agree.
-func (t *tunnel) Close() error {
+func (t *tunnelConn) Close() error {
 	t.closed.Do(func() {
 		go func() {
-			// A blocked write holds the tunnel while the proxy may not read. Only the end of the
-			// tunnel frees both.
-			late := time.AfterFunc(client.CloseTimeout, t.end)
-			defer late.Stop()
+			// A write blocks while the proxy does not read, and then blocks Close. Closing the tunnel
+			// unblocks both.
+			timer := time.AfterFunc(client.CloseTimeout, t.closeTunnel)
+			defer timer.Stop()
 			_ = t.Conn.Close() // notifies the proxy if it is reachable
-			t.end()
+			t.closeTunnel()
 		}()
 	})
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. When the deadline
-// passes, the tunnel ends, but no sooner than Close would end it. A deadline in the past means that
-// nothing more will be written. TLS sets it while it may still read, so it ends nothing.
-func (t *tunnel) SetWriteDeadline(at time.Time) error {
+// SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. The tunnel is closed when the
+// deadline passes, but not before client.CloseTimeout. A deadline in the past has no effect: TLS sets it
+// when it will not write any more, but may still read.
+func (t *tunnelConn) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.late != nil {
-		t.late.Stop()
-		t.late = nil
+	if t.deadline != nil {
+		t.deadline.Stop()
+		t.deadline = nil
 	}
 	if left := time.Until(at); left > 0 {
-		t.late = time.AfterFunc(max(left, client.CloseTimeout), t.end)
+		t.deadline = time.AfterFunc(max(left, client.CloseTimeout), t.closeTunnel)
 	}
 	return nil
 }
 
 // LocalAddr implements net.Conn.
-func (t *tunnel) LocalAddr() net.Addr { return address("konnectivity") }
+func (t *tunnelConn) LocalAddr() net.Addr { return address("konnectivity") }
 
 // RemoteAddr implements net.Conn.
-func (t *tunnel) RemoteAddr() net.Addr { return t.remote }
+func (t *tunnelConn) RemoteAddr() net.Addr { return t.remote }
 
 // address is the address of a destination.
 type address string

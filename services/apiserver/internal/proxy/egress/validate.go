@@ -69,6 +69,7 @@ func (t *Transport) validateGRPC(at *field.Path) field.ErrorList {
 	}
 }
 
+// validate returns an error if the socket is missing.
 func (u *UDSTransport) validate(at *field.Path) field.ErrorList {
 	if u.UDSName == "" {
 		return field.ErrorList{field.Invalid(at.Child("udsName"), "nil", "UDSName should be present for UDS connections")}
@@ -81,6 +82,7 @@ const (
 	secureScheme = "https://"
 )
 
+// validate checks the scheme of the URL, and that TLS is configured only for https.
 func (t *TCPTransport) validate(at *field.Path) field.ErrorList {
 	switch {
 	case strings.HasPrefix(t.URL, secureScheme):
@@ -94,6 +96,7 @@ func (t *TCPTransport) validate(at *field.Path) field.ErrorList {
 	}
 }
 
+// validate checks that the files exist. The CA bundle is optional.
 func (c *TLSConfig) validate(at *field.Path) (errs field.ErrorList) {
 	if c == nil {
 		return field.ErrorList{field.Required(at, "TLSConfig must be present when using HTTPS")}

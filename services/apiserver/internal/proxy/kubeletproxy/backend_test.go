@@ -29,7 +29,7 @@ func webSocket(protocol string) string {
 	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + protocol + "\r\n"
 }
 
-// paths maps the paths of the front end to the headers that they need.
+// paths maps the paths of the front end to the request headers that they need; see serveFront.
 var paths = map[string]string{
 	"/plain/target": "", "/plain/kubelet": "", "/log": "",
 	"/target": upgradeHeaders, "/kubelet": upgradeHeaders, "/exec": upgradeHeaders, "/port": upgradeHeaders,
@@ -42,25 +42,25 @@ type rawBackend struct {
 	ctx context.Context // of all requests
 }
 
-// newRawBackend starts a front end and a backend. The backend calls say for each connection, after
+// newRawBackend starts a front end and a backend. The backend calls respond for each connection, after
 // it has read the head of a request.
-func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), say func(conn net.Conn, read *bufio.Reader)) *rawBackend {
+func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), respond func(conn net.Conn, read *bufio.Reader)) *rawBackend {
 	t.Helper()
 	pod, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := httptest.NewUnstartedServer(nil)
-	there.StartTLS() // for its certificate
-	there.Close()
-	kubelet, err := tls.Listen("tcp", "127.0.0.1:0", there.TLS)
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS() // creates the certificate
+	certified.Close()
+	kubelet, err := tls.Listen("tcp", "127.0.0.1:0", certified.TLS)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []net.Listener{pod, kubelet} {
-		over := make(chan bool)
+		stopped := make(chan bool)
 		go func() {
-			defer close(over)
+			defer close(stopped)
 			for {
 				conn, err := l.Accept()
 				if err != nil {
@@ -68,12 +68,12 @@ func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), say func(co
 				}
 				read := bufio.NewReader(conn)
 				if _, err := http.ReadRequest(read); err == nil {
-					say(conn, read)
+					respond(conn, read)
 				}
 				_ = conn.Close()
 			}
 		}()
-		t.Cleanup(func() { l.Close(); <-over })
+		t.Cleanup(func() { l.Close(); <-stopped })
 	}
 	o := kubeletproxy.NewOptions()
 	if change != nil {
@@ -124,8 +124,8 @@ func serveFront(up *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Reques
 	}
 }
 
-// ask sends a request with the headers for its path.
-func (s *rawBackend) ask(t *testing.T, path string) net.Conn {
+// send sends a request with the headers for its path, and returns the connection.
+func (s *rawBackend) send(t *testing.T, path string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
@@ -138,47 +138,48 @@ func (s *rawBackend) ask(t *testing.T, path string) net.Conn {
 
 // TestEndlessResponseHeadFails checks that only a bounded part of a response head is read.
 func TestEndlessResponseHeadFails(t *testing.T) {
-	const much = 64 << 20 // far more than socket buffers hold
-	for how, head := range map[string]struct{ begin, line string }{
-		"agreed": {begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
+	const endless = 64 << 20 // far more than socket buffers hold
+	for name, head := range map[string]struct{ begin, line string }{
+		"accepted": {begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
 			line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
-		"rejected": {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
-		"one line": {begin: "HTTP/1.1 403 Forbidden\r\nX: ", line: strings.Repeat("x", 4<<10)},
-		"short":    {begin: "HTTP/1.1 403 Forbidden\r\n", line: strings.Repeat("X:\r\n", 1<<10)},
+		"rejected":         {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"one endless line": {begin: "HTTP/1.1 403 Forbidden\r\nX: ", line: strings.Repeat("x", 4<<10)},
+		"short fields":     {begin: "HTTP/1.1 403 Forbidden\r\n", line: strings.Repeat("X:\r\n", 1<<10)},
 	} {
 		for path := range paths {
-			t.Run(how+path, func(t *testing.T) {
-				said := make(chan int, 1)
+			t.Run(name+path, func(t *testing.T) {
+				sent := make(chan int, 1)
 				s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
 					n, err := io.WriteString(conn, head.begin)
-					for err == nil && n < much {
+					for err == nil && n < endless {
 						var more int
 						more, err = io.WriteString(conn, head.line)
 						n += more
 					}
-					said <- n
+					sent <- n
 				})
-				conn := s.ask(t, path)
-				if n := <-said; n >= much {
-					t.Errorf("got %d bytes of a response head read, want fewer than %d", n, much)
+				conn := s.send(t, path)
+				if n := <-sent; n >= endless {
+					t.Errorf("got %d bytes of a response head read, want fewer than %d", n, endless)
 				}
 				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode < 500 && !strings.HasSuffix(path, "translated") {
-					t.Errorf("%v %v", resp, err)
+					t.Errorf("got response %v, %v, want an error status", resp, err)
 				}
 			})
 		}
 	}
 }
 
-// TestTooManyResponseFieldsFail covers short fields, which take many times their text.
+// TestTooManyResponseFieldsFail checks that a response with many short fields is rejected, because they
+// take many times the memory of their text.
 func TestTooManyResponseFieldsFail(t *testing.T) {
 	s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"+strings.Repeat("X:\r\n", 20_000)+"\r\n")
 	})
 	for _, path := range []string{"/plain/target", "/target", "/port"} {
-		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, path)), nil)
+		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, path)), nil)
 		if err != nil || resp.StatusCode < 500 {
-			t.Errorf("%s: %v %v", path, resp, err)
+			t.Errorf("%s: got response %v, %v, want an error status", path, resp, err)
 			continue
 		}
 		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "response headers") {
@@ -187,7 +188,8 @@ func TestTooManyResponseFieldsFail(t *testing.T) {
 	}
 }
 
-// TestUnansweredRequestEndsWithClientOrServer checks that no connection is left behind.
+// TestUnansweredRequestEndsWithClientOrServer checks that the connection to a silent backend is closed
+// when the client disconnects or the server cancels the request.
 func TestUnansweredRequestEndsWithClientOrServer(t *testing.T) {
 	for path := range paths {
 		for _, ended := range []string{"client", "server"} {
@@ -201,7 +203,7 @@ func TestUnansweredRequestEndsWithClientOrServer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				s.ctx = ctx
-				conn := s.ask(t, path)
+				conn := s.send(t, path)
 				<-asked
 				if ended == "client" {
 					conn.Close()
@@ -220,11 +222,12 @@ func waitFor(t *testing.T, over <-chan bool) {
 	select {
 	case <-over:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the connection is still open")
+		t.Fatal("the connection is still open after 20s, want it closed")
 	}
 }
 
-// TestSilentBackendTimesOut checks the response timeout, independent of the client.
+// TestSilentBackendTimesOut checks that a request to a silent backend fails after the response timeout,
+// although the client keeps its connection open.
 func TestSilentBackendTimesOut(t *testing.T) {
 	for path := range paths {
 		t.Run(path, func(t *testing.T) {
@@ -235,7 +238,7 @@ func TestSilentBackendTimesOut(t *testing.T) {
 				_, _ = io.Copy(io.Discard, read)
 				over <- true
 			})
-			conn := s.ask(t, path)
+			conn := s.send(t, path)
 			_, _ = io.WriteString(conn, "x") // hides the end of the client
 			waitFor(t, over)
 			want := http.StatusGatewayTimeout
@@ -248,7 +251,7 @@ func TestSilentBackendTimesOut(t *testing.T) {
 				want = http.StatusSwitchingProtocols // the error is sent on a channel
 			}
 			if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != want {
-				t.Errorf("%v %v, want %d", resp, err, want)
+				t.Errorf("got response %v, %v, want status %d", resp, err, want)
 			}
 		})
 	}
@@ -258,18 +261,18 @@ func TestSilentBackendTimesOut(t *testing.T) {
 func TestOwnHeadersAreRemoved(t *testing.T) {
 	const theirs = "Audit-Id: theirs\r\nX-Kubernetes-PF-FlowSchema-UID: theirs\r\nx-kubernetes-pf-prioritylevel-uid:\r\n theirs\r\nX-Theirs: kept\r\n"
 	for _, c := range []struct {
-		path, say string
-		ours      string
+		path, respond string
+		ours          string
 	}{
-		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/plain/kubelet", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/target", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/exec", say: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/target", say: "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ours: ""},
+		{path: "/plain/target", respond: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/target", respond: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/kubelet", respond: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", respond: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/exec", respond: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", respond: "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ours: ""},
 	} {
-		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.say) })
-		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, c.path)), nil)
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.respond) })
+		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, c.path)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,12 +280,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		for _, h := range []http.Header{resp.Header, resp.Trailer} {
 			for name, values := range h {
 				if name != "X-Theirs" && strings.Contains(strings.Join(values, ","), "theirs") {
-					t.Errorf("%s, %.12s: got header %s: %q, want none of the kubelet", c.path, c.say, name, values)
+					t.Errorf("%s, %.12s: got header %s: %q, want none of the kubelet", c.path, c.respond, name, values)
 				}
 			}
 		}
 		if got := resp.Header.Get("Audit-Id"); got != c.ours || resp.Header.Get("X-Theirs") != "kept" {
-			t.Errorf("%s, %.12s: got headers %v, want Audit-Id %q and X-Theirs kept", c.path, c.say, resp.Header, c.ours)
+			t.Errorf("%s, %.12s: got headers %v, want Audit-Id %q and X-Theirs kept", c.path, c.respond, resp.Header, c.ours)
 		}
 	}
 }
@@ -306,7 +309,7 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\n\r\n", path, paths[path])
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusForbidden {
-			t.Errorf("%s: %v %v", path, resp, err)
+			t.Errorf("%s: got response %v, %v, want status 403", path, resp, err)
 		}
 		if got := <-followed; got != "1\r\na\r\n0\r\n\r\n" {
 			t.Errorf("%s: got body %q, want one chunk with a", path, got)
@@ -315,9 +318,10 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 	}
 }
 
-// TestRejectedUpgradeIsForwarded checks that an incomplete rejection is recognizable.
+// TestRejectedUpgradeIsForwarded checks that a rejection reaches the client, that the client notices an
+// incomplete one, and that any other response is an error.
 func TestRejectedUpgradeIsForwarded(t *testing.T) {
-	for say, want := range map[string]string{
+	for respond, want := range map[string]string{
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno":                            "403 no <nil>",
 		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n": "404 no <nil>",
 		"HTTP/1.1 500 Sorry\r\n\r\nno":                                                     "500 no <nil>",
@@ -328,27 +332,27 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 		"nonsense\r\n\r\n":                   "500 malformed HTTP response \"nonsense\"\n <nil>",
 		"HTTP/1.1 403 Forbidden\r\nX: y\r\n": "500 unexpected EOF\n <nil>",
 	} {
-		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, say) })
-		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, "/target")), nil)
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, respond) })
+		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, "/target")), nil)
 		if err != nil {
-			t.Errorf("%q: %v", say, err)
+			t.Errorf("%q: %v", respond, err)
 			continue
 		}
 		text, err := io.ReadAll(resp.Body)
 		if got := fmt.Sprintf("%d %s %v", resp.StatusCode, text, err); got != want {
-			t.Errorf("%q: %q, want %q", say, got, want)
+			t.Errorf("backend response %q: client got %q, want %q", respond, got, want)
 		}
 		if want[0] == '4' && !resp.Close {
-			t.Errorf("%q: got a connection that stays open, want it closed", say)
+			t.Errorf("%q: got a connection that stays open, want it closed", respond)
 		}
 	}
 }
 
-// TestUpgradedConnectionCopiesBothDirections checks all data from the first byte to the end of
-// either side.
+// TestUpgradedConnectionCopiesBothDirections checks that all data arrives, from the first byte on, and
+// that the connection of one side is closed when the other side closes its own.
 func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
 	for _, path := range []string{"/target", "/kubelet", "/exec"} {
-		for _, goes := range []string{"client", "other"} {
+		for _, closing := range []string{"client", "backend"} {
 			over := make(chan bool, 1)
 			s := newRawBackend(t, nil, func(conn net.Conn, read *bufio.Reader) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+upgradeHeaders+"x-odd-CASE:  kept \r\n\r\nfirst\n")
@@ -361,26 +365,26 @@ func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
 				}
 				over <- true
 			})
-			conn := s.ask(t, path)
+			conn := s.send(t, path)
 			_, _ = io.WriteString(conn, "early\n")
 			read := bufio.NewReader(conn)
 			var got string
 			for !strings.HasSuffix(got, "early\n") {
 				line, err := read.ReadString('\n')
 				if err != nil {
-					t.Fatalf("%s: %q %v", path, got, err)
+					t.Fatalf("%s: got %q, %v, want more data", path, got, err)
 				}
 				got += line
 			}
 			if want := "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + "x-odd-CASE:  kept \r\n\r\nfirst\nearly\n"; got != want {
-				t.Errorf("%s: %q, want %q", path, got, want)
+				t.Errorf("%s: got %q, want %q", path, got, want)
 			}
-			if goes == "client" {
+			if closing == "client" {
 				conn.Close()
 			} else {
 				_, _ = io.WriteString(conn, "go\n")
 				if _, err := read.ReadByte(); err != io.EOF {
-					t.Errorf("%s: %v", path, err)
+					t.Errorf("%s: after the backend closed: got %v, want EOF", path, err)
 				}
 			}
 			waitFor(t, over)

@@ -28,8 +28,8 @@ func dialWithRequest(dial Dial) Dial {
 	}
 }
 
-// dialTLSWithRequest returns a dial function with TLS that also ends with the request. atMost
-// bounds the handshake; 0 means no bound.
-func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
-	return dialWithRequest(certchain.DialTLS(dial, c, atMost))
+// dialTLSWithRequest returns a dial function with TLS that also ends with the request. timeout bounds
+// the handshake; 0 means no bound.
+func dialTLSWithRequest(dial Dial, c *tls.Config, timeout time.Duration) Dial {
+	return dialWithRequest(certchain.DialTLS(dial, c, timeout))
 }

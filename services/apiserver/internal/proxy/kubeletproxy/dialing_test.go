@@ -32,7 +32,7 @@ func newUpstream(t *testing.T, handshake time.Duration, dial kubeletproxy.Dial) 
 // TestDialEndsWithRequest checks that neither a dial nor a TLS handshake outlives its request.
 func TestDialEndsWithRequest(t *testing.T) {
 	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: "10.9.9.9:1", Path: "/"} }
-	for name, ask := range map[string]func(ctx context.Context, up *kubeletproxy.Upstream){
+	for name, send := range map[string]func(ctx context.Context, up *kubeletproxy.Upstream){
 		"log": func(ctx context.Context, up *kubeletproxy.Upstream) {
 			if log, err := up.Log(ctx, kubeletproxy.Kubelet, at("https"), "p"); err == nil {
 				log.Close()
@@ -47,53 +47,53 @@ func TestDialEndsWithRequest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, leave := context.WithCancel(t.Context())
+			ctx, disconnect := context.WithCancel(t.Context())
 			ctx, state := request.Derive(ctx)
 			state.Lifetime = ctx
 			ended := make(chan error, 1)
 			up := newUpstream(t, 0, func(dial context.Context, _, _ string) (net.Conn, error) {
-				leave()
+				disconnect()
 				<-dial.Done()
 				ended <- dial.Err()
 				return nil, dial.Err()
 			})
-			ask(ctx, up)
+			send(ctx, up)
 			<-ended
 		})
 		t.Run(name+", handshake", func(t *testing.T) {
 			if name == "proxy" {
 				t.Skip("no TLS")
 			}
-			ctx, leave := context.WithCancel(t.Context())
+			ctx, disconnect := context.WithCancel(t.Context())
 			ctx, state := request.Derive(ctx)
 			state.Lifetime = ctx
-			defer leave()
-			mine, theirs := net.Pipe()
-			defer theirs.Close()
+			defer disconnect()
+			local, remote := net.Pipe()
+			defer remote.Close()
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
 				b := make([]byte, 4096)
 				for {
-					if _, err := theirs.Read(b); err != nil {
+					if _, err := remote.Read(b); err != nil {
 						return
 					}
-					leave()
+					disconnect()
 				}
 			}()
-			ask(ctx, newUpstream(t, 0, func(context.Context, string, string) (net.Conn, error) { return mine, nil }))
+			send(ctx, newUpstream(t, 0, func(context.Context, string, string) (net.Conn, error) { return local, nil }))
 			<-ended
 		})
 	}
 }
 
-// TestSilentHandshakeTimesOut checks the handshake timeout.
+// TestSilentHandshakeTimesOut checks that a TLS handshake without a response fails after Options.Timeout.
 func TestSilentHandshakeTimesOut(t *testing.T) {
-	mine, theirs := net.Pipe()
-	defer theirs.Close()
-	up := newUpstream(t, time.Millisecond, func(context.Context, string, string) (net.Conn, error) { return mine, nil })
+	local, remote := net.Pipe()
+	defer remote.Close()
+	up := newUpstream(t, time.Millisecond, func(context.Context, string, string) (net.Conn, error) { return local, nil })
 	_, err := up.Log(t.Context(), kubeletproxy.Kubelet, &url.URL{Scheme: "https", Host: "10.9.9.9:1", Path: "/"}, "p")
 	if err == nil || !strings.Contains(err.Error(), "net/http: TLS handshake timeout") {
-		t.Error(err)
+		t.Errorf("Log = %v, want an error that contains \"net/http: TLS handshake timeout\"", err)
 	}
 }

@@ -66,7 +66,8 @@ const (
 	channels  = "v5.channel.k8s.io"
 )
 
-// TestKubeletErrorsReachClient checks that the text of an error is forwarded up to a limit.
+// TestKubeletErrorsReachClient checks that the status and the text of an error, up to a limit, reach the
+// client of a log or a port-forward, and that port-forwards are counted by status.
 func TestKubeletErrorsReachClient(t *testing.T) {
 	f := newFront(t, translate)
 	for how, c := range map[string]struct {
@@ -113,6 +114,8 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 	}
 }
 
+// TestCommandResultsAreCounted checks the metric of translated commands: a command that runs counts as
+// 200, whatever its exit code.
 func TestCommandResultsAreCounted(t *testing.T) {
 	f := newFront(t, translate)
 	run := func(path string) error {
@@ -126,13 +129,13 @@ func TestCommandResultsAreCounted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := run("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
-		t.Error("exit code: got no error")
+		t.Error("command with exit code 7: got no error, want one")
 	}
 	if err := run("/exec/ns/pod/api-404?stdout=true"); err == nil || !strings.Contains(err.Error(), "rejected by the API") || strings.Contains(err.Error(), "Internal error") {
 		t.Errorf("got %v, want the error of the kubelet", err)
 	}
 	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {
-		t.Error("broken connection: got no error")
+		t.Error("broken connection: got no error, want one")
 	}
 	got := counters(t, f.registry)
 	for code, n := range map[string]float64{"200": 2, "404": 1, "500": 1} {
@@ -142,7 +145,8 @@ func TestCommandResultsAreCounted(t *testing.T) {
 	}
 }
 
-// TestInvalidHandshakeIsBadRequest covers exec and port-forward.
+// TestInvalidHandshakeIsBadRequest checks that an exec or port-forward with an incomplete WebSocket
+// handshake gets 400.
 func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 	f := newFront(t, translate)
 	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
@@ -163,8 +167,8 @@ func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// TestUntranslatedWebSocketIsForwarded checks that the kubelet, which does not support WebSocket
-// here, responds.
+// TestUntranslatedWebSocketIsForwarded checks that without translation the kubelet responds to a
+// WebSocket client. The kubelet of the test rejects WebSocket.
 func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 	f := newFront(t, untranslated)
 	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
@@ -174,7 +178,8 @@ func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 	}
 }
 
-// TestHijackedConnectionEndsWithRequest checks both protocols.
+// TestHijackedConnectionEndsWithRequest checks that a command over SPDY or WebSocket ends when the server
+// cancels its request.
 func TestHijackedConnectionEndsWithRequest(t *testing.T) {
 	f := newFront(t, translate)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +251,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := func(to kubeletproxy.TargetKind) string {
+	presented := func(to kubeletproxy.TargetKind) string {
 		t.Helper()
 		log, err := up.Log(t.Context(), to, at, "p")
 		if err != nil {
@@ -263,7 +268,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	expect := func(name string) {
 		t.Helper()
 		for _, to := range both {
-			if got := known(to); got != name {
+			if got := presented(to); got != name {
 				t.Errorf("got client certificate %q, want %s", got, name)
 			}
 		}
@@ -278,7 +283,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	if err := os.Rename(key, o.KeyFile); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(20 * time.Second); known(kubeletproxy.Kubelet) != "second"; {
+	for until := time.Now().Add(20 * time.Second); presented(kubeletproxy.Kubelet) != "second"; {
 		if time.Now().After(until) {
 			t.Fatal("the renewed certificate was not used")
 		}
@@ -292,7 +297,8 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	}
 }
 
-// TestValidateOptions rejects invalid flags and unreadable certificates.
+// TestValidateOptions checks that Validate rejects invalid flags, and that New rejects unreadable
+// certificates.
 func TestValidateOptions(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := writePair(t, dir, "a")
@@ -305,17 +311,17 @@ func TestValidateOptions(t *testing.T) {
 		invalid string
 		fails   string // error of New
 	}{
-		"the defaults":        {change: func(*kubeletproxy.Options) {}},
-		"a pair":              {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
-		"no key":              {change: func(o *kubeletproxy.Options) { o.CertFile = cert }, invalid: "go together", fails: "--kubelet-client-certificate"},
-		"no certificate":      {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
-		"a pair of nothing":   {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key }, fails: "--kubelet-client-certificate"},
-		"port 0":              {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is not a port"},
-		"a large port":        {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is not a port"},
-		"the largest port":    {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
-		"time that runs back": {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
-		"no authority":        {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
-		"an empty authority":  {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
+		"the defaults":           {change: func(*kubeletproxy.Options) {}},
+		"a pair":                 {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
+		"no key":                 {change: func(o *kubeletproxy.Options) { o.CertFile = cert }, invalid: "go together", fails: "--kubelet-client-certificate"},
+		"no certificate":         {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
+		"an invalid certificate": {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key }, fails: "--kubelet-client-certificate"},
+		"port 0":                 {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is not a port"},
+		"a large port":           {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is not a port"},
+		"the largest port":       {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
+		"negative timeout":       {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
+		"no authority":           {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
+		"an empty authority":     {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
 	} {
 		o := kubeletproxy.NewOptions()
 		c.change(&o)
@@ -324,11 +330,11 @@ func TestValidateOptions(t *testing.T) {
 			text += err.Error()
 		}
 		if (text == "") != (c.invalid == "") || !strings.Contains(text, c.invalid) {
-			t.Errorf("%s: %q, want %q", name, text, c.invalid)
+			t.Errorf("%s: Validate: got errors %q, want %q", name, text, c.invalid)
 		}
 		up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
 		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
-			t.Errorf("%s: %v, want %q", name, err, c.fails)
+			t.Errorf("%s: New: got error %v, want %q", name, err, c.fails)
 		}
 		if up != nil {
 			up.Close()
@@ -336,14 +342,15 @@ func TestValidateOptions(t *testing.T) {
 	}
 }
 
+// TestInvalidTargetHosts checks that hosts without an address are rejected.
 func TestInvalidTargetHosts(t *testing.T) {
 	if kubeletproxy.Allowed(nil) {
-		t.Error("Allowed(nil) = true")
+		t.Error("Allowed(nil) = true, want false")
 	}
 	if err := kubeletproxy.CheckHost(t.Context(), "no-such-host.invalid"); err == nil {
-		t.Error("host without address: got no error")
+		t.Error("CheckHost(no-such-host.invalid): got no error, want one")
 	}
 	if err := kubeletproxy.CheckHost(t.Context(), ""); err == nil {
-		t.Error("empty host: got no error")
+		t.Error("CheckHost of an empty host: got no error, want one")
 	}
 }

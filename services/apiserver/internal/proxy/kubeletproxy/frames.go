@@ -18,16 +18,17 @@ var errFrame = errors.New("the WebSocket frame is too long")
 type frameLimiter struct {
 	net.Conn
 	in   *bufio.Reader
-	left uint64 // bytes of the current frame
+	left uint64 // bytes of the current frame that were not read yet
 }
 
-// limitFrames returns the connection and its buffers with a limit of frames. It keeps buffered
+// limitFrames returns the connection and its buffers with the limit of MaxFrame. It keeps buffered
 // input.
 func limitFrames(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, *bufio.ReadWriter) {
 	l := &frameLimiter{Conn: conn, in: rw.Reader}
 	return l, bufio.NewReadWriter(bufio.NewReader(l), rw.Writer)
 }
 
+// Read implements net.Conn. It never reads beyond the end of a frame.
 func (l *frameLimiter) Read(b []byte) (int, error) {
 	if l.left == 0 {
 		var err error
@@ -40,8 +41,9 @@ func (l *frameLimiter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// frameSize returns the size of the next frame in bytes, with its header (RFC 6455, 5.2). It
-// consumes nothing.
+// frameSize returns the size of the next frame in bytes, with its header. It consumes nothing. The
+// header (RFC 6455, 5.2) is: flags, 1 byte; mask bit and length, 1 byte; if that length is 126 or 127,
+// the actual length in 2 or 8 bytes; a key of 4 bytes if the mask bit is set.
 func frameSize(in *bufio.Reader) (uint64, error) {
 	head, err := in.Peek(2)
 	if err != nil {

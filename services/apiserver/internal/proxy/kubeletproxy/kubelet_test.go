@@ -22,6 +22,7 @@ import (
 // CODE, and size (writes the terminal size). Forwarded ports echo.
 type kubelet struct{ *httptest.Server }
 
+// newKubelet starts a kubelet.
 func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
 	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: runCommand, Forward: echo, Logs: writePath, Reject: reject}.Handler())}
@@ -38,8 +39,9 @@ func writePath(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reject responds with an error that the last element of the path names: absent, a status code,
-// api-CODE for an API error, cut, hangup, much.
+// reject responds with an error that the last element of the path names: absent for 404, a status code,
+// api-CODE for an API error, cut for an incomplete response, hangup for none, much for a long text. It
+// returns false for any other path.
 func reject(w http.ResponseWriter, r *http.Request) bool {
 	how := path.Base(r.URL.Path)
 	text, api := strings.CutPrefix(how, "api-")
@@ -75,6 +77,7 @@ func reject(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// runCommand implements the commands of the container.
 func runCommand(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 	word := func(i int) string {
 		if i < len(command) {
@@ -97,6 +100,7 @@ func runCommand(_ context.Context, command []string, streams kubelettest.Streams
 	return &metav1.Status{Status: metav1.StatusSuccess}
 }
 
+// echo writes the port and then sends all input back.
 func echo(port string, conn io.ReadWriteCloser) {
 	_, _ = fmt.Fprintf(conn, "port %s: ", port)
 	_, _ = io.Copy(conn, conn)

@@ -31,9 +31,10 @@ type Options struct {
 	Port int
 	// Timeout bounds the opening of a connection.
 	Timeout time.Duration
-	// UpgradeTimeout bounds the wait for the response to a request that upgrades its connection,
-	// AnswerTimeout that for any other request.
-	UpgradeTimeout, AnswerTimeout time.Duration
+	// UpgradeTimeout bounds the wait for the response to a request that upgrades its connection.
+	UpgradeTimeout time.Duration
+	// AnswerTimeout bounds the wait for the response to any other request.
+	AnswerTimeout time.Duration
 	// AddressTypes lists the node address types in order of preference.
 	AddressTypes []string
 	// MaxBytesPerSecond limits the rate of upgraded connections in each direction; 0 means no
@@ -74,13 +75,15 @@ func (o *Options) Validate() (errs []error) {
 // Upstream connects to kubelets and to workloads on nodes. It is immutable after New and Traced.
 type Upstream struct {
 	options Options
-	// kubelet holds connections whose server certificates are verified, and unverified those of
-	// requests that ask for none. target is for pods, services and other ports of nodes, whose
-	// certificates cannot be verified.
-	kubelet, unverified, target *clientcerts.Pool
-	metrics                     metrics
-	pages                       *responselimit.PageLimiter
-	traces                      *tracing.Provider
+	// kubelet holds connections to kubelets whose certificates are verified. unverified holds those of
+	// requests that skip the verification.
+	kubelet, unverified *clientcerts.Pool
+	// target holds connections to pods, services and other ports of nodes. Their certificates cannot be
+	// verified.
+	target  *clientcerts.Pool
+	metrics metrics
+	pages   *responselimit.PageLimiter
+	traces  *tracing.Provider
 }
 
 // Traced adds trace headers to requests to kubelets. A nil provider changes nothing. Traced must be
@@ -90,8 +93,8 @@ func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 	return u
 }
 
-// New reads the certificates. It reloads the client certificate when it is renewed. If dial is not
-// nil, it connects to nodes.
+// New returns an Upstream. It reads the certificates, and reloads the client certificate when it is
+// renewed. dial connects to nodes; nil connects directly. The metrics are registered with r.
 func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
@@ -118,13 +121,13 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
 			security := security.Clone()
 			security.GetClientCertificate = getCertificate
-			return o.transport(security, dial, o.Timeout)
+			return o.newTransport(security, dial, o.Timeout)
 		})
 	}
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify = true
 	unverified.RootCAs = nil
-	toKubelet, toTarget := dial, guarded(dial)
+	toKubelet, toTarget := dial, rejectForbiddenAddresses(dial)
 	if dial != nil && o.Timeout > 0 {
 		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -142,7 +145,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		pages:      responselimit.NewPageLimiter(o.MaxPages),
 		kubelet:    newPool(verified, toKubelet),
 		unverified: newPool(unverified, toKubelet),
-		target:     clientcerts.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
+		target:     clientcerts.Fixed(o.newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
 	}, nil
 }
 
@@ -150,8 +153,8 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 // authors of pods can make the server connect to any number of addresses and ports.
 const maxIdle = 500
 
-// transport returns a transport that connects with dial. handshake bounds the TLS handshake.
-func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
+// newTransport returns a transport that connects with dial. handshake bounds the TLS handshake.
+func (o *Options) newTransport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: c, DialContext: dialWithRequest(dial), DialTLSContext: dialTLSWithRequest(dial, c, handshake), TLSHandshakeTimeout: handshake,
 		MaxResponseHeaderBytes: responselimit.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
@@ -214,9 +217,9 @@ func CheckHost(ctx context.Context, host string) error {
 // Dial connects to host:port.
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// guarded rejects addresses that are not allowed. It does not resolve names; the dial function
-// does.
-func guarded(dial Dial) Dial {
+// rejectForbiddenAddresses returns a dial function that rejects addresses that are not allowed. It does
+// not resolve names; dial does.
+func rejectForbiddenAddresses(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
 		ip, parseErr := netip.ParseAddr(host) // including a zone
@@ -229,12 +232,12 @@ func guarded(dial Dial) Dial {
 
 // targetDialer returns the dialer for pods, endpoints of services and ports of nodes.
 func targetDialer() *net.Dialer {
-	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: allowedAddress}
+	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: checkDialedAddress}
 }
 
-// allowedAddress checks each address again before a connection is opened: a name may resolve
+// checkDialedAddress checks each address again before a connection is opened: a name may resolve
 // differently than before, and objects may contain any address.
-func allowedAddress(_, address string, _ syscall.RawConn) error {
+func checkDialedAddress(_, address string, _ syscall.RawConn) error {
 	addrPort, err := netip.ParseAddrPort(address)
 	if err != nil || !Allowed(addrPort.Addr().AsSlice()) {
 		return ErrAddressNotAllowed

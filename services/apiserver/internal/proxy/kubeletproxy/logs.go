@@ -31,7 +31,7 @@ func (u *Upstream) Log(ctx context.Context, kind TargetKind, location *url.URL, 
 		return nil, err
 	}
 	client := &http.Client{
-		Transport:     u.traces.Transport(u.transport(kind)),
+		Transport:     u.traces.Transport(u.poolFor(kind)),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") },
 	}
 	resp, err := client.Do(req)
@@ -42,15 +42,15 @@ func (u *Upstream) Log(ctx context.Context, kind TargetKind, location *url.URL, 
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	return nil, rejection(resp, podsLog, pod)
+	return nil, kubeletError(resp, podsLog, pod)
 }
 
-// maxRejectionBytes bounds how much of a kubelet's error response is read.
-const maxRejectionBytes = 50 << 10
+// maxErrorBytes bounds how much of a kubelet's error response is read.
+const maxErrorBytes = 50 << 10
 
-// rejection returns the API error for a kubelet's error response.
-func rejection(resp *http.Response, resource schema.GroupResource, name string) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRejectionBytes))
+// kubeletError returns the API error for a kubelet's error response.
+func kubeletError(resp *http.Response, resource schema.GroupResource, name string) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
 	switch {
 	case err != nil:
 		return apierrors.NewInternalError(err)

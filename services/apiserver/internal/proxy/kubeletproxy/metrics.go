@@ -26,9 +26,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-// count counts a stream. success is the status of a stream without an error. A command that ended
+// countStream counts a stream. success is the status of a stream without an error. A command that ended
 // with another exit code than 0 counts as a success.
-func count(c *prometheus.CounterVec, err error, success int) {
+func countStream(c *prometheus.CounterVec, err error, success int) {
 	code := success
 	var exit utilexec.CodeExitError
 	var api apierrors.APIStatus

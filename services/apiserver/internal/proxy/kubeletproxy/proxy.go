@@ -42,8 +42,8 @@ func checkLocation(location *url.URL) error {
 	return nil
 }
 
-// transport returns the connections to a kind of target.
-func (u *Upstream) transport(kind TargetKind) *clientcerts.Pool {
+// poolFor returns the connection pool for a kind of target.
+func (u *Upstream) poolFor(kind TargetKind) *clientcerts.Pool {
 	switch kind {
 	case Kubelet:
 		return u.kubelet
@@ -63,20 +63,25 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, kind TargetKind
 		errs.Error(w, r, err)
 		return
 	}
-	transport := http.RoundTripper(u.transport(kind))
+	transport := http.RoundTripper(u.poolFor(kind))
 	if kind != Target { // workloads in pods receive the client's own headers
-		r, transport = u.withTrace(r), u.traces.Transport(transport)
+		r = u.withTrace(r)
+		transport = u.traces.Transport(transport)
 	}
 	if httpstream.IsUpgradeRequest(r) {
 		u.proxyUpgrade(w, r, kind, location, errs)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(location, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r)
+	const (
+		wrapTransport   = true
+		upgradeRequired = false
+	)
+	proxy.NewUpgradeAwareHandler(location, u.pages.Transport(transport), wrapTransport, upgradeRequired, errs).ServeHTTP(w, r)
 }
 
 // proxyUpgrade proxies a request that upgrades its connection.
 func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, kind TargetKind, location *url.URL, errs Responder) {
-	p := upgrade.Proxy{URL: location, Transport: u.transport(kind).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
+	p := upgrade.Proxy{URL: location, Transport: u.poolFor(kind).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
 	p.Serve(u.closeWithRequest(w, r), r)
 }
 
@@ -94,8 +99,8 @@ func (u *Upstream) withTrace(r *http.Request) *http.Request {
 // Streams selects the streams of a command.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// Command proxies an exec or attach. If translate is true, clients of the channel protocol that can
-// close a channel are translated. Other clients speak to the kubelet directly.
+// Command proxies an exec or attach. If translate is true, the channels of WebSocket clients
+// that speak v5.channel.k8s.io become SPDY streams. Other clients speak to the kubelet directly.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams, translate bool, errs Responder) {
 	request.Started(r.Context()) // the rest is the kubelet's time
 	if err := checkLocation(location); err != nil {
@@ -105,14 +110,14 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, location *url
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		client := u.closeWithRequest(w, r)
 		client.limitFrames = true
-		u.translate(client, r, location, s)
+		u.serveTranslated(client, r, location, s)
 		return
 	}
-	u.upgrade(w, r, location, errs)
+	u.requireUpgrade(w, r, location, errs)
 }
 
-// PortForward proxies a port-forward. If tunnel is true, clients that send SPDY in WebSocket
-// messages are tunneled.
+// PortForward proxies a port-forward. If tunnel is true, SPDY is extracted from the messages of
+// WebSocket clients.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, location *url.URL, tunnel bool, errs Responder) {
 	request.Started(r.Context()) // the rest is the kubelet's time
 	if err := checkLocation(location); err != nil {
@@ -120,14 +125,14 @@ func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, location 
 		return
 	}
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
-		u.tunnel(u.closeWithRequest(w, r), r, location, errs)
+		u.serveTunnel(u.closeWithRequest(w, r), r, location, errs)
 		return
 	}
-	u.upgrade(w, r, location, errs)
+	u.requireUpgrade(w, r, location, errs)
 }
 
-// upgrade proxies a request that must upgrade its connection.
-func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
+// requireUpgrade proxies a request to a kubelet that must upgrade its connection.
+func (u *Upstream) requireUpgrade(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
 	if !httpstream.IsUpgradeRequest(r) {
 		errs.Error(w, r, apierrors.NewBadRequest("Upgrade request required"))
 		return
@@ -140,7 +145,7 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, location *url
 type closingWriter struct {
 	http.ResponseWriter
 	ctx         context.Context
-	rate        int64
+	rate        int64 // bytes per second in each direction; 0 means no limit
 	limitFrames bool
 }
 
@@ -150,13 +155,13 @@ func (u *Upstream) closeWithRequest(w http.ResponseWriter, r *http.Request) *clo
 }
 
 // Hijack implements http.Hijacker.
-func (e *closingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
+func (w *closingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		closing := conn
-		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
-		conn, rw = limit(conn, rw, e.rate)
-		if e.limitFrames {
+		hijacked := conn
+		context.AfterFunc(w.ctx, func() { _ = hijacked.Close() })
+		conn, rw = limitRate(conn, rw, w.rate)
+		if w.limitFrames {
 			conn, rw = limitFrames(conn, rw)
 		}
 	}
@@ -164,4 +169,4 @@ func (e *closingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap serves http.ResponseController.
-func (e *closingWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+func (w *closingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -16,7 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
-// TestTraceHeadersReachKubelet covers all kinds of requests.
+// TestTraceHeadersReachKubelet checks that the kubelet receives a trace header of this server in place of
+// the client's, for each kind of request.
 func TestTraceHeadersReachKubelet(t *testing.T) {
 	collector := tracingtest.Start(t)
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t,
@@ -79,11 +80,11 @@ func TestTraceHeadersReachKubelet(t *testing.T) {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "SPDY/3.1")
 		}
-		answer, err := front.Client().Do(r)
+		resp, err := front.Client().Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer.Body.Close()
+		resp.Body.Close()
 	}
 	handled.Wait()
 	traces.Close()

@@ -28,31 +28,31 @@ import (
 // pingPeriod is the interval of pings that keep connections to kubelets alive.
 const pingPeriod = 5 * time.Second
 
-// idleTimeout ends a command without any input or output, and an unanswered request, such as a
-// followed log without lines. It is the timeout of kubelets.
+// idleTimeout is the time after which a command without any input or output is canceled, and a request
+// without a response, such as a followed log without lines. Kubelets have the same timeout.
 const idleTimeout = 4 * time.Hour
 
 // channels returns the channels of a command, by number.
 func channels(s Streams) []wsstream.ChannelType {
-	use := func(expected bool, t wsstream.ChannelType) wsstream.ChannelType {
-		if expected {
+	channel := func(requested bool, t wsstream.ChannelType) wsstream.ChannelType {
+		if requested {
 			return t
 		}
 		return wsstream.IgnoreChannel
 	}
 	return []wsstream.ChannelType{
-		constants.StreamStdIn:  use(s.Stdin, wsstream.ReadChannel),
-		constants.StreamStdOut: use(s.Stdout, wsstream.WriteChannel),
-		constants.StreamStdErr: use(s.Stderr, wsstream.WriteChannel),
+		constants.StreamStdIn:  channel(s.Stdin, wsstream.ReadChannel),
+		constants.StreamStdOut: channel(s.Stdout, wsstream.WriteChannel),
+		constants.StreamStdErr: channel(s.Stderr, wsstream.WriteChannel),
 		constants.StreamErr:    wsstream.WriteChannel,
 		constants.StreamResize: wsstream.ReadChannel,
 	}
 }
 
-// translate serves a command over WebSocket channels, and runs it on the kubelet over SPDY
+// serveTranslated serves a command over WebSocket channels, and runs it on the kubelet over SPDY
 // (KEP-4006). Errors are sent on the error channel, because the client's connection is upgraded
 // before the kubelet's.
-func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams) {
+func (u *Upstream) serveTranslated(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
 	})
@@ -60,17 +60,17 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, location *u
 	_, streams, err := conn.Open(w, r)
 	if err != nil {
 		u.metrics.translated.WithLabelValues("400").Inc()
-		return // the handshake has been answered
+		return // Open has sent an error response
 	}
 	defer conn.Close()
-	err = u.run(r.Context(), location, s, streams)
-	count(u.metrics.translated, err, http.StatusOK)
-	_ = writeResult(streams[constants.StreamErr], err) // the client may have left
+	err = u.runCommand(r.Context(), location, s, streams)
+	countStream(u.metrics.translated, err, http.StatusOK)
+	_ = writeResult(streams[constants.StreamErr], err) // the client may have disconnected
 }
 
-// run runs a command on the kubelet and returns its result.
-func (u *Upstream) run(ctx context.Context, location *url.URL, s Streams, streams []io.ReadWriteCloser) error {
-	rt := &commandConn{of: u}
+// runCommand runs a command on the kubelet and returns its result.
+func (u *Upstream) runCommand(ctx context.Context, location *url.URL, s Streams, streams []io.ReadWriteCloser) error {
+	rt := &commandConn{upstream: u}
 	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, location)
 	if err != nil {
 		return err
@@ -95,10 +95,11 @@ func (u *Upstream) run(ctx context.Context, location *url.URL, s Streams, stream
 	return executor.StreamWithContext(ctx, o)
 }
 
-// commandConn is the connection to the kubelet that runs a command.
+// commandConn opens the connection to the kubelet that runs a command. It is both the transport and the
+// upgrader that client-go needs for that.
 type commandConn struct {
-	of   *Upstream
-	conn *upgrade.Conn
+	upstream *Upstream
+	conn     *upgrade.Conn
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -106,7 +107,7 @@ func (c *commandConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	r.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
-	conn, err := upgrade.Dial(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
+	conn, err := upgrade.Dial(r, c.upstream.kubelet.Transport(), c.upstream.options.UpgradeTimeout)
 	var d *upgrade.DialError
 	if errors.As(err, &d) {
 		return nil, d.Err // the error text must match that of other transports
@@ -134,7 +135,7 @@ func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection,
 		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
 	}
 	defer c.conn.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRejectionBytes))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
 	if err != nil {
 		text = []byte("unable to read error from server response")
 	}
@@ -149,8 +150,8 @@ func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection,
 // text in memory.
 const maxSizeText = 4 << 10
 
-// readSizes reads the sizes of the client's terminal until the connection ends. After an invalid one
-// it discards the rest, so that the other channels continue.
+// readSizes sends the sizes of the client's terminal to the channel until the connection ends. After an
+// invalid size, it discards all further input, so that the other channels continue.
 func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
 	text := &io.LimitedReader{R: from}
 	d := json.NewDecoder(text)
@@ -187,15 +188,15 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 
 // writeResult sends the result of a command to the client as a Status.
 func writeResult(to io.Writer, err error) error {
-	b, err := json.Marshal(resultOf(err))
+	b, err := json.Marshal(commandStatus(err))
 	if err == nil {
 		_, err = to.Write(b)
 	}
 	return err
 }
 
-// resultOf returns the status of a command's end, in the form that clients expect.
-func resultOf(err error) *metav1.Status {
+// commandStatus returns the Status for the result of a command, in the form that clients expect.
+func commandStatus(err error) *metav1.Status {
 	var exit utilexec.CodeExitError
 	var api apierrors.APIStatus
 	switch {

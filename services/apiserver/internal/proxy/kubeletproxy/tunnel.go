@@ -15,12 +15,12 @@ import (
 	"binnacle/services/apiserver/internal/proxy/upgrade"
 )
 
-// tunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
+// serveTunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
 // it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an error as a
 // regular response.
-func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
+func (u *Upstream) serveTunnel(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
 	backend, err := u.dialSPDY(r, location)
-	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
+	countStream(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
 	if err != nil {
 		errs.Error(w, r, err)
 		return
@@ -62,7 +62,7 @@ func (u *Upstream) dialSPDY(r *http.Request, location *url.URL) (net.Conn, error
 		return nil, err
 	}
 	if !conn.Upgraded() {
-		err = rejection(conn.Response, podsPortForward, "")
+		err = kubeletError(conn.Response, podsPortForward, "")
 		_ = conn.Close()
 		return nil, err
 	}

@@ -65,6 +65,7 @@ func (l noPanics) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// plainErrors responds with the text and the status code of an error.
 type plainErrors struct{}
 
 func (plainErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
@@ -93,8 +94,10 @@ const (
 	untranslated = false // forward them unchanged
 )
 
+// newFront starts a front without a rate limit.
 func newFront(t *testing.T, translated bool) *front { return newLimitedFront(t, translated, 0) }
 
+// newLimitedFront starts a front whose upgraded connections are limited to rate bytes per second.
 func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 	t.Helper()
 	k := newKubelet(t)
@@ -158,7 +161,7 @@ func (f *front) executors(t *testing.T, query string) map[string]remotecommand.E
 	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
 }
 
-// TestRateLimitedConnection sends more data than the limit allows at once.
+// TestRateLimitedConnection checks that all data arrives although it exceeds the burst of the rate limit.
 func TestRateLimitedConnection(t *testing.T) {
 	f := newLimitedFront(t, translate, 4<<20)
 	big := strings.Repeat("0123456789abcdef", 20_000)
@@ -171,7 +174,8 @@ func TestRateLimitedConnection(t *testing.T) {
 	}
 }
 
-// TestCommands runs commands over SPDY and WebSocket.
+// TestCommands checks input, output, error output, exit codes and terminal sizes of commands over SPDY
+// and WebSocket.
 func TestCommands(t *testing.T) {
 	f := newFront(t, translate)
 	big := strings.Repeat("0123456789abcdef", 20_000)
@@ -193,7 +197,7 @@ func TestCommands(t *testing.T) {
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 		var exit utilexec.CodeExitError
 		if !errors.As(err, &exit) || exit.Code != 7 {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: exit 7: got error %v, want exit code 7", name, err)
 		}
 	}
 	for name, x := range f.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
@@ -223,7 +227,7 @@ func (o *fixedTerminal) Next() *remotecommand.TerminalSize {
 	return &o.size
 }
 
-// TestCommandEndsWithContext cancels commands that would run forever.
+// TestCommandEndsWithContext checks that a command that would run forever ends when its client cancels it.
 func TestCommandEndsWithContext(t *testing.T) {
 	f := newFront(t, translate)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
@@ -240,27 +244,29 @@ func TestCommandEndsWithContext(t *testing.T) {
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want %v", name, err, context.Canceled)
 		}
 		end.Close()
 		out.Close()
 	}
 }
 
+// TestCommandWithoutKubeletFails checks that the client gets the error of the connection.
 func TestCommandWithoutKubeletFails(t *testing.T) {
 	f := newFront(t, translate)
 	f.kubelet.Host = "127.0.0.1:1"
 	x := f.executors(t, "stdout=true&command=cat")
 	err := x["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("WebSocket: %v", err)
+		t.Errorf("WebSocket: got error %v, want connection refused", err)
 	}
 	err = x["SPDY"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "error dialing backend") {
-		t.Errorf("SPDY: %v", err)
+		t.Errorf("SPDY: got error %v, want error dialing backend", err)
 	}
 }
 
+// TestPortForward checks that data reaches two ports of a pod over SPDY and WebSocket.
 func TestPortForward(t *testing.T) {
 	for _, translated := range []bool{true, false} {
 		f := newFront(t, translated)
@@ -294,6 +300,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
+// dialFunc implements httpstream.Dialer with the type dialer.
 type dialFunc func(protocols ...string) (httpstream.Connection, string, error)
 
 type dialer struct{ dial dialFunc }
@@ -356,11 +363,11 @@ func TestLogs(t *testing.T) {
 	text, err := io.ReadAll(log)
 	log.Close()
 	if err != nil || string(text) != "/containerLogs/ns/p/c?tailLines=1\n" {
-		t.Errorf("%v %q", err, text)
+		t.Errorf("got log %q, %v, want the requested path", text, err)
 	}
 	absent, _ := url.Parse(k.URL + "/containerLogs/ns/p/absent")
 	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
-		t.Errorf("%v", err)
+		t.Errorf("log of a missing container: got %v, want NotFound for pods/log p", err)
 	}
 	follow, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?follow=true")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -430,11 +437,11 @@ func TestKubeletLocation(t *testing.T) {
 	}
 	node.Status.Addresses = nil
 	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
-		t.Errorf("%v", err)
+		t.Errorf("node without addresses: got %v, want no preferred addresses found", err)
 	}
 	for host, want := range map[string]bool{"127.0.0.1": false, "169.254.1.1": false, "::1": false, "0.0.0.0": false, "10.0.0.1": true, "localhost": false} {
 		if err := kubeletproxy.CheckHost(t.Context(), host); (err == nil) != want {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("CheckHost(%s) = %v, want allowed: %t", host, err, want)
 		}
 	}
 	o.CertFile = "x"
@@ -451,15 +458,15 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	came := make(chan string, 1024)
+	accepted := make(chan string, 1024) // remote addresses
 	go func() {
-		defer close(came)
+		defer close(accepted)
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			came <- conn.RemoteAddr().String()
+			accepted <- conn.RemoteAddr().String()
 			_ = conn.Close()
 		}
 	}()
@@ -491,10 +498,10 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	if first := <-came; first != own.LocalAddr().String() {
+	if first := <-accepted; first != own.LocalAddr().String() {
 		t.Errorf("first connection came from %s, want %s", first, own.LocalAddr())
 	}
 	l.Close()
-	for range came { // until the listener has stopped
+	for range accepted { // until the listener has stopped
 	}
 }

@@ -7,11 +7,9 @@ import (
 	"slices"
 )
 
-const (
-	// MaxHead is the maximum size of the head of a response in bytes. A field may take four bytes on
-	// the wire, but takes some hundred bytes of memory.
-	MaxHead = 64 << 10
-)
+// MaxHead is the maximum size of the head of a response in bytes. A field of four bytes on the wire
+// takes some hundred bytes of memory.
+const MaxHead = 64 << 10
 
 // ErrHead reports that the head of a response exceeds the limits.
 var ErrHead = errors.New("the response headers are too long")
@@ -37,10 +35,10 @@ type trailerFilter struct {
 }
 
 // Read implements io.Reader.
-func (s *trailerFilter) Read(b []byte) (int, error) {
-	n, err := s.ReadCloser.Read(b)
+func (f *trailerFilter) Read(b []byte) (int, error) {
+	n, err := f.ReadCloser.Read(b)
 	if err != nil {
-		DropOwn(s.response.Trailer)
+		DropOwn(f.response.Trailer)
 	}
 	return n, err
 }

@@ -14,20 +14,20 @@ import (
 
 // TestOtherMediaTypesAreStreamed checks that only HTML pages are buffered.
 func TestOtherMediaTypesAreStreamed(t *testing.T) {
-	over := make(chan bool)
+	done := make(chan bool)
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "first")
 		_ = http.NewResponseController(w).Flush()
 		select {
-		case <-over:
+		case <-done:
 		case <-r.Context().Done():
 		}
 	})
 	if _, got := ask(t, s, "/here/x", 5); got != "first" {
 		t.Errorf("got %q, want first", got)
 	}
-	close(over)
+	close(done)
 }
 
 // TestLongPagesReleaseTheirSlot checks that a page that is too long to be rewritten holds no slot.
@@ -57,8 +57,8 @@ func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	}
 }
 
-// TestUnusualCompressionIsNotRewritten covers data that starts with empty blocks, concatenated
-// streams, and invalid data.
+// TestUnusualCompressionIsNotRewritten checks that compressed pages that start with empty blocks, expand
+// beyond the limit, or are not compressed at all are not rewritten.
 func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	var late bytes.Buffer
 	z := gzip.NewWriter(&late)
@@ -87,7 +87,8 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	}
 }
 
-// TestOwnHeadersAreRemoved covers headers and trailers that only this server may set.
+// TestOwnHeadersAreRemoved checks that headers and trailers that only this server may set do not reach
+// the client.
 func TestOwnHeadersAreRemoved(t *testing.T) {
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Audit-Id", "forged")

@@ -58,6 +58,7 @@ type pacedConn struct {
 	readAfter time.Time
 }
 
+// newPacedConn returns conn with a limit of small writes.
 func newPacedConn(conn net.Conn) *pacedConn {
 	c := &pacedConn{Conn: conn, limiter: rate.NewLimiter(smallWriteRate, smallWriteBurst)}
 	c.limiter.AllowN(time.Now(), smallWriteBurst-initialBurst)
@@ -93,6 +94,8 @@ func (c *pacedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// countSmallWrite counts a small write, unless enough bytes were received for it, and sets the time of
+// the next read.
 func (c *pacedConn) countSmallWrite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
 
+// TestLongResponseHeadFails checks that a transport rejects a response head of more than MaxHead bytes.
 func TestLongResponseHeadFails(t *testing.T) {
 	for size, want := range map[int]string{responselimit.MaxHead / 2: "", responselimit.MaxHead: "server response headers exceeded"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", size)) }))
@@ -31,18 +32,18 @@ func TestLongResponseHeadFails(t *testing.T) {
 	}
 }
 
-// TestSmallWritesDelayReads reads messages and answers each, as HTTP/2 clients answer pings. Messages
-// that are long enough to pay for the answers, and long answers, do not delay reads.
+// TestSmallWritesDelayReads reads messages and replies to each, as HTTP/2 clients reply to pings. Short
+// replies to short messages delay reads. Short replies to long messages and long replies do not.
 func TestSmallWritesDelayReads(t *testing.T) {
 	const messages = 10_000
 	for _, c := range []struct {
-		name            string
-		message, answer int // in bytes
-		delayed         bool
+		name           string
+		message, reply int // in bytes
+		delayed        bool
 	}{
-		{name: "pings", message: 17, answer: 39, delayed: true},
-		{name: "window updates", message: 4 << 10, answer: 35},
-		{name: "requests", message: 100, answer: 100},
+		{name: "pings", message: 17, reply: 39, delayed: true},
+		{name: "window updates", message: 4 << 10, reply: 35},
+		{name: "requests", message: 100, reply: 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -68,11 +69,11 @@ func TestSmallWritesDelayReads(t *testing.T) {
 					if _, err := io.ReadFull(conn, make([]byte, c.message)); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := conn.Write(make([]byte, c.answer)); err != nil {
+					if _, err := conn.Write(make([]byte, c.reply)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if took := time.Since(start); took > 10*time.Second != c.delayed { // of the bubble
+				if took := time.Since(start); took > 10*time.Second != c.delayed { // in the fake time of synctest
 					t.Errorf("reading took %v, want delays: %v", took, c.delayed)
 				}
 			})
@@ -80,7 +81,7 @@ func TestSmallWritesDelayReads(t *testing.T) {
 	}
 }
 
-// TestCloseEndsDelay closes a connection whose reads are delayed.
+// TestCloseEndsDelay checks that Close unblocks a read that is delayed.
 func TestCloseEndsDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()

@@ -30,17 +30,17 @@ const (
 // share it, because the server of a page may send it slowly.
 type PageLimiter struct{ slots *limit.Queue[string] }
 
-// NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its
+// NewPageLimiter returns a PageLimiter for maximum pages at a time. Each page is held until its
 // response has ended.
 func NewPageLimiter(maximum int) *PageLimiter {
 	return &PageLimiter{limit.New[string](limit.Options{Size: maximum, FairShare: true})}
 }
 
-// Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for
-// that, or exceed its limit, pass unchanged. The contexts of requests must end with the
+// Transport returns a round tripper for a proxy that rewrites links. Pages that are too large, or
+// that exceed the limit of pages, pass without rewriting. The contexts of requests must end with the
 // response.
-func (r *PageLimiter) Transport(below http.RoundTripper) http.RoundTripper {
-	return &limitedTransport{below, r}
+func (p *PageLimiter) Transport(below http.RoundTripper) http.RoundTripper {
+	return &limitedTransport{below, p}
 }
 
 // limitedTransport limits the headers of responses and the HTML pages in progress.
@@ -50,11 +50,11 @@ type limitedTransport struct {
 }
 
 // WrappedRoundTripper lets an upgrade find the transport.
-func (b *limitedTransport) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+func (t *limitedTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r.WithContext(untraced{r.Context()}))
+func (t *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r.WithContext(untraced{r.Context()}))
 	if err != nil {
 		return nil, err
 	}
@@ -65,15 +65,15 @@ func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	slot := limit.Claim[string]{Key: request.Principal(r.Context())}
-	if !b.limiter.slots.TryAcquire(slot) {
+	if !t.limiter.slots.TryAcquire(slot) {
 		skipRewrite(resp)
 		return resp, nil
 	}
-	release := func() { b.limiter.slots.Release(slot) }
+	release := func() { t.limiter.slots.Release(slot) }
 	stop := context.AfterFunc(r.Context(), release)
-	// Each link grows by at most the location that the proxy sends to the server.
-	link := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))
-	if !readPage(resp, link) {
+	// Rewriting lengthens a link by at most the location that the proxy sends to the server.
+	linkGrowth := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))
+	if !readPage(resp, linkGrowth) {
 		if stop() {
 			release()
 		}
@@ -107,21 +107,21 @@ func skipRewrite(resp *http.Response) {
 	resp.Header.Set("Content-Type", strings.Replace(kind, html, skippedHTML, 1))
 }
 
-// readPage reads a page and reports whether it may be rewritten. In either case, the whole page can
-// still be read from the response.
-func readPage(resp *http.Response, link int) bool {
+// readPage reads a page and reports whether it may be rewritten. Each link may grow by linkGrowth bytes.
+// In either case, the whole page can still be read from the response.
+func readPage(resp *http.Response, linkGrowth int) bool {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	rest := io.Reader(resp.Body)
 	if err != nil { // the proxy gets the error
 		rest = errorReader{err}
 	}
-	resp.Body = body{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
-	return len(text) <= maxPage && fits(text, resp.Header.Get("Content-Encoding"), link)
+	resp.Body = restoredBody{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
+	return len(text) <= maxPage && staysSmall(text, resp.Header.Get("Content-Encoding"), linkGrowth)
 }
 
-// fits reports whether a page stays small when it is decompressed and each of its attributes grows.
-// The proxy reports errors of the compression.
-func fits(text []byte, encoding string, link int) bool {
+// staysSmall reports whether a page stays within the limits when it is decompressed and each of its
+// attributes grows by linkGrowth bytes. It ignores errors of the compression; the proxy reports them.
+func staysSmall(text []byte, encoding string, linkGrowth int) bool {
 	var plain io.Reader = bytes.NewReader(text)
 	switch encoding {
 	case "gzip":
@@ -139,7 +139,7 @@ func fits(text []byte, encoding string, link int) bool {
 		n, err := plain.Read(part)
 		size += n
 		links += bytes.Count(part[:n], []byte("="))
-		if size > maxPage || size+links*link > maxRewritten {
+		if size > maxPage || size+links*linkGrowth > maxRewritten {
 			return false
 		}
 		if err != nil {
@@ -148,8 +148,8 @@ func fits(text []byte, encoding string, link int) bool {
 	}
 }
 
-// body is the body of a response after a part of it was read.
-type body struct {
+// restoredBody is the body of a response after readPage has read a part of it.
+type restoredBody struct {
 	io.Reader
 	io.Closer
 }
@@ -158,4 +158,4 @@ type body struct {
 type errorReader struct{ err error }
 
 // Read implements io.Reader.
-func (f errorReader) Read([]byte) (int, error) { return 0, f.err }
+func (r errorReader) Read([]byte) (int, error) { return 0, r.err }

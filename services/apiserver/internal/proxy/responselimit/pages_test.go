@@ -18,10 +18,10 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// errs responds with the text of an error.
-type errs struct{}
+// plainErrors responds with the text of an error.
+type plainErrors struct{}
 
-func (errs) Error(w http.ResponseWriter, _ *http.Request, err error) {
+func (plainErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusBadGateway)
 }
 
@@ -41,7 +41,7 @@ func front(t *testing.T, limiter *responselimit.PageLimiter, serve http.HandlerF
 		to := *at
 		to.Path = strings.TrimPrefix(r.URL.Path, "/here")
 		r = r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: r.URL.Query().Get("user")}))
-		proxy.NewUpgradeAwareHandler(&to, limiter.Transport(below), true, false, errs{}).ServeHTTP(w, r)
+		proxy.NewUpgradeAwareHandler(&to, limiter.Transport(below), true, false, plainErrors{}).ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.Close)
 	return s
@@ -67,8 +67,10 @@ func ask(t *testing.T, s *httptest.Server, path string, limit int64) (*http.Resp
 	return resp, string(text)
 }
 
+// link is a page with one link, which the proxy rewrites to /here/x.
 const link = `<a href="/x">x</a>`
 
+// zipped returns text compressed with gzip.
 func zipped(text string) string {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -77,7 +79,8 @@ func zipped(text string) string {
 	return out.String()
 }
 
-// TestSmallPagesAreRewritten checks that other responses pass unchanged.
+// TestSmallPagesAreRewritten checks that the links of small HTML pages are rewritten, and that other
+// responses pass unchanged.
 func TestSmallPagesAreRewritten(t *testing.T) {
 	for _, tt := range []struct {
 		name, kind, text string
@@ -119,7 +122,7 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 				got = string(text)
 			}
 			if !strings.Contains(got, tt.want) {
-				t.Errorf("got %q", got)
+				t.Errorf("got page %q, want it to contain %q", got, tt.want)
 			}
 		})
 	}
@@ -140,22 +143,22 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 	}
 }
 
-// TestPageSlotsAreShared checks that the pages of a principal are not rewritten while others hold its
-// share of the slots, and are rewritten again afterwards. Pages of another principal are.
+// TestPageSlotsAreShared checks that a principal whose pages hold its share of the slots gets further
+// pages without rewriting until a slot is free, while pages of another principal are rewritten.
 func TestPageSlotsAreShared(t *testing.T) {
-	came := make(chan bool, 100)
+	requested := make(chan bool, 100)
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		if r.URL.Path == "/slow" {
 			_ = http.NewResponseController(w).Flush()
-			came <- true
+			requested <- true
 			<-r.Context().Done()
 			return
 		}
 		_, _ = io.WriteString(w, link)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan bool)
+	finished := make(chan bool)
 	const pages = 16
 	for range pages {
 		go func() {
@@ -163,11 +166,11 @@ func TestPageSlotsAreShared(t *testing.T) {
 			if resp, err := s.Client().Do(r); err == nil {
 				_ = resp.Body.Close()
 			}
-			gone <- true
+			finished <- true
 		}()
 	}
 	for range pages {
-		<-came
+		<-requested
 	}
 	rewritten := func() bool {
 		_, got := ask(t, s, "/here/page", 1<<20)
@@ -180,14 +183,14 @@ func TestPageSlotsAreShared(t *testing.T) {
 	}
 	cancel()
 	for range pages {
-		<-gone
+		<-finished
 	}
 	for !rewritten() { // until the last page has released its slot
 	}
 }
 
-// TestInformationalResponsesAreDropped checks that they do not remove headers of this server, and
-// that their number is bounded.
+// TestInformationalResponsesAreDropped checks that informational responses do not remove headers
+// of this server, and that their number is bounded.
 func TestInformationalResponsesAreDropped(t *testing.T) {
 	for _, tt := range []struct {
 		many int

@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestOnlyServerSetsUserHeaders covers different spellings of the headers.
+// TestOnlyServerSetsUserHeaders checks that no header of the client reaches the server that only this
+// server may set, however it is spelled.
 func TestOnlyServerSetsUserHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan http.Header, 1)
@@ -43,8 +44,8 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 	})
 }
 
-// TestWaitingRequestEnds checks that a request that waits ends when the breaker opens or its
-// deadline passes.
+// TestWaitingRequestEnds checks that a request whose server does not respond fails when the breaker
+// opens or its deadline passes.
 func TestWaitingRequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondWhenCanceled)
@@ -61,21 +62,21 @@ func TestWaitingRequestEnds(t *testing.T) {
 	})
 }
 
-// errUnreachable is the error of a connection.
+// errUnreachable is the error of pipeListener.dial if cut is set.
 var errUnreachable = errors.New("connection refused")
 
-// TestOnErrorReceivesConnectionError checks the callback.
+// TestOnErrorReceivesConnectionError checks that OnError receives the error itself and not only its text.
 func TestOnErrorReceivesConnectionError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)
-		var why []error
-		b.OnError = func(err error) { why = append(why, err) }
+		var reported []error
+		b.OnError = func(err error) { reported = append(reported, err) }
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
-		if len(why) != 1 || !errors.Is(why[0], errUnreachable) {
-			t.Errorf("got %v, want errUnreachable", why)
+		if len(reported) != 1 || !errors.Is(reported[0], errUnreachable) {
+			t.Errorf("OnError received %v, want only errUnreachable", reported)
 		}
 	})
 }

@@ -16,8 +16,8 @@ const (
 	failureThreshold = 3
 	// suspectAfter is the wait of a request for a response that triggers a probe.
 	suspectAfter = 5 * time.Second
-	// seatTimeout is how long a request waits for a response before it releases its seats. Then it
-	// only waits, and the limit of its server bounds the number of such requests.
+	// seatTimeout is how long a request waits for a response before it releases its seats. From then on,
+	// only BreakerConfig.MaxRequests bounds the number of such requests.
 	seatTimeout = time.Second
 	// probeInterval is the interval between probes of an unresponsive server.
 	probeInterval = time.Second
@@ -44,8 +44,8 @@ type BreakerConfig struct {
 	OnChange func(reason error)
 }
 
-// NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which
-// breakers may share, waits for them.
+// NewBreaker returns a closed breaker. Its probes stop when ctx ends. probes counts the running
+// probes; breakers may share it.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
 	return &Breaker{
 		limit.NewBreaker(ctx, probes, limit.BreakerOptions{
@@ -62,23 +62,23 @@ func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *B
 	}
 }
 
-// call is a request in progress.
+// call is a proxied request in progress.
 type call struct {
-	breaker *Breaker
-	long    bool
-	timers  [2]*time.Timer
-	// stopCancel ends the time in which the breaker cancels the request.
-	stopCancel func() bool
-	cancel     context.CancelFunc
-	release    func() // releases the slot
+	breaker     *Breaker
+	longRunning bool           // has no timeout and releases its slot with the response
+	timers      [2]*time.Timer // after suspectAfter and seatTimeout
+	// detachBreaker makes the breaker no longer cancel the request when it opens.
+	detachBreaker func() bool
+	cancel        context.CancelFunc
+	release       func() // releases the slot
 }
 
 // errTooManyRequests rejects a request when too many wait for the same server.
 var errTooManyRequests = errors.New("too many requests wait for the server")
 
-// begin starts a request. If the breaker opens before the server responds, the context ends with a
-// *limit.OpenError as its cause. The caller must call end.
-func (b *Breaker) begin(ctx context.Context, principal string, long bool) (context.Context, *call, error) {
+// startCall starts a request. If the breaker opens before the server responds, the context ends with a
+// *limit.OpenError as its cause. The caller must call finish.
+func (b *Breaker) startCall(ctx context.Context, principal string, longRunning bool) (context.Context, *call, error) {
 	if err := b.Open(); err != nil {
 		return nil, nil, err
 	}
@@ -86,32 +86,32 @@ func (b *Breaker) begin(ctx context.Context, principal string, long bool) (conte
 	if !b.requests.TryAcquire(slot) {
 		return nil, nil, errTooManyRequests
 	}
-	c := &call{breaker: b, long: long, release: sync.OnceFunc(func() { b.requests.Release(slot) })}
-	ctx, c.stopCancel, c.cancel = b.Context(ctx)
+	c := &call{breaker: b, longRunning: longRunning, release: sync.OnceFunc(func() { b.requests.Release(slot) })}
+	ctx, c.detachBreaker, c.cancel = b.Context(ctx)
 	callCtx := ctx
 	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Probe), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) })}
 	return ctx, c, nil
 }
 
-// responded records that the server has responded.
-func (c *call) responded() {
-	c.stop()
-	c.stopCancel()
+// recordResponse records that the server has responded.
+func (c *call) recordResponse() {
+	c.stopTimers()
+	c.detachBreaker()
 	c.breaker.Succeeded()
-	if c.long {
+	if c.longRunning {
 		c.release()
 	}
 }
 
-// end ends the request.
-func (c *call) end() {
-	c.stop()
+// finish releases the slot and cancels the context of the request.
+func (c *call) finish() {
+	c.stopTimers()
 	c.release()
 	c.cancel()
 }
 
-// stop stops the timers.
-func (c *call) stop() {
+// stopTimers stops the timers that wait for the response.
+func (c *call) stopTimers() {
 	for _, t := range c.timers {
 		t.Stop()
 	}

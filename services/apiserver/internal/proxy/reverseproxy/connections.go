@@ -34,6 +34,7 @@ func Connections(dial func(ctx context.Context, network, addr string) (net.Conn,
 	})
 }
 
+// newTransport returns a transport that connects with dial and the TLS configuration security.
 func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
 	t := &http.Transport{
 		DialContext:     dial,

@@ -23,30 +23,30 @@ const mastersDivisor = 10
 type Limit struct {
 	requests *limit.Queue[string]
 	reserved int // for system:masters
-	now      prometheus.Gauge
+	current  prometheus.Gauge
 	rejected prometheus.Counter
 }
 
-// NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is
-// a quarter of the file limit of the process, at least lower and at most upper, because each
-// request has two connections.
+// NewLimit returns a Limit of maximum requests and registers its metrics. If maximum is 0, the limit
+// is a quarter of the file limit of the process, because each request has two connections, but at
+// least lower and at most upper.
 func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 	if maximum == 0 {
 		var files syscall.Rlimit
-		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
+		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // on failure, the limit is lower
 		maximum = min(max(int(files.Cur/4), lower), upper)
 	}
 	reserved := min(max(maximum/mastersDivisor, 1), maximum/2) // a limit of 1 is shared by all clients
 	c := &Limit{
 		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}), reserved: reserved,
-		now: prometheus.NewGauge(prometheus.GaugeOpts{
+		current: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "binnacle_carried_requests_refused_total", Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
-	r.MustRegister(c.now, c.rejected)
+	r.MustRegister(c.current, c.rejected)
 	return c
 }
 
@@ -64,9 +64,9 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 		c.rejected.Inc()
 		return nil, apierrors.NewTooManyRequests("Too many requests to kubelets, pods, services and nodes are in progress, please try again later", 1)
 	}
-	c.now.Inc()
+	c.current.Inc()
 	return func() {
-		c.now.Dec()
+		c.current.Dec()
 		c.requests.Release(slot)
 	}, nil
 }

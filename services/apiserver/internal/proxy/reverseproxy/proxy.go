@@ -28,8 +28,10 @@ type Proxy struct {
 	Locate func(ctx context.Context, path string) (*url.URL, error)
 	// Connections is the connection pool.
 	Connections *clientcerts.Pool
-	Breaker     *Breaker
-	Pages       *responselimit.PageLimiter
+	// Breaker bounds the requests in progress, and rejects requests while the server does not respond.
+	Breaker *Breaker
+	// Pages bounds the pages whose links are rewritten.
+	Pages *responselimit.PageLimiter
 	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a
 	// request has no timeout. release releases the slot.
 	AcquireSlot func(*http.Request) (release func(), err error)
@@ -64,12 +66,12 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 		}
 		defer release()
 	}
-	ctx, c, err := p.Breaker.begin(incoming.Context(), request.Principal(incoming.Context()), p.LongRunning(incoming.Context()))
+	ctx, pending, err := p.Breaker.startCall(incoming.Context(), request.Principal(incoming.Context()), p.LongRunning(incoming.Context()))
 	if err != nil {
 		reject(w, err)
 		return
 	}
-	defer c.end()
+	defer pending.finish()
 	location, err := p.Locate(ctx, incoming.URL.Path)
 	if err != nil {
 		p.Logger.Warn("failed to locate the server of an API", "server", p.Name, "error", err)
@@ -83,23 +85,42 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 	out.Trailer = nil // some servers read trailers as headers
 	setHeaders(out.Header, serverHeaders)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
-	responder := &errorResponder{proxy: p, call: c}
-	if upgrades { // the round tripper does not open such connections
-		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
-		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
-		upgrader := upgrade.Proxy{URL: location, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Lifetime: request.LifetimeOf(incoming.Context())}
-		upgrader.OnResponse = func(upgraded bool) {
-			c.long = c.long || upgraded
+	responder := &errorResponder{proxy: p, call: pending}
+	if upgrades {
+		p.serveUpgrade(w, out, user, request.LifetimeOf(incoming.Context()), responder)
+	} else {
+		p.serveHTTP(w, out, user, responder)
+	}
+}
+
+// serveUpgrade proxies a request that upgrades its connection. The upgraded connection ends with
+// lifetime.
+func (p *Proxy) serveUpgrade(w http.ResponseWriter, out *http.Request, user *request.User, lifetime context.Context, responder *errorResponder) {
+	ctx, pending := out.Context(), responder.call
+	transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
+	out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
+	upgrader := upgrade.Proxy{
+		URL: out.URL, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Lifetime: lifetime,
+		OnResponse: func(upgraded bool) {
+			pending.longRunning = pending.longRunning || upgraded
 			if upgraded {
 				request.Started(ctx) // the duration of an upgraded connection depends on the client
 			}
-			c.responded()
-		}
-		upgrader.Serve(w, out)
-		return
+			pending.recordResponse()
+		},
 	}
-	authenticated := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, p.Traces.Transport(p.Pages.Transport(&recordingTransport{p.Connections, responder})))
-	handler := proxy.NewUpgradeAwareHandler(location, authenticated, true, false, responder)
+	upgrader.Serve(w, out)
+}
+
+// serveHTTP proxies a request that does not upgrade its connection.
+func (p *Proxy) serveHTTP(w http.ResponseWriter, out *http.Request, user *request.User, responder *errorResponder) {
+	limited := p.Pages.Transport(&recordingTransport{p.Connections, responder})
+	authenticated := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, p.Traces.Transport(limited))
+	const (
+		wrapTransport   = true
+		upgradeRequired = false
+	)
+	handler := proxy.NewUpgradeAwareHandler(out.URL, authenticated, wrapTransport, upgradeRequired, responder)
 	handler.RejectForwardingRedirects = !p.FollowRedirects
 	handler.ServeHTTP(w, out)
 }
@@ -107,7 +128,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 // Unavailable is the default text of a rejection.
 const Unavailable = "service unavailable"
 
-// reject responds to a request that may not be proxied.
+// reject responds to a request that is not proxied: with 429 for errTooManyRequests, otherwise 503.
 func reject(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "1")
 	if errors.Is(err, errTooManyRequests) {
@@ -138,28 +159,29 @@ func setHeaders(h, serverHeaders http.Header) {
 // recordingTransport records the response or the error of a request.
 type recordingTransport struct {
 	*clientcerts.Pool
-	reply *errorResponder
+	responder *errorResponder
 }
 
 // RoundTrip implements http.RoundTripper.
-func (s *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.Pool.RoundTrip(r)
+func (t *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.Pool.RoundTrip(r)
 	if err != nil {
-		s.reply.reason = err
+		t.responder.connectionErr = err
 		return resp, err
 	}
-	s.reply.call.responded()
-	if s.reply.call.long {
+	t.responder.call.recordResponse()
+	if t.responder.call.longRunning {
 		request.Started(r.Context()) // the duration of a long response depends on the client
 	}
 	return resp, nil
 }
 
-// errorResponder responds when the server did not.
+// errorResponder responds to the client when the server did not respond.
 type errorResponder struct {
-	proxy  *Proxy
-	call   *call
-	reason error // of the connection; later only its text is left
+	proxy *Proxy
+	call  *call
+	// connectionErr is the error of the connection. The proxy passes only its text to Error.
+	connectionErr error
 }
 
 // Error implements proxy.ErrorResponder.
@@ -172,7 +194,7 @@ func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error
 		status.WriteTimeout(w)
 	default:
 		if e.proxy.OnError != nil {
-			e.proxy.OnError(cmp.Or(e.reason, err))
+			e.proxy.OnError(cmp.Or(e.connectionErr, err))
 		}
 		if r.Context().Err() == nil {
 			e.call.breaker.Failed(err)

@@ -24,20 +24,20 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// pipeListener is an in-memory network with one server.
+// pipeListener is an in-memory network with one server, which accepts the connections of dial.
 type pipeListener struct {
 	conns       chan net.Conn
-	over        chan struct{}
+	closed      chan struct{}
 	close       func()
-	cut         atomic.Bool // connections fail
-	connections atomic.Int32
+	cut         atomic.Bool  // if set, dial fails
+	connections atomic.Int32 // calls of dial
 }
 
 func (x *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-x.conns:
 		return c, nil
-	case <-x.over:
+	case <-x.closed:
 		return nil, net.ErrClosed
 	}
 }
@@ -60,7 +60,7 @@ func (x *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-// fixture is a Proxy for a server, and records probes.
+// fixture is a Proxy for a server in memory. It records the probes and changes of the breaker.
 type fixture struct {
 	*pipeListener
 	*reverseproxy.Proxy
@@ -70,17 +70,18 @@ type fixture struct {
 
 	mu               sync.Mutex
 	probeTimes       []time.Time
-	changes          []bool // open, closed
-	alive            atomic.Bool
+	changes          []bool        // of the breaker; true means opened
+	alive            atomic.Bool   // whether probes succeed
 	slow             time.Duration // of a probe
-	runningProbes    atomic.Int32  // concurrent probes
+	runningProbes    atomic.Int32
 	maxRunningProbes atomic.Int32
 }
 
-// startProxy starts a server that responds with serve. most bounds the concurrent requests.
-func startProxy(t *testing.T, most int, serve http.HandlerFunc) *fixture {
-	x := &pipeListener{conns: make(chan net.Conn), over: make(chan struct{})}
-	x.close = sync.OnceFunc(func() { close(x.over) })
+// startProxy starts a proxy and a server that responds with serve. maxRequests bounds the concurrent
+// requests; 0 means no limit.
+func startProxy(t *testing.T, maxRequests int, serve http.HandlerFunc) *fixture {
+	x := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	x.close = sync.OnceFunc(func() { close(x.closed) })
 	b := &fixture{pipeListener: x, t: t}
 	b.alive.Store(true)
 	server := &http.Server{Handler: serve}
@@ -94,7 +95,7 @@ func startProxy(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 			return &url.URL{Scheme: "http", Host: "there", Path: path}, nil
 		},
 		Connections: pool, LongRunning: requestinfo.LongRunning, Pages: responselimit.NewPageLimiter(16), Logger: slog.New(slog.DiscardHandler),
-		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: most, OnChange: func(reason error) {
+		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: maxRequests, OnChange: func(reason error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.changes = append(b.changes, reason != nil)
@@ -110,6 +111,7 @@ func startProxy(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 	return b
 }
 
+// probe is the probe of the breaker. It takes the time slow and fails unless alive is set.
 func (b *fixture) probe(ctx context.Context) error {
 	b.mu.Lock()
 	b.probeTimes = append(b.probeTimes, time.Now())
@@ -133,7 +135,7 @@ func (b *fixture) probesAndChanges() (probes int, changes []bool) {
 	return len(b.probeTimes), slices.Clone(b.changes)
 }
 
-// request proxies a request of a user.
+// request proxies a request of a user. A nil op is a get, and header may be nil.
 func (b *fixture) request(ctx context.Context, user string, op *requestinfo.Info, header http.Header) *httptest.ResponseRecorder {
 	if op == nil {
 		op = &requestinfo.Info{Verb: "get", IsResource: true, Delegate: http.NotFoundHandler()}
@@ -147,6 +149,7 @@ func (b *fixture) request(ctx context.Context, user string, op *requestinfo.Info
 	return w
 }
 
+// checkResponse checks the status code, and the body unless body is empty.
 func (b *fixture) checkResponse(w *httptest.ResponseRecorder, code int, body string) {
 	b.t.Helper()
 	if w.Code != code || body != "" && w.Body.String() != body {
@@ -163,7 +166,8 @@ func watch() *requestinfo.Info {
 // respondWhenCanceled responds when the request ends.
 func respondWhenCanceled(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// TestRequestWithoutUserIsNotProxied also covers a server without a location.
+// TestRequestWithoutUserIsNotProxied checks that neither a request without a user nor one whose server
+// has no location is proxied.
 func TestRequestWithoutUserIsNotProxied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)
@@ -233,11 +237,11 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		b.cut.Store(true)
 		fail(2)
 		if later, _ := b.probesAndChanges(); later != n {
-			t.Error("failures before the recovery count")
+			t.Errorf("got %d probes after two failures since the recovery, want none: earlier failures must not count", later-n)
 		}
 		fail(1)
 		if later, _ := b.probesAndChanges(); later != n+1 {
-			t.Error("got no new probe")
+			t.Errorf("got %d probes after three failures since the recovery, want 1", later-n)
 		}
 		time.Sleep(time.Second) // a successful probe changes nothing
 		if _, changes := b.probesAndChanges(); len(changes) != 2 {
@@ -246,7 +250,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 	})
 }
 
-// TestCanceledRequestsDoNotStartProbes checks that they are no failures of the server.
+// TestCanceledRequestsDoNotStartProbes checks that a request that its client cancels does not count as a
+// failure of the server.
 func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondWhenCanceled)
@@ -262,7 +267,8 @@ func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 	})
 }
 
-// TestNoProbesAfterStop checks that no probe starts, and that nothing is reported.
+// TestNoProbesAfterStop checks that no probe starts after the context of the breaker has ended, and that
+// OnChange is not called.
 func TestNoProbesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)
@@ -296,7 +302,8 @@ func TestNoProbesAfterStop(t *testing.T) {
 	})
 }
 
-// TestWatchCountsUntilAnswered checks that a watch releases its slot exactly once.
+// TestWatchCountsUntilAnswered checks that a watch releases its slot exactly once, when the server
+// responds. A principal cannot use the slots of others.
 func TestWatchCountsUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 2, func(w http.ResponseWriter, r *http.Request) {
@@ -322,7 +329,7 @@ func TestWatchCountsUntilAnswered(t *testing.T) {
 	})
 }
 
-// TestZeroMaxRequestsMeansNoLimit checks that many requests may wait.
+// TestZeroMaxRequestsMeansNoLimit checks that any number of requests may wait for the server.
 func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondWhenCanceled)
@@ -344,30 +351,31 @@ func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 	})
 }
 
-// TestUpgradesAcquireSlot checks that other requests need no slot, and that slots are released.
+// TestUpgradesAcquireSlot checks that only upgrades acquire a slot of AcquireSlot, that they release it,
+// and that an upgrade without a slot is rejected.
 func TestUpgradesAcquireSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 		upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
-		taken, left := 0, 0
+		acquired, released := 0, 0
 		b.AcquireSlot = func(*http.Request) (func(), error) {
-			taken++
-			return func() { left++ }, nil
+			acquired++
+			return func() { released++ }, nil
 		}
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusForbidden, "no\n")
-		if taken != 0 {
-			t.Error("a request without upgrade acquired a slot")
+		if acquired != 0 {
+			t.Errorf("request without upgrade: got %d slots acquired, want none", acquired)
 		}
 		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
-		if taken != 1 || left != 1 {
-			t.Errorf("got %d slots acquired, %d released; want 1", taken, left)
+		if acquired != 1 || released != 1 {
+			t.Errorf("got %d slots acquired, %d released; want 1", acquired, released)
 		}
 		b.AcquireSlot = func(*http.Request) (func(), error) { return nil, errors.New("no slot") }
 		asked := b.connections.Load()
 		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusTooManyRequests, "")
 		if b.connections.Load() != asked {
-			t.Error("the request was proxied without a slot")
+			t.Error("upgrade without a slot: got a connection to the server, want none")
 		}
 	})
 }

@@ -24,15 +24,16 @@ const DefaultTimeout = 10 * time.Minute
 // errTimeout reports that the response did not arrive in time.
 var errTimeout = apierrors.NewTimeoutError("the server that was asked to upgrade the connection did not answer in time", 0)
 
-// Conn is a connection on which a request was answered. The caller must close it.
+// Conn is a connection on which the response to a request has arrived. The caller must close it.
 type Conn struct {
 	net.Conn
 	// Response is the response to the request. The body of a rejection is read from the connection.
 	Response *http.Response
 
-	head []byte
-	read *bufio.Reader
-	stop func() bool
+	head []byte        // the response head as received
+	read *bufio.Reader // input, which may hold data after the head
+	// detach removes the context that closes the connection. It returns false if that has ended.
+	detach func() bool
 }
 
 // Read reads the data after the head of the response.
@@ -40,24 +41,24 @@ func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
-	c.stop()
+	c.detach()
 	return c.Conn.Close()
 }
 
 // Upgraded reports whether the other side switches to another protocol.
 func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwitchingProtocols }
 
-// keepAfter replaces the request's context as the lifetime of the connection. It returns false if
-// the connection has ended.
-func (c *Conn) keepAfter(lifetime context.Context) bool {
-	if !c.stop() {
+// setLifetime makes the connection close when lifetime ends, and no longer when the request's context
+// ends. It returns false if the request has already ended.
+func (c *Conn) setLifetime(lifetime context.Context) bool {
+	if !c.detach() {
 		return false
 	}
-	c.stop = context.AfterFunc(lifetime, func() { _ = c.Conn.Close() })
+	c.detach = context.AfterFunc(lifetime, func() { _ = c.Conn.Close() })
 	return true
 }
 
-// DropResponse drops the response. The data after it is kept.
+// DropResponse frees the memory of the response head. Data after the head can still be read.
 func (c *Conn) DropResponse() {
 	c.Response = nil
 	c.head = nil
@@ -75,7 +76,7 @@ func Dial(r *http.Request, transport *http.Transport, timeout time.Duration) (*C
 		return nil, &DialError{timeoutError(r.Context(), deadline, err)}
 	}
 	c := &Conn{Conn: raw, read: bufio.NewReader(raw)}
-	c.stop = context.AfterFunc(r.Context(), func() { _ = raw.Close() })
+	c.detach = context.AfterFunc(r.Context(), func() { _ = raw.Close() })
 	if err := c.sendRequest(r, deadline); err != nil {
 		_ = c.Close()
 		return nil, timeoutError(r.Context(), deadline, err)

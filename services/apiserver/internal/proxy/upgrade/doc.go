@@ -3,7 +3,7 @@
 //
 //	Serve   proxies a client's request: the response, and then both directions
 //	Dial    sends a request of this server: the connection, and the head of the response
-//	Splice  joins two connections until one of them ends
+//	Splice  copies between two connections until one of them ends
 //
 // Until the other side agrees, it is not trusted. The size of its response head is bounded. The
 // wait for it ends with the request and after a timeout. A rejection is forwarded with its own

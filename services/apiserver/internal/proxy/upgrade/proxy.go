@@ -43,7 +43,7 @@ type Proxy struct {
 // the client. Any other response is an error.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	out := utilnet.CloneRequest(r)
-	out.Trailer = nil // some servers take trailers for headers
+	out.Trailer = nil // some servers read trailers as headers
 	utilnet.AppendForwardedForHeader(out)
 	out.URL = p.URL
 	backend, err := Dial(out, p.Transport, p.Timeout)
@@ -58,7 +58,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	code := backend.Response.StatusCode
 	switch {
 	case backend.Upgraded():
-		p.splice(w, r, backend)
+		p.serveUpgraded(w, r, backend)
 	case code < http.StatusBadRequest:
 		p.Errors.Error(w, r, fmt.Errorf("invalid upgrade response: status code %d", code))
 	default:
@@ -66,8 +66,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// splice forwards the 101 response and splices the connections.
-func (p *Proxy) splice(w http.ResponseWriter, r *http.Request, backend *Conn) {
+// serveUpgraded forwards the 101 response and copies between client and backend.
+func (p *Proxy) serveUpgraded(w http.ResponseWriter, r *http.Request, backend *Conn) {
 	conn, buffers, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		p.Errors.Error(w, r, fmt.Errorf("error hijacking connection: %w", err))
@@ -78,7 +78,7 @@ func (p *Proxy) splice(w http.ResponseWriter, r *http.Request, backend *Conn) {
 	if lifetime == nil {
 		lifetime = r.Context()
 	}
-	if !backend.keepAfter(lifetime) {
+	if !backend.setLifetime(lifetime) {
 		return
 	}
 	defer context.AfterFunc(lifetime, func() { _ = conn.Close() })()
@@ -96,13 +96,13 @@ type bufferedConn struct {
 }
 
 // Read implements net.Conn.
-func (a *bufferedConn) Read(b []byte) (int, error) { return a.read.Read(b) }
+func (c *bufferedConn) Read(b []byte) (int, error) { return c.read.Read(b) }
 
 // withoutOwnHeaders returns the head without the header fields that only this server may set. The
 // rest is unchanged.
 func withoutOwnHeaders(head []byte) []byte {
 	var out []byte
-	dropping := false
+	dropping := false // also for the continuation lines of a field
 	for line := range bytes.Lines(head) {
 		name, _, _ := bytes.Cut(line, []byte(":"))
 		if folded := line[0] == ' ' || line[0] == '\t'; !folded {
@@ -161,19 +161,20 @@ type flushingWriter struct {
 }
 
 // Write implements io.Writer.
-func (p *flushingWriter) Write(b []byte) (int, error) {
-	n, err := p.Writer.Write(b)
+func (f *flushingWriter) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
 	if err == nil {
-		err = p.to.Flush()
+		err = f.to.Flush()
 	}
 	return n, err
 }
 
-// Splice copies in both directions until one of them ends, and then closes both connections.
+// Splice copies data between two connections in both directions. When one direction ends, it closes
+// both connections. It returns when both directions have ended.
 func Splice(a, b net.Conn) {
 	done := make(chan struct{}, 2)
 	copyData := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from) // after any error, the other direction ends too
+		_, _ = io.Copy(to, from) // on any error, Splice closes both connections
 		done <- struct{}{}
 	}
 	go copyData(a, b)

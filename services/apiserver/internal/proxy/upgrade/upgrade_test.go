@@ -116,7 +116,8 @@ func wantResult(t *testing.T, c *client, want string) {
 	}
 }
 
-// TestRejectedUpgradeIsForwarded covers valid and invalid rejections.
+// TestRejectedUpgradeIsForwarded checks that a response of 400 or above reaches the client with the
+// headers of the backend, and that any other or malformed response is an error.
 func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	long := strings.Repeat("x", 8<<10) // longer than one read
 	for response, want := range map[string]string{
@@ -143,7 +144,8 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	}
 }
 
-// TestRejectionKeepsHTTP2Connection checks that a rejection ends only its stream.
+// TestRejectionKeepsHTTP2Connection checks that a rejection does not ask an HTTP/2 client to close the
+// connection.
 func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &client{ResponseRecorder: httptest.NewRecorder(), sent: map[string]time.Time{}}
@@ -156,7 +158,7 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 	})
 }
 
-// TestUnreachableBackend covers failed connections and connections that the backend closes.
+// TestUnreachableBackend checks the errors of a failed connection and of one that the backend closes.
 func TestUnreachableBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxyTo("")

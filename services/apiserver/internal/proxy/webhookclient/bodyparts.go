@@ -17,13 +17,13 @@ func WithBodyParts(ctx context.Context, parts ...[]byte) context.Context {
 	return context.WithValue(ctx, bodyPartsKey{}, parts)
 }
 
-// withBodyParts returns a request with its complete body.
+// withBodyParts returns a request whose body includes the parts of its context.
 func withBodyParts(r *http.Request) *http.Request {
 	parts, _ := r.Context().Value(bodyPartsKey{}).([][]byte)
 	if len(parts) == 0 || r.Body == nil || r.Body == http.NoBody || r.GetBody == nil {
 		return r
 	}
-	head, length := r.GetBody, r.ContentLength
+	getOriginal, length := r.GetBody, r.ContentLength
 	for _, p := range parts {
 		length += int64(len(p))
 	}
@@ -31,21 +31,21 @@ func withBodyParts(r *http.Request) *http.Request {
 	out.ContentLength = length
 	out.Body = &joinedBody{ReadCloser: r.Body, parts: parts}
 	out.GetBody = func() (io.ReadCloser, error) {
-		h, err := head()
+		original, err := getOriginal()
 		if err != nil {
 			return nil, err
 		}
-		return &joinedBody{ReadCloser: h, parts: parts}, nil
+		return &joinedBody{ReadCloser: original, parts: parts}, nil
 	}
 	return out
 }
 
-// joinedBody is a body followed by parts.
+// joinedBody is a body reloaded by parts.
 type joinedBody struct {
 	io.ReadCloser
-	originalDone bool // the original body was read
-	at           bytes.Reader
-	parts        [][]byte
+	originalDone bool         // the original body was read
+	current      bytes.Reader // the part that is read now
+	parts        [][]byte     // the parts after it
 }
 
 // Read implements io.Reader.
@@ -53,14 +53,14 @@ func (j *joinedBody) Read(p []byte) (int, error) {
 	for {
 		from := io.Reader(j.ReadCloser)
 		if j.originalDone {
-			from = &j.at
+			from = &j.current
 		}
 		n, err := from.Read(p)
 		if err != io.EOF || len(j.parts) == 0 {
 			return n, err
 		}
 		j.originalDone = true
-		j.at.Reset(j.parts[0])
+		j.current.Reset(j.parts[0])
 		j.parts = j.parts[1:]
 		if n > 0 {
 			return n, nil

@@ -21,43 +21,44 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// TestCountCertificateErrors counts errors by their cause.
+// TestCountCertificateErrors checks that only certificates without a name or signed with SHA-1 are
+// counted, each in its counter.
 func TestCountCertificateErrors(t *testing.T) {
-	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	primes, err := rsa.GenerateKey(rand.Reader, 2048)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		what          string
+		name          string
 		key           crypto.Signer
 		names         []string
 		addresses     []net.IP
 		signed        x509.SignatureAlgorithm
 		unnamed, sha1 float64
 	}{
-		{what: "nothing", key: curve, names: []string{"here"}},
-		{what: "no name", key: curve, unnamed: 1},
-		{what: "another name", key: curve, names: []string{"there"}},
-		{what: "an address", key: curve, addresses: []net.IP{{127, 0, 0, 1}}},
-		{what: "SHA-1 on a curve", key: curve, names: []string{"here"}, signed: x509.ECDSAWithSHA1, sha1: 1},
-		{what: "SHA-1 with primes", key: primes, names: []string{"here"}, signed: x509.SHA1WithRSA, sha1: 1},
+		{name: "no flaw", key: ecKey, names: []string{"here"}},
+		{name: "no name", key: ecKey, unnamed: 1},
+		{name: "another name", key: ecKey, names: []string{"there"}},
+		{name: "an address", key: ecKey, addresses: []net.IP{{127, 0, 0, 1}}},
+		{name: "SHA-1 with ECDSA", key: ecKey, names: []string{"here"}, signed: x509.ECDSAWithSHA1, sha1: 1},
+		{name: "SHA-1 with RSA", key: rsaKey, names: []string{"here"}, signed: x509.SHA1WithRSA, sha1: 1},
 	} {
 		root := sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, c.key)
 		leaf := sign(t, &x509.Certificate{DNSNames: c.names, IPAddresses: c.addresses, SignatureAlgorithm: c.signed}, root, c.key)
 		roots := x509.NewCertPool()
 		roots.AddCert(root)
 		_, flaw := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "here"})
-		if (flaw == nil) != (c.what == "nothing") {
-			t.Errorf("flaw %q: got error %v, want one unless there is no flaw", c.what, flaw)
+		if (flaw == nil) != (c.name == "no flaw") {
+			t.Errorf("flaw %q: got error %v, want one unless there is no flaw", c.name, flaw)
 		}
 		unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
 		webhookclient.CountCertificateErrors(&tls.CertificateVerificationError{Err: flaw}, unnamed, sha1)
 		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != c.unnamed || m != c.sha1 {
-			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)", c.what, n, m, c.unnamed, c.sha1, flaw)
+			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)", c.name, n, m, c.unnamed, c.sha1, flaw)
 		}
 	}
 	unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
@@ -65,7 +66,7 @@ func TestCountCertificateErrors(t *testing.T) {
 		webhookclient.CountCertificateErrors(other, unnamed, sha1)
 	}
 	if counterValue(t, unnamed) != 0 || counterValue(t, sha1) != 0 {
-		t.Error("an unrelated error was counted")
+		t.Errorf("unrelated errors: got counts %v, %v, want 0", counterValue(t, unnamed), counterValue(t, sha1))
 	}
 }
 
@@ -87,6 +88,7 @@ func sign(t *testing.T, c, by *x509.Certificate, key crypto.Signer) *x509.Certif
 	return cert
 }
 
+// counterValue returns the value of a counter.
 func counterValue(t *testing.T, c prometheus.Counter) float64 {
 	t.Helper()
 	m := &dto.Metric{}

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 )
 
-// NewClient returns a client for a webhook at the address at. Each configuration has its own client
-// and connections, because addresses and certificates may change at any time. release closes the
+// NewClient returns a client for a webhook at the address at. Every call returns a new client
+// with its own connections, because addresses and certificates may change at any time. release closes the
 // connections. The client follows redirects, but sends credentials only to the host of at. Response
 // bodies longer than limit bytes are errors. m may be nil.
 func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *http.Client, release func(), err error) {
@@ -26,7 +26,7 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 	if err != nil {
 		return nil, nil, err
 	}
-	plainBase, plain, err := newTransport(&transport.Config{
+	anonymousBase, anonymous, err := newTransport(&transport.Config{
 		UserAgent: c.UserAgent, Proxy: c.Proxy, DialHolder: c.DialHolder,
 		TLS: transport.TLSConfig{
 			Insecure: c.TLS.Insecure, ServerName: c.TLS.ServerName, CAFile: c.TLS.CAFile, CAData: c.TLS.CAData, NextProtos: c.TLS.NextProtos,
@@ -35,18 +35,19 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &originTransport{origin: originOf(at), authenticated: authenticated, anonymous: plain}
+	t := &originTransport{origin: originOf(at), authenticated: authenticated, anonymous: anonymous}
 	releaseMetrics := m.retain(at.Host)
 	return &http.Client{Transport: &limitedTransport{m.instrument(t, at.Host), limit}}, func() {
 		releaseMetrics()
 		base.CloseIdleConnections()
-		plainBase.CloseIdleConnections()
+		anonymousBase.CloseIdleConnections()
 	}, nil
 }
 
-// newTransport returns a connection pool, and a transport that adds credentials to requests.
+// newTransport returns a connection pool, and a transport on top of it that adds the credentials of c to
+// requests.
 func newTransport(c *transport.Config) (*clientcerts.Pool, http.RoundTripper, error) {
-	base, err := pool(c)
+	base, err := newPool(c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -20,7 +20,7 @@ import (
 // nothing. API objects name hosts, so the series of a host exist only while a client for it exists,
 // and their number is bounded.
 type Metrics struct {
-	hosts   *metrics.Series[string, string] // the label value of a host
+	hosts   *metrics.Series[string, string] // label values by host
 	mu      sync.Mutex                      // leaf lock
 	clients map[string]int                  // number of clients by host
 
@@ -101,6 +101,7 @@ func (m *Metrics) retain(host string) (release func()) {
 	})
 }
 
+// hostInUse returns a function that reports whether the series of a host must be kept.
 func (m *Metrics) hostInUse() func(host string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,8 +115,8 @@ func (m *Metrics) Traced(p *tracing.Provider) *Metrics {
 	return m
 }
 
-// failed is the label code of requests without a response.
-const failed = "<error>"
+// noResponse is the value of the label code for requests without a response.
+const noResponse = "<error>"
 
 // instrument wraps a transport with metrics and spans. Redirected requests count for the original
 // host.
@@ -123,18 +124,18 @@ func (m *Metrics) instrument(next http.RoundTripper, host string) http.RoundTrip
 	if m == nil {
 		return next
 	}
-	return &measured{m.traces.Transport(next), m, host}
+	return &measuredTransport{m.traces.Transport(next), m, host}
 }
 
-// measured measures the requests to a host.
-type measured struct {
+// measuredTransport measures the requests to a host.
+type measuredTransport struct {
 	http.RoundTripper
 	metrics *Metrics
 	host    string
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	m, start := t.metrics, time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
 	host := m.hosts.WithLabels(t.host)
@@ -143,7 +144,7 @@ func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
 	}
 	if err != nil {
-		m.requests.WithLabelValues(failed, r.Method, host).Inc()
+		m.requests.WithLabelValues(noResponse, r.Method, host).Inc()
 		CountCertificateErrors(err, m.missingSAN, m.sha1)
 	} else {
 		m.requests.WithLabelValues(strconv.Itoa(resp.StatusCode), r.Method, host).Inc()

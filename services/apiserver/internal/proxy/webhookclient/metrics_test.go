@@ -34,7 +34,7 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 		}
 		return n
 	}
-	ask := func(c *http.Client) {
+	get := func(c *http.Client) {
 		t.Helper()
 		resp, err := c.Get(s.URL)
 		if err != nil {
@@ -51,8 +51,8 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask(first)
-	ask(second)
+	get(first)
+	get(second)
 	if n := series(); n != 4 {
 		t.Errorf("got %d series of a host in use, want 4", n)
 	}
@@ -65,7 +65,7 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 	if n := series(); n != 0 {
 		t.Errorf("got %d series of a host without clients, want none", n)
 	}
-	ask(second) // a call in progress
+	get(second) // a call in progress
 	second.CloseIdleConnections()
 	releaseSecond()
 	if n := series(); n != 0 {

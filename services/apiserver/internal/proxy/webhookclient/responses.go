@@ -48,7 +48,7 @@ func NewResponseLimiter(slots int) *ResponseLimiter {
 	}
 }
 
-// LimitedResponse is the response to one call.
+// LimitedResponse is the response to one call of a ResponseLimiter.
 type LimitedResponse struct {
 	limiter  *ResponseLimiter
 	claim    limit.Claim[string]
@@ -65,64 +65,66 @@ type LimitedResponse struct {
 // responseKey is the context key of a LimitedResponse.
 type responseKey struct{}
 
+// errSlow is the cause of canceling a response that holds a slot and does not keep sending.
 var errSlow = errors.New("the response of the webhook is too slow")
 
 // Start returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
 // response; 0 uses the limit of the client. The caller must call End after decoding.
-func (a *ResponseLimiter) Start(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
-	response := &LimitedResponse{limiter: a, claim: limit.Claim[string]{Key: request.Principal(ctx), SecondKey: "webhook " + webhook}, maxBytes: maxBytes}
+func (l *ResponseLimiter) Start(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
+	response := &LimitedResponse{limiter: l, claim: limit.Claim[string]{Key: request.Principal(ctx), SecondKey: "webhook " + webhook}, maxBytes: maxBytes}
 	ctx, response.cancel = context.WithCancelCause(ctx)
 	response.ctx = ctx
 	return context.WithValue(ctx, responseKey{}, response), response
 }
 
 // End releases the slot of the response.
-func (a *LimitedResponse) End() {
-	if a.deadline != nil {
-		a.deadline.Stop()
+func (r *LimitedResponse) End() {
+	if r.deadline != nil {
+		r.deadline.Stop()
 	}
-	if a.hasSlot {
-		a.hasSlot = false
-		a.limiter.slots.Release(a.claim)
+	if r.hasSlot {
+		r.hasSlot = false
+		r.limiter.slots.Release(r.claim)
 	}
-	a.cancel(nil)
+	r.cancel(nil)
 }
 
 // SlotTimeout reports whether the response got no slot in time. This says nothing about the webhook.
-func (a *LimitedResponse) SlotTimeout() bool { return a.slotTimeout }
+func (r *LimitedResponse) SlotTimeout() bool { return r.slotTimeout }
 
-// acquire acquires a slot unless the response has one. A response that has one gets more time.
-func (a *LimitedResponse) acquire(ctx context.Context) error {
-	if a == nil {
+// acquireSlot acquires a slot, or gives a response that has one more time for the next hugeResponse
+// bytes. It does nothing for a nil response.
+func (r *LimitedResponse) acquireSlot(ctx context.Context) error {
+	if r == nil {
 		return nil
 	}
-	if a.hasSlot { // hugeResponse more bytes have arrived
-		a.deadline.Reset(a.limiter.Timeout)
+	if r.hasSlot { // hugeResponse more bytes have arrived
+		r.deadline.Reset(r.limiter.Timeout)
 		return nil
 	}
-	if err := a.limiter.slots.Acquire(ctx, a.claim); err != nil {
-		a.slotTimeout = true
+	if err := r.limiter.slots.Acquire(ctx, r.claim); err != nil {
+		r.slotTimeout = true
 		return fmt.Errorf("too many large webhook responses in progress: %w", err)
 	}
-	a.hasSlot = true
-	a.deadline = time.AfterFunc(a.limiter.Timeout, func() { a.cancel(errSlow) })
+	r.hasSlot = true
+	r.deadline = time.AfterFunc(r.limiter.Timeout, func() { r.cancel(errSlow) })
 	return nil
 }
 
 // DecodeInto passes the body of a result to decode. A body with more than maxValues values, or a long
 // body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in memory.
-func (a *LimitedResponse) DecodeInto(result rest.Result, maxValues int, decode func(raw []byte) error) error {
-	if a.deadline != nil {
-		a.deadline.Stop() // the response is complete
+func (r *LimitedResponse) DecodeInto(result rest.Result, maxValues int, decode func(raw []byte) error) error {
+	if r.deadline != nil {
+		r.deadline.Stop() // the response is complete
 	}
 	raw, err := result.Raw()
 	if len(raw) >= largeResponse {
-		c := limit.Claim[string]{Key: a.claim.Key}
-		if err := a.limiter.decoding.Acquire(a.ctx, c); err != nil {
-			a.slotTimeout = true
+		c := limit.Claim[string]{Key: r.claim.Key}
+		if err := r.limiter.decoding.Acquire(r.ctx, c); err != nil {
+			r.slotTimeout = true
 			return fmt.Errorf("too many large webhook responses in progress: %w", err)
 		}
-		defer a.limiter.decoding.Release(c)
+		defer r.limiter.decoding.Release(c)
 	}
 	invalid := CheckResponse(raw, maxValues)
 	switch {
@@ -149,8 +151,8 @@ func CheckResponse(raw []byte, maxValues int) error {
 	if !request.ValuesWithin(raw, maxValues) {
 		return fmt.Errorf("%w: the limit is %d", ErrTooManyValues, maxValues)
 	}
-	var text json.RawMessage
-	if err := json.Unmarshal(raw, &text); err != nil {
+	var ignored json.RawMessage
+	if err := json.Unmarshal(raw, &ignored); err != nil {
 		return fmt.Errorf("json parse error: %w", err)
 	}
 	return nil
@@ -179,11 +181,11 @@ type limitedTransport struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(withBodyParts(r))
+func (t *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(withBodyParts(r))
 	if err == nil {
 		response, _ := r.Context().Value(responseKey{}).(*LimitedResponse)
-		limit := b.limit
+		limit := t.limit
 		if response != nil && response.maxBytes > 0 {
 			limit = min(limit, response.maxBytes)
 		}
@@ -197,8 +199,8 @@ type limitedBody struct {
 	io.ReadCloser
 	ctx       context.Context
 	response  *LimitedResponse // nil without a ResponseLimiter
-	left      int64
-	untilSlot int64 // bytes until the body needs a slot or more time
+	left      int64            // bytes until the limit
+	untilSlot int64            // bytes until the body needs a slot or more time
 }
 
 // errTooLong replaces the rest of a body that exceeds the limit.
@@ -212,12 +214,12 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return n, errTooLong
 	}
-	if err != nil && errors.Is(context.Cause(b.ctx), errSlow) { // also for io.EOF, which our cancellation may have caused
+	if err != nil && errors.Is(context.Cause(b.ctx), errSlow) { // also for io.EOF, which the cancellation may have caused
 		return n, errSlow
 	}
 	if b.untilSlot < 0 && b.response != nil {
 		b.untilSlot = hugeResponse
-		if err := b.response.acquire(b.ctx); err != nil {
+		if err := b.response.acquireSlot(b.ctx); err != nil {
 			return n, err
 		}
 	}

@@ -30,49 +30,57 @@ func TestResponseLimits(t *testing.T) {
 	const head = `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":""}`
 	many := head + `,"x":[{}` + strings.Repeat(",{}", 5000) + `]}`
 	for name, c := range map[string]struct {
-		answer, want string
-		terms        webhookclient.CallOptions
+		response string
+		options  webhookclient.CallOptions
+		want     string // part of the error; "" for none
 	}{
-		"at the limit": {answer: many, want: "", terms: webhookclient.CallOptions{MaxValues: 6000}},
-		"too many":     {answer: many, want: "the response has too many values", terms: webhookclient.CallOptions{MaxValues: 5000}},
-		"commas in a string": {answer: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", want: "",
-			terms: webhookclient.CallOptions{MaxValues: 5000}},
-		"too long": {answer: many, want: "the response of the webhook is too long",
-			terms: webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
-		"YAML": {answer: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
-			want: "json parse error", terms: webhookclient.CallOptions{MaxValues: 5000}},
-		"short YAML": {answer: "kind: ConfigMap\napiVersion: v1\n", want: "", terms: webhookclient.CallOptions{}},
-		"error with too many values": {answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`,
-			want: "unable to parse", terms: webhookclient.CallOptions{MaxValues: 5000}},
+		"values within the limit": {response: many, want: "", options: webhookclient.CallOptions{MaxValues: 6000}},
+		"too many values":         {response: many, want: "the response has too many values", options: webhookclient.CallOptions{MaxValues: 5000}},
+		"commas in a string are not values": {response: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", want: "",
+			options: webhookclient.CallOptions{MaxValues: 5000}},
+		"too many bytes": {response: many, want: "the response of the webhook is too long",
+			options: webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
+		"long YAML": {response: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
+			want: "json parse error", options: webhookclient.CallOptions{MaxValues: 5000}},
+		"short YAML": {response: "kind: ConfigMap\napiVersion: v1\n", want: "", options: webhookclient.CallOptions{}},
+		"error with too many values": {response: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`,
+			want: "unable to parse", options: webhookclient.CallOptions{MaxValues: 5000}},
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if name == "error with too many values" {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
-			_, _ = io.WriteString(w, c.answer)
+			_, _ = io.WriteString(w, c.response)
 		}))
-		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.terms, &corev1.ConfigMap{}, &corev1.ConfigMap{})
-		if c.want == "" && err != nil || c.want != "" && err == nil || name != "error with too many values" && err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.options, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		failed := err != nil
+		if failed != (c.want != "") {
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
 		}
-		if err != nil && strings.Contains(err.Error(), "decoded") {
-			t.Errorf("%s: the response was decoded: %v", name, err)
+		// The text of an error response is that of client-go.
+		if failed && name != "error with too many values" && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		}
+		if failed && strings.Contains(err.Error(), "decoded") {
+			t.Errorf("%s: got error %v, want none with the message of the response, which must not be decoded", name, err)
 		}
 		s.Close()
 	}
 }
 
-// slowServer sends more than socket buffers hold, so that a response completes only if it is read.
+// slowServer sends huge responses, of more than socket buffers hold, so that a response completes only
+// if it is read.
 type slowServer struct {
 	*httptest.Server
-	poured, last chan string
+	sent chan string   // receives the path of each response whose huge part was read
+	end  chan struct{} // each value completes one response to /held
 }
 
 func newSlowServer(t *testing.T) *slowServer {
 	t.Helper()
-	p := &slowServer{poured: make(chan string, 16), last: make(chan string, 8)}
-	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &slowServer{sent: make(chan string, 16), end: make(chan struct{}, 8)}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
 		part := strings.Repeat(" ", 64<<10)
 		for range 40 { // far more than 1 MiB and the socket buffers
@@ -80,16 +88,16 @@ func newSlowServer(t *testing.T) *slowServer {
 				return
 			}
 		}
-		p.poured <- r.URL.Path
+		s.sent <- r.URL.Path
 		if r.URL.Path == "/held" {
 			select {
-			case <-p.last:
+			case <-s.end:
 			case <-r.Context().Done():
 			}
 		}
 		fmt.Fprint(w, "}")
 	}))
-	p.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if c, ok := c.(*tls.Conn); ok {
 			if c, ok := c.NetConn().(*net.TCPConn); ok {
 				_ = c.SetWriteBuffer(32 << 10)
@@ -97,9 +105,9 @@ func newSlowServer(t *testing.T) *slowServer {
 		}
 		return ctx
 	}
-	p.StartTLS()
-	t.Cleanup(p.Close)
-	return p
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
 }
 
 // asPrincipal returns a context of a request of a principal.
@@ -109,67 +117,67 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// TestHugeResponsesWaitForSlots checks that neither one webhook nor one principal can hold all
-// slots, so that other calls proceed.
+// TestHugeResponsesWaitForSlots checks that calls of one webhook or one principal wait once they hold
+// their share of the slots, and that other calls proceed meanwhile.
 func TestHugeResponsesWaitForSlots(t *testing.T) {
-	const slots = 4 // of one webhook or principal
+	const slots = 4 // the share of one webhook or principal
 	s := newSlowServer(t)
 	w := newLargeWebhooks(t)
-	ask := func(ctx context.Context, path string) error {
+	callWebhook := func(ctx context.Context, path string) error {
 		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: caBundle(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
-	for name, call := range map[string]func(i int) (principal, path string){
+	for name, caller := range map[string]func(i int) (principal, path string){
 		"one webhook":   func(i int) (string, string) { return fmt.Sprint(i), "/held" },
 		"one principal": func(i int) (string, string) { return "a", fmt.Sprint("/held?", i) },
 	} {
-		ended := make(chan error, slots+1)
-		held := func(i int) {
-			principal, path := call(i)
-			go func() { ended <- ask(asPrincipal(t.Context(), principal), path) }()
+		finished := make(chan error, slots+1)
+		startHeld := func(i int) {
+			principal, path := caller(i)
+			go func() { finished <- callWebhook(asPrincipal(t.Context(), principal), path) }()
 		}
 		for i := range slots {
-			held(i)
+			startHeld(i)
 		}
 		for range slots {
-			<-s.poured
+			<-s.sent
 		}
-		held(slots) // waits
+		startHeld(slots) // waits for a slot
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan error, 1)
-		principal, path := call(slots + 1)
-		go func() { gone <- ask(asPrincipal(ctx, principal), path) }() // so does this one
+		canceled := make(chan error, 1)
+		principal, path := caller(slots + 1)
+		go func() { canceled <- callWebhook(asPrincipal(ctx, principal), path) }() // also waits for a slot
 		for range 3 {
-			if err := ask(asPrincipal(t.Context(), "other"), "/other"); err != nil {
-				t.Errorf("%s: %v", name, err)
+			if err := callWebhook(asPrincipal(t.Context(), "other"), "/other"); err != nil {
+				t.Errorf("%s: other call: got error %v, want none", name, err)
 			}
-			if path := <-s.poured; path != "/other" {
-				t.Errorf("%s: got the response of %s read, want that of /other: the rest has no slot", name, path)
+			if path := <-s.sent; path != "/other" {
+				t.Errorf("%s: the response to %s was read, want /other, because other calls have no slot", name, path)
 			}
 		}
 		cancel()
-		if err := <-gone; err == nil {
+		if err := <-canceled; err == nil {
 			t.Errorf("%s: canceled call: got no error, want one", name)
 		}
-		s.last <- ""
-		if err := <-ended; err != nil {
+		s.end <- struct{}{}
+		if err := <-finished; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if path := <-s.poured; path != "/held" {
-			t.Errorf("%s: got the response of %s read, want that of /held", name, path)
+		if path := <-s.sent; path != "/held" {
+			t.Errorf("%s: the response to %s was read, want /held", name, path)
 		}
 		for range slots {
-			s.last <- ""
+			s.end <- struct{}{}
 		}
 		for range slots {
-			if err := <-ended; err != nil {
+			if err := <-finished; err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
 }
 
-// TestSlowHugeResponseFails checks that a huge response must keep sending, and that shorter ones
-// need no slot.
+// TestSlowHugeResponseFails checks that a huge response that stops sending fails, so that it cannot hold
+// a slot, and that a shorter response needs no slot.
 func TestSlowHugeResponseFails(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
@@ -186,14 +194,14 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer s.Close()
-	answers := webhookclient.NewResponseLimiter(8)
-	answers.Timeout = 20 * time.Millisecond
+	limiter := webhookclient.NewResponseLimiter(8)
+	limiter.Timeout = 20 * time.Millisecond
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: time.Minute, MaxResponse: 8 << 20, Responses: answers,
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: time.Minute, MaxResponse: 8 << 20, Responses: limiter,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -202,21 +210,22 @@ func TestSlowHugeResponseFails(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 { // more than there are slots
 		all.Go(func() {
-			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/drips", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/slow", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 			if err == nil || !strings.Contains(err.Error(), "is too slow") {
-				t.Errorf("slow response: got %v", err)
+				t.Errorf("slow response: got error %v, want one that contains \"is too slow\"", err)
 			}
 		})
 	}
 	all.Go(func() {
 		if err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
-			t.Errorf("shorter response: got %v", err)
+			t.Errorf("shorter response: got error %v, want none", err)
 		}
 	})
 	all.Wait()
 }
 
-// TestBodyPartsAreSent checks that requests with shared parts are complete, also after a redirect.
+// TestBodyPartsAreSent checks that the server receives the body and the shared parts, also after a
+// redirect.
 func TestBodyPartsAreSent(t *testing.T) {
 	shared := [][]byte{[]byte("one"), {}, bytes.Repeat([]byte("2"), 1<<20), []byte("three")}
 	want := "head" + string(bytes.Join(shared, nil))
@@ -226,7 +235,7 @@ func TestBodyPartsAreSent(t *testing.T) {
 			t.Errorf("%s: got %d bytes, content length %d, want %d: %v", r.URL.Path, len(body), r.ContentLength, len(want), err)
 		}
 		if r.URL.Path == "/" {
-			http.Redirect(w, r, "/there", http.StatusPermanentRedirect)
+			http.Redirect(w, r, "/redirected", http.StatusPermanentRedirect)
 		}
 	}))
 	defer s.Close()
@@ -241,12 +250,12 @@ func TestBodyPartsAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.Request.URL.Path != "/there" {
-		t.Errorf("got a response of %s, want /there", resp.Request.URL)
+	if resp.Request.URL.Path != "/redirected" {
+		t.Errorf("got a response of %s, want /redirected", resp.Request.URL)
 	}
 }
 
-// newClient returns a client of NewClient that trusts one server.
+// newClient returns a client of NewClient for the webhook s.
 func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, func()) {
 	t.Helper()
 	at, err := url.Parse(s.URL)
@@ -261,7 +270,8 @@ func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, 
 	return client, release
 }
 
-// TestRedirectKeepsCredentialsPrivate checks that a redirect to another host sends no credentials.
+// TestRedirectKeepsCredentialsPrivate checks that a redirect within the host of the webhook keeps the
+// credentials, and that a redirect to another host sends none.
 func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 	received := make(chan string, 1)
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -58,13 +58,13 @@ type Service struct {
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Load reads a kubeconfig. The service may be unavailable. The client does not follow redirects.
-func Load(kubeconfig string, dial Dial) (*Service, error) { return named(kubeconfig, dial, nil) }
+func Load(kubeconfig string, dial Dial) (*Service, error) { return loadNamed(kubeconfig, dial, nil) }
 
 // LoadHTTP1 is Load with HTTP/1.1, so that each call in progress has its own connection. A shared
 // HTTP/2 connection would send all calls to one replica of the service, and all would hang when it
 // fails.
 func LoadHTTP1(kubeconfig string, dial Dial) (*Service, error) {
-	return named(kubeconfig, dial, []string{"http/1.1"})
+	return loadNamed(kubeconfig, dial, []string{"http/1.1"})
 }
 
 // LoadPlain is Load for a service that only receives data, such as audit events. The client sends
@@ -73,8 +73,8 @@ func LoadPlain(kubeconfig string, dial Dial) (*Service, error) {
 	return load(kubeconfig, dial, "", nil, "https", "http")
 }
 
-// named is load with errors that name the file.
-func named(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
+// loadNamed loads like load, sends a User-Agent, and returns errors that name the file.
+func loadNamed(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
 	s, err := load(kubeconfig, dial, version.UserAgent("apiserver"), protocols, "https", "http")
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
@@ -90,7 +90,8 @@ func (s *Service) WarnPlain(log *slog.Logger, subject string) {
 	}
 }
 
-// load returns the service of a kubeconfig with one of the schemes.
+// load returns the service of a kubeconfig whose URL has one of the schemes. Without protocols, the client
+// may use HTTP/2.
 func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -110,7 +111,7 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 		return nil, err
 	}
 	s := &Service{URL: u.String()}
-	if s.base, err = pool(c); err != nil {
+	if s.base, err = newPool(c); err != nil {
 		return nil, err
 	}
 	s.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -118,10 +119,10 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	return s, err
 }
 
-// pool returns a connection pool for a configuration. It reloads a client certificate whose file
+// newPool returns a connection pool for a configuration. It reloads a client certificate whose file
 // changes.
-func pool(c *transport.Config) (*clientcerts.Pool, error) {
-	followed := c.TLS.CertFile != "" && len(c.TLS.CertData) == 0
+func newPool(c *transport.Config) (*clientcerts.Pool, error) {
+	reloaded := c.TLS.CertFile != "" && len(c.TLS.CertData) == 0
 	security, err := transport.TLSConfigFor(c)
 	if err != nil {
 		return nil, err
@@ -129,8 +130,8 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	if security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	if !followed {
-		return clientcerts.Fixed(open(c, security)), nil
+	if !reloaded {
+		return clientcerts.Fixed(openTransport(c, security)), nil
 	}
 	pair, err := tlsfiles.LoadPair(c.TLS.CertFile, c.TLS.KeyFile)
 	if err != nil {
@@ -139,12 +140,12 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	return clientcerts.NewPool(clientcerts.ReloadingCertificate(pair), func(show clientcerts.CertificateFunc) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = show
-		return open(c, security)
+		return openTransport(c, security)
 	}), nil
 }
 
-// open returns a transport with the settings of a kubeconfig.
-func open(c *transport.Config, security *tls.Config) *http.Transport {
+// openTransport returns a transport with the settings of a kubeconfig.
+func openTransport(c *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,

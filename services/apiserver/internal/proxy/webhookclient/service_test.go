@@ -43,6 +43,8 @@ func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi
 	return file
 }
 
+// TestCredentialsAreSent checks that the service receives the credentials of the kubeconfig, whatever
+// their source.
 func TestCredentialsAreSent(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("Authorization"), r.UserAgent())
@@ -83,6 +85,7 @@ func TestCredentialsAreSent(t *testing.T) {
 	}
 }
 
+// TestRedirectsAreNotFollowed checks that a service cannot redirect requests to another address.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/asked" {
@@ -200,11 +203,12 @@ func TestNewClient(t *testing.T) {
 		"two names":   {BearerToken: "t", Username: "u", Password: "p"},
 	} {
 		if _, _, err := webhookclient.NewClient(broken, at, 100, nil); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("NewClient with %s: got no error, want one", name)
 		}
 	}
 }
 
+// TestBrokenKubeconfigs checks that Load returns an error that names the file.
 func TestBrokenKubeconfigs(t *testing.T) {
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()
@@ -230,7 +234,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),
 	} {
 		if _, err := webhookclient.Load(file, nil); err == nil || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("Load of %s: got error %v, want one that names the file %s", name, err, file)
 		}
 	}
 }

@@ -40,24 +40,24 @@ func (s *Services) Resolve(ctx context.Context, namespace, name string, port int
 	case err != nil:
 		return "", err
 	case s.Endpoints != nil:
-		return s.endpoint(ctx, svc, port)
+		return s.resolveEndpoint(ctx, svc, port)
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port))), nil
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "":
 		return "", fmt.Errorf("cannot route to service with ClusterIP %q", svc.Spec.ClusterIP)
 	}
-	if _, err := servicePort(svc, name, port); err != nil {
+	if _, err := findServicePort(svc, name, port); err != nil {
 		return "", err
 	}
 	return net.JoinHostPort(svc.Spec.ClusterIP, strconv.Itoa(int(port))), nil
 }
 
-// endpoint returns a random ready endpoint.
-func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32) (string, error) {
+// resolveEndpoint returns host:port of a random ready endpoint.
+func (s *Services) resolveEndpoint(ctx context.Context, svc *corev1.Service, port int32) (string, error) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return "", fmt.Errorf("unsupported service type %q", svc.Spec.Type)
 	}
-	desired, err := servicePort(svc, svc.Name, port)
+	desired, err := findServicePort(svc, svc.Name, port)
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,8 @@ func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32
 	return found[rand.IntN(len(found))], nil
 }
 
-func servicePort(svc *corev1.Service, name string, port int32) (*corev1.ServicePort, error) {
+// findServicePort returns the port of a service with a number. name is the service in the error.
+func findServicePort(svc *corev1.Service, name string, port int32) (*corev1.ServicePort, error) {
 	for i := range svc.Spec.Ports {
 		if svc.Spec.Ports[i].Port == port {
 			return &svc.Spec.Ports[i], nil
@@ -92,4 +93,5 @@ func servicePort(svc *corev1.Service, name string, port int32) (*corev1.ServiceP
 	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
 }
 
+// selfName is the name of the service that is the API server itself.
 const selfName = "kubernetes"

@@ -86,10 +86,10 @@ type Dialers struct {
 }
 
 // Select returns the dialer for services, or for URLs. It is never nil.
-func (w Dialers) Select(toService bool) Dial {
-	dial := w.URLs
+func (d Dialers) Select(toService bool) Dial {
+	dial := d.URLs
 	if toService {
-		dial = w.Cluster
+		dial = d.Cluster
 	}
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
@@ -150,8 +150,8 @@ type CallOptions struct {
 // Call sends a request and decodes the response into response. Errors have the messages of
 // Kubernetes. Large responses are subject to the ResponseLimiter.
 func (w *Webhooks) Call(ctx context.Context, hook *Webhook, o CallOptions, request, response runtime.Object) error {
-	key := hook.key()
-	c, err := w.client(key, hook)
+	key := hook.cacheKey()
+	c, err := w.clientFor(key, hook)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (w *Webhooks) Call(ctx context.Context, hook *Webhook, o CallOptions, reque
 	})
 }
 
-// decode does what rest.Result.Into does, for another body.
+// decode decodes a body like rest.Result.Into: a Status in place of the response is an error.
 func (w *Webhooks) decode(raw []byte, response runtime.Object) error {
 	out, _, err := w.decoder.Decode(raw, nil, response)
 	if err != nil || out == response {
@@ -194,13 +194,13 @@ func (w *Webhooks) decode(raw []byte, response runtime.Object) error {
 	return nil
 }
 
-// client returns the client of a webhook. Clients that are unused for a while are closed.
-func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error) {
+// clientFor returns the client of a webhook, which it creates if necessary. Clients that are unused for a while are closed.
+func (w *Webhooks) clientFor(key [sha256.Size]byte, hook *Webhook) (*client, error) {
 	if c, ok := w.clients.Get(key); ok {
 		c.unused.Reset(unusedClient)
 		return c, nil
 	}
-	c, err := w.connect(hook)
+	c, err := w.newClient(hook)
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +212,8 @@ func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error)
 	return c, nil
 }
 
-// key identifies the client for a webhook.
-func (h *Webhook) key() (key [sha256.Size]byte) {
+// cacheKey identifies the client for a webhook.
+func (h *Webhook) cacheKey() (key [sha256.Size]byte) {
 	sum := sha256.New()
 	part := func(b []byte) {
 		_ = binary.Write(sum, binary.BigEndian, int64(len(b))) // hashes never fail
@@ -231,8 +231,8 @@ func (h *Webhook) key() (key [sha256.Size]byte) {
 	return key
 }
 
-// connect creates the client of a webhook, which does not follow redirects.
-func (w *Webhooks) connect(hook *Webhook) (*client, error) {
+// newClient creates the client of a webhook, which does not follow redirects.
+func (w *Webhooks) newClient(hook *Webhook) (*client, error) {
 	config := &rest.Config{
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: w.codec, ContentType: runtime.ContentTypeJSON},
 		QPS:           -1,
@@ -240,7 +240,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 	t := &transport.Config{UserAgent: webhookAgent, DisableCompression: true, TLS: transport.TLSConfig{CAData: hook.CABundle}}
 	switch {
 	case hook.Service != nil:
-		w.toService(config, t, hook.Service)
+		w.configureService(config, t, hook.Service)
 	default:
 		u, err := url.Parse(hook.URL)
 		if err != nil {
@@ -253,7 +253,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 	if c, err := w.internalClient(config); c != nil || err != nil {
 		return c, err
 	}
-	base, err := pool(t)
+	base, err := newPool(t)
 	if err != nil {
 		return nil, err
 	}
@@ -290,9 +290,9 @@ func (w *Webhooks) internalClient(config *rest.Config) (*client, error) {
 	return &client{RESTClient: c, release: w.config.Metrics.retain(at.Host)}, nil
 }
 
-// toService configures a client for a service of the cluster. The certificate must be valid for the
+// configureService configures a client for a service of the cluster. The certificate must be valid for the
 // name of the service. The service is resolved for each connection.
-func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *ServiceReference) {
+func (w *Webhooks) configureService(config *rest.Config, t *transport.Config, s *ServiceReference) {
 	port := s.Port
 	if port == 0 {
 		port = defaultPort

@@ -40,16 +40,17 @@ func newLargeWebhooks(t *testing.T) *webhookclient.Webhooks {
 	}})
 }
 
-func newWebhooksWith(t *testing.T, address string, most int64, ways webhookclient.Dialers) *webhookclient.Webhooks {
+// newWebhooksWith returns a Webhooks whose responses have at most maxResponse bytes.
+func newWebhooksWith(t *testing.T, address string, maxResponse int64, dialers webhookclient.Dialers) *webhookclient.Webhooks {
 	t.Helper()
-	patient := webhookclient.NewResponseLimiter(8)
-	patient.Timeout = time.Hour
+	responses := webhookclient.NewResponseLimiter(8)
+	responses.Timeout = time.Hour
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxResponse: most, Dialers: ways, Responses: patient,
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxResponse: maxResponse, Dialers: dialers, Responses: responses,
 		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
 			if name == "absent" {
 				return "", fmt.Errorf("service %q not found", name)
@@ -64,16 +65,20 @@ func newWebhooksWith(t *testing.T, address string, most int64, ways webhookclien
 	return w
 }
 
+// caBundle returns the certificate of a server in PEM.
 func caBundle(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-func ask(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
+// call calls a webhook with a ConfigMap and returns the response.
+func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
 	t.Helper()
-	answer := &corev1.ConfigMap{}
-	return answer, w.Call(t.Context(), hook, webhookclient.CallOptions{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
+	response := &corev1.ConfigMap{}
+	return response, w.Call(t.Context(), hook, webhookclient.CallOptions{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, response)
 }
 
+// TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls that
+// fail.
 func TestWebhookByURLAndByService(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -97,19 +102,19 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	defer s.Close()
 	w := newWebhooks(t, s.Listener.Addr().String())
 
-	got, err := ask(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: caBundle(s)})
+	got, err := call(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: caBundle(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
 		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
-	// The certificate of the test server is valid only for example.com.
 	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}
 	if err := w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
 	}
-	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: caBundle(s)})
+	// The certificate of the test server is valid only for example.com.
+	_, err = call(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: caBundle(s)})
 	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
 		t.Errorf("certificate of another service: got %v", err)
 	}
@@ -122,13 +127,13 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: caBundle(s)},
 		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: caBundle(s)},
 	} {
-		if _, err := ask(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
+		if _, err := call(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("call of %+v: got error %v, want %q", hook, err, want)
 		}
 	}
 }
 
-// TestResolveServices checks the addresses of services.
+// TestResolveServices checks the addresses and errors that Resolve returns without Endpoints.
 func TestResolveServices(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
 		"pending":    {Ports: []corev1.ServicePort{{Port: 443}}},

@@ -26,32 +26,33 @@ type Proxy struct {
 	// StopReading makes tunnels accept any connection and then stop reading.
 	StopReading bool
 
-	mu    sync.Mutex
-	known map[string]string
-	asked []string
+	mu        sync.Mutex
+	targets   map[string]string // by requested address
+	requested []string
 }
 
 // Forward forwards connections for addr to the address to. Both are host:port.
 func (p *Proxy) Forward(addr, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = map[string]string{}
+	if p.targets == nil {
+		p.targets = map[string]string{}
 	}
-	p.known[addr] = to
+	p.targets[addr] = to
 }
 
 // RequestedAddresses returns the requested addresses without duplicates, sorted.
 func (p *Proxy) RequestedAddresses() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(p.asked)))
+	return slices.Compact(slices.Sorted(slices.Values(p.requested)))
 }
 
+// dial records a requested address and connects to its target.
 func (p *Proxy) dial(addr string) (net.Conn, error) {
 	p.mu.Lock()
-	p.asked = append(p.asked, addr)
-	to, ok := p.known[addr]
+	p.requested = append(p.requested, addr)
+	to, ok := p.targets[addr]
 	p.mu.Unlock()
 	if !ok {
 		return nil, &net.AddrError{Err: "no such host here", Addr: addr}
@@ -79,7 +80,7 @@ func (p *Proxy) Connect(t testing.TB, l net.Listener) {
 	})
 }
 
-// serve answers a CONNECT request and copies between both connections.
+// serve responds to a CONNECT request and copies between both connections.
 func (p *Proxy) serve(conn net.Conn) {
 	defer conn.Close()
 	read := bufio.NewReader(conn)

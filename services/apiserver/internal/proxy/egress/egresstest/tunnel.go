@@ -31,7 +31,7 @@ type tunnels struct {
 	proxy *Proxy
 }
 
-// Proxy implements the service, with one connection per stream like its clients.
+// Proxy implements the service. Like the library's single-use tunnels, a stream has one connection.
 func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 	const id = 1
 	var (
@@ -43,7 +43,7 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		defer mu.Unlock()
 		return stream.Send(p)
 	}
-	ended := func() error {
+	sendClosed := func() error {
 		return send(&client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{ConnectID: id}}})
 	}
 	var copying sync.WaitGroup
@@ -61,18 +61,18 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		switch p.Type {
 		case client.PacketType_DIAL_REQ:
 			requested := p.GetDialRequest()
-			answer := &client.DialResponse{Random: requested.Random, ConnectID: id}
+			response := &client.DialResponse{Random: requested.Random, ConnectID: id}
 			if s.proxy.StopReading {
-				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil {
+				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: response}}); err != nil {
 					return err
 				}
 				<-stream.Context().Done()
 				return nil
 			}
 			if server, err = s.proxy.dial(requested.Address); err != nil {
-				answer.Error = err.Error()
+				response.Error = err.Error()
 			}
-			if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil || server == nil {
+			if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: response}}); err != nil || server == nil {
 				return err
 			}
 			from := server
@@ -83,17 +83,17 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 						_ = send(&client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: b[:n]}}})
 					}
 					if err != nil {
-						_ = ended()
+						_ = sendClosed()
 						return
 					}
 				}
 			})
 		case client.PacketType_DATA:
 			if _, err := server.Write(p.GetData().Data); err != nil {
-				return ended()
+				return sendClosed()
 			}
 		case client.PacketType_CLOSE_REQ, client.PacketType_DIAL_CLS:
-			return ended()
+			return sendClosed()
 		}
 	}
 }

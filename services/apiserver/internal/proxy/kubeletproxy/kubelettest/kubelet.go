@@ -38,7 +38,7 @@ type Kubelet struct {
 func (k Kubelet) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, serve := range map[string]http.HandlerFunc{
-		"/exec/": k.command, "/attach/": k.command, "/portForward/": k.forward, "/containerLogs/": k.Logs,
+		"/exec/": k.serveCommand, "/attach/": k.serveCommand, "/portForward/": k.servePortForward, "/containerLogs/": k.Logs,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if k.Reject == nil || !k.Reject(w, r) {
@@ -50,8 +50,9 @@ func (k Kubelet) Handler() http.Handler {
 	return mux
 }
 
-// accept upgrades a request and returns the streams that the client opens.
-func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
+// acceptStreams upgrades a request and returns the connection and the streams that the client opens. It
+// returns nil after an error response.
+func acceptStreams(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
 	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
 		return nil, nil
 	}
@@ -66,10 +67,10 @@ func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpst
 	return conn, streams
 }
 
-// command runs a command with the streams of the client.
-func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
+// serveCommand runs a command with the streams of the client.
+func (k Kubelet) serveCommand(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	conn, opened := accept(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
+	conn, opened := acceptStreams(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
 	if conn == nil {
 		return
 	}
@@ -89,10 +90,10 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	end := streams[corev1.StreamTypeError]
+	result := streams[corev1.StreamTypeError]
 	delete(streams, corev1.StreamTypeError)
-	_ = json.NewEncoder(end).Encode(k.Run(r.Context(), q["command"], streams))
-	_ = end.Close()
+	_ = json.NewEncoder(result).Encode(k.Run(r.Context(), q["command"], streams))
+	_ = result.Close()
 	for _, s := range streams {
 		_ = s.Close()
 	}
@@ -102,9 +103,9 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward forwards the streams of the client to a port.
-func (k Kubelet) forward(w http.ResponseWriter, r *http.Request) {
-	conn, streams := accept(w, r, portforward.PortForwardV1Name)
+// servePortForward forwards the streams of the client to a port.
+func (k Kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
+	conn, streams := acceptStreams(w, r, portforward.PortForwardV1Name)
 	if conn == nil {
 		return
 	}

@@ -57,6 +57,7 @@ func serve(listen, cert, key, ca string) error {
 	return server.ListenAndServeTLS(cert, key)
 }
 
+// logs writes three lines, and the requested number of lines.
 func logs(w http.ResponseWriter, r *http.Request) {
 	for i := range 3 {
 		fmt.Fprintf(w, "line %d of %s\n", i, r.URL.Path)
@@ -76,7 +77,7 @@ func run(ctx context.Context, command []string, streams kubelettest.Streams) *me
 		// Run must not wait for a process that does not read all of its input.
 		in, err := cmd.StdinPipe()
 		if err != nil {
-			return ended(err)
+			return statusOf(err)
 		}
 		go func() {
 			_, _ = io.Copy(in, s)
@@ -89,11 +90,11 @@ func run(ctx context.Context, command []string, streams kubelettest.Streams) *me
 	if s := streams[corev1.StreamTypeStderr]; s != nil {
 		cmd.Stderr = s
 	}
-	return ended(cmd.Run())
+	return statusOf(cmd.Run())
 }
 
-// ended returns the status of a command that has ended.
-func ended(err error) *metav1.Status {
+// statusOf returns the status for the error of a command.
+func statusOf(err error) *metav1.Status {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -105,7 +106,7 @@ func ended(err error) *metav1.Status {
 	}
 }
 
-// forward connects to a port of this machine.
+// forward copies between conn and a port of this machine.
 func forward(port string, conn io.ReadWriteCloser) {
 	defer conn.Close()
 	target, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
