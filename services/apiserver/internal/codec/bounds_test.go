@@ -27,10 +27,13 @@ func aliasBomb(levels int, text string) string {
 	return b
 }
 
+// nested returns an opening text and a closing text, each repeated.
 func nested(open, end string, levels int) string {
 	return strings.Repeat(open, levels) + strings.Repeat(end, levels)
 }
 
+// TestBodiesAreBounded checks that documents beyond a bound of doccheck are rejected in each media type,
+// before they are decoded.
 func TestBodiesAreBounded(t *testing.T) {
 	_, c := newCodec(t)
 	want := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -107,15 +110,16 @@ func TestBodiesAreBounded(t *testing.T) {
 			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
 			switch {
 			case x.want == "" && err != nil:
-				t.Errorf("got %.200v", err)
+				t.Errorf("Decode: got error %.200v, want none", err)
 			case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
-				t.Errorf("got %.200v, want %q", err, x.want)
+				t.Errorf("Decode: got error %.200v, want %q", err, x.want)
 			}
 		})
 	}
 }
 
-// Two bytes of a message can become an object of several hundred bytes.
+// TestProtobufIsBounded checks the bounds of protobuf bodies: two bytes of a message can become an object
+// of several hundred bytes.
 func TestProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
@@ -124,12 +128,12 @@ func TestProtobufIsBounded(t *testing.T) {
 	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
 	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-		t.Errorf("many containers: got %v", err)
+		t.Errorf("many containers: got error %v, want one about lists that are too large", err)
 	}
 	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
 	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
-		t.Errorf("many owners: got %v", err)
+		t.Errorf("many owners: got error %v, want one about too many lists and objects", err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, doccheck.MaxValues+1)}}
 	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)
@@ -138,7 +142,7 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 	_, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
-		t.Errorf("many finalizers: got %v", err)
+		t.Errorf("many finalizers: got error %v, want one about too many values", err)
 	}
 	schema := &apiextensionsv1.JSONSchemaProps{}
 	for range doccheck.MaxDepth {
@@ -155,11 +159,12 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 	_, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
-		t.Errorf("deep schema: got %v", err)
+		t.Errorf("deep schema: got error %v, want one about too many levels", err)
 	}
 }
 
-// TestProtobufValuesAreCounted checks the count of values, since short bodies may have many.
+// TestProtobufValuesAreCounted checks the approximate number of values of a protobuf body, which its
+// length does not show.
 func TestProtobufValuesAreCounted(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
@@ -180,7 +185,7 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := c.Checks.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
-			t.Errorf("%s of %d bytes: got %d values", name, len(b), n)
+			t.Errorf("%s of %d bytes: got %d values, want %d to %d", name, len(b), n, tc.minimum, tc.maximum)
 		}
 		if n := c.Checks.Values(api.MediaJSON, b, gvk); n != 0 {
 			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
@@ -191,7 +196,8 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 	}
 }
 
-// Decoders skip unknown fields, and take a missing type from the expected one.
+// TestUnusualProtobufIsBounded checks that the bounds hold for bodies that only the decoder can read:
+// it skips unknown fields, takes a missing type from the expected one, and merges repeated values.
 func TestUnusualProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
@@ -210,7 +216,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
 		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil {
-			t.Errorf("%s: error = nil, want one", name)
+			t.Errorf("Decode with %s: got no error, want one", name)
 		}
 	}
 	// A property may have two schemas. The decoder keeps one.
@@ -223,7 +229,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	_, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+field(2, schema)), gvk, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-		t.Errorf("property with two schemas: got %v", err)
+		t.Errorf("property with two schemas: got error %v, want one about lists that are too large", err)
 	}
 }
 
@@ -237,25 +243,26 @@ func TestOptionsAreBounded(t *testing.T) {
 	} {
 		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "more than 262144 values") {
-			t.Errorf("%s: got %.200v", media, err)
+			t.Errorf("DecodeInto of %s: got error %.200v, want one about too many values", media, err)
 		}
 	}
 }
 
-// Indenting a deep and long document would be too large.
+// TestLayoutIsBounded checks that a deep and long document is not indented, because the result would be
+// too large.
 func TestLayoutIsBounded(t *testing.T) {
 	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")
 	shallow := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)
-	for name, lay := range map[string]func([]byte) ([]byte, error){
+	for name, format := range map[string]func([]byte) ([]byte, error){
 		"json": formats.Indent, "yaml": formats.JSONToYAML,
 		"an item of json": func(b []byte) ([]byte, error) { return formats.NewLayout("items", false).AppendItem(nil, b) },
 		"an item of yaml": func(b []byte) ([]byte, error) { return formats.NewLayout("items", true).AppendItem(nil, b) },
 	} {
-		got, err := lay(deep)
+		got, err := format(deep)
 		if err != nil || len(got) > 2*len(deep) {
-			t.Errorf("%s: got %d bytes for %d, %v", name, len(got), len(deep), err)
+			t.Errorf("%s: got %d bytes, %v, for a document of %d, want at most twice as many", name, len(got), err, len(deep))
 		}
-		got, err = lay(shallow)
+		got, err = format(shallow)
 		if err != nil || bytes.Count(got, []byte("\n")) < 4 {
 			t.Errorf("%s: got %s, %v, want it indented", name, got, err)
 		}

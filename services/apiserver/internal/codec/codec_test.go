@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// newCodec returns the built-in kinds and their codec.
 func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -36,7 +37,8 @@ func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	return catalog, c
 }
 
-func stored(catalog *registry.Catalog) []*registry.Kind {
+// storedKinds returns the kinds that have a stored form.
+func storedKinds(catalog *registry.Catalog) []*registry.Kind {
 	var out []*registry.Kind
 	for _, k := range catalog.Kinds() {
 		if !k.Virtual {
@@ -69,7 +71,7 @@ func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
 // response forms.
 func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range stored(catalog) {
+	for _, k := range storedKinds(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			kc := c.ForKind(k)
 			obj := sample(t, k, "a")
@@ -88,7 +90,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if want.GetName() != "a" || want.GetUID() != obj.GetUID() ||
 				want.GetResourceVersion() != "42" || want.GetAnnotations()["a/b"] != "<&>" ||
 				want.GetLabels()["app"] != "web" {
-				t.Errorf("got %+v after storing", want)
+				t.Errorf("object after storing: got %+v, want the metadata of the original at resourceVersion 42", want)
 			}
 
 			proto, err := kc.AppendProto(nil, it)
@@ -141,6 +143,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 	}
 }
 
+// checkEvent checks the type, kind and line break of a watch frame.
 func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 	t.Helper()
 	var ev struct {
@@ -156,6 +159,7 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 	}
 }
 
+// checkRow checks that an object has a table row with the right number of cells and the right age.
 func checkRow(t *testing.T, kc *codec.KindCodec, it codec.Item) {
 	t.Helper()
 	row, err := kc.TableCells(it)
@@ -181,6 +185,7 @@ func checkRow(t *testing.T, kc *codec.KindCodec, it codec.Item) {
 	}
 }
 
+// decode decodes a body that must have the expected type and no unknown fields.
 func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.GroupVersionKind) registry.Object {
 	t.Helper()
 	d, err := c.Decode(media, b, gvk, nil, true)
@@ -193,6 +198,7 @@ func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.Gro
 	return d.Object.(registry.Object)
 }
 
+// equal fails the test if two objects differ. form names the encoding.
 func equal(t *testing.T, form string, want, got runtime.Object) {
 	t.Helper()
 	if !apiequality.Semantic.DeepEqual(want, got) {
@@ -202,14 +208,15 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 	}
 }
 
-// TestListsDecode builds lists from their parts and decodes them with the library.
+// TestListsDecode checks that the library decodes lists that are assembled from heads, items and tails,
+// and that the announced sizes of items are right.
 func TestListsDecode(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range stored(catalog) {
+	for _, k := range storedKinds(catalog) {
 		kc := c.ForKind(k)
 		var items []codec.Item
 		var messages [][]byte
-		maker := kc.ProtoItems(false)
+		encoder := kc.ProtoItems(false)
 		size := 0
 		for i := range 3 {
 			value, err := kc.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
@@ -221,7 +228,7 @@ func TestListsDecode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n, err := maker.Size(it)
+			n, err := encoder.Size(it)
 			if err != nil || n != codec.ProtoMessageSize(len(m)) {
 				t.Fatalf("%s: got item size %d, %v, want %d for its message", k.GVK(), n, err, codec.ProtoMessageSize(len(m)))
 			}
@@ -240,7 +247,7 @@ func TestListsDecode(t *testing.T) {
 		js := codec.AppendListHead(nil, kind, version, lm)
 		for i, it := range items {
 			before := len(proto)
-			if proto, err = maker.Append(proto, it); err != nil {
+			if proto, err = encoder.Append(proto, it); err != nil {
 				t.Fatal(err)
 			}
 			if want := kc.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
@@ -287,7 +294,7 @@ func TestListsDecode(t *testing.T) {
 // that Kubernetes stores as JSON, and that both contain the stored version.
 func TestStoredForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range stored(catalog) {
+	for _, k := range storedKinds(catalog) {
 		value, err := c.ForKind(k).EncodeStored(sample(t, k, "a"))
 		if err != nil {
 			t.Fatal(err)
@@ -309,7 +316,8 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
-// TestRepeatedMessagesAreMerged checks that repeated messages are merged, as by the decoder.
+// TestRepeatedMessagesAreMerged checks that selectable fields are read from a repeated message as the
+// decoder reads them: later values replace earlier ones.
 func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
@@ -352,6 +360,8 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	}
 }
 
+// TestSelectableFieldsAreReadFromTheEncodedForm checks that the fields of a pod are the same whether it is
+// stored as protobuf or JSON.
 func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
@@ -404,20 +414,20 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		"cut in the middle": good[:len(good)/2], "JSON of a list": []byte("[]"), "a field number of zero": []byte("k8s\x00\x00\x00"),
 	} {
 		it := codec.Item{Stored: b, Revision: 1}
-		_, e1 := kc.DecodeStored(b, 1)
-		_, e2 := kc.AppendProto(nil, it)
-		_, e3 := kc.JSONFrame(codec.Added, it)
-		if e2 == nil || (e1 == nil) != (e3 == nil) {
-			t.Errorf("%s: got errors %v, %v, %v, want the second, and the first and third alike", name, e1, e2, e3)
+		_, decodeErr := kc.DecodeStored(b, 1)
+		_, protoErr := kc.AppendProto(nil, it)
+		_, jsonErr := kc.JSONFrame(codec.Added, it)
+		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
+			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want one of AppendProto, and of both others or neither", name, decodeErr, protoErr, jsonErr)
 		}
 	}
 }
 
-// TestRememberedPositionsGiveSameEncoding checks that the encoding is the same whether
+// TestCachedPositionsGiveSameEncoding checks that the encoding is the same whether
 // positions are searched or taken from an earlier call.
-func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
+func TestCachedPositionsGiveSameEncoding(t *testing.T) {
 	catalog, c := newCodec(t)
-	for i, k := range stored(catalog) {
+	for i, k := range storedKinds(catalog) {
 		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
 			if annotation > 1<<12 && i%8 > 0 { // large values are slow, so check a few kinds
 				continue
@@ -434,6 +444,7 @@ func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 	}
 }
 
+// checkPositions compares the protobuf forms of a value with and without cached positions.
 func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
 	t.Helper()
 	var positions atomic.Uint64
@@ -461,6 +472,8 @@ func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
 	}
 }
 
+// FuzzStoredValue checks that no encoder panics on an arbitrary stored value, and that every row that is
+// encoded can be appended.
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))

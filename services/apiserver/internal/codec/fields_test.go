@@ -13,12 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestPartlyDecodesRequestedFields checks that the requested fields equal
-// those of the whole object and others are missing.
-func TestPartlyDecodesRequestedFields(t *testing.T) {
+// TestFieldsDecoderDecodesRequestedFields checks that the requested fields equal the same fields of the
+// whole object, and that the object has no other fields.
+func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
-	partly, err := kc.FieldsDecoder("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
+	decodeFields, err := kc.FieldsDecoder("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := partly(codec.Item{Stored: value, Revision: 42})
+		got, err := decodeFields(codec.Item{Stored: value, Revision: 42})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,15 +42,15 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 			want.OwnerReferences = append(want.OwnerReferences, metav1.OwnerReference{UID: o.UID})
 		}
 		if !apiequality.Semantic.DeepEqual(got, want) {
-			t.Fatalf("got\n%+v, want\n%+v", got, want)
+			t.Fatalf("seed %d: got\n%+v, want\n%+v", seed, got, want)
 		}
 		if len(value) > 20 {
-			_, _ = partly(codec.Item{Stored: value[:len(value)-15], Revision: 42}) // must not panic
+			_, _ = decodeFields(codec.Item{Stored: value[:len(value)-15], Revision: 42}) // must not panic
 		}
 	}
 	for _, path := range []string{"nothing", "metadata.nothing", "data.x", "kind"} {
 		if _, err := kc.FieldsDecoder(path); err == nil {
-			t.Errorf("%s: error = nil, want one", path)
+			t.Errorf("FieldsDecoder(%s): got no error, want one", path)
 		}
 	}
 }
@@ -59,12 +59,12 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 // cells.
 func TestTableCellsFromParts(t *testing.T) {
 	catalog, c := newCodec(t)
-	seen := false
-	for _, k := range stored(catalog) {
+	declared := false // a kind declares ColumnFields
+	for _, k := range storedKinds(catalog) {
 		if k.Presentation.ColumnFields == nil {
 			continue
 		}
-		seen = true
+		declared = true
 		all := *k
 		all.Presentation.ColumnFields = nil
 		whole, err := c.NewKindCodec(&all)
@@ -88,13 +88,13 @@ func TestTableCellsFromParts(t *testing.T) {
 			}
 		}
 	}
-	if !seen {
+	if !declared {
 		t.Error("no kind declares the fields of its columns")
 	}
 }
 
-// BenchmarkPartly reads the fields of a pod that the node authorizer needs.
-func BenchmarkPartly(b *testing.B) {
+// BenchmarkFieldsDecoder reads the fields of a pod that the node authorizer needs.
+func BenchmarkFieldsDecoder(b *testing.B) {
 	catalog, c := newCodec(b)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	obj := kc.Kind.New().(registry.Object)
@@ -103,15 +103,15 @@ func BenchmarkPartly(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	partly, err := kc.FieldsDecoder("metadata.name", "metadata.namespace", "spec.nodeName", "spec.containers.env.valueFrom", "spec.volumes")
+	decodeFields, err := kc.FieldsDecoder("metadata.name", "metadata.namespace", "spec.nodeName", "spec.containers.env.valueFrom", "spec.volumes")
 	if err != nil {
 		b.Fatal(err)
 	}
 	it := codec.Item{Stored: value, Revision: 42}
-	b.Run("partly", func(b *testing.B) {
+	b.Run("fields", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := partly(it); err != nil {
+			if _, err := decodeFields(it); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -43,8 +43,8 @@ func randomObjects(seed int64) *randfill.Filler {
 	)
 }
 
-// TestRandomObjectsSurviveEveryForm encodes and decodes random objects of all kinds in all media
-// types and in the stored form.
+// TestRandomObjectsSurviveEveryForm checks that random objects of all kinds are unchanged after they were
+// encoded and decoded in each media type, and after they were stored.
 func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	const rounds = 3
 	catalog, c := newCodec(t)
@@ -64,7 +64,7 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 					equal(t, media, obj, decode(t, c, media, body, k.GVK()))
 				}
 				if !k.Virtual {
-					throughStore(t, c, c.ForKind(k), obj)
+					checkStored(t, c, c.ForKind(k), obj)
 				}
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
@@ -74,12 +74,12 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	}
 }
 
-// throughStore stores an object as an older server might have done and reads it with its defaults.
+// checkStored stores an object as an older server might have done and reads it with its defaults.
 // If the stored form is another type, it may lose fields that it cannot express, once.
-func throughStore(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registry.Object) {
+func checkStored(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registry.Object) {
 	t.Helper()
 	var value []byte
-	trip := func(obj registry.Object) registry.Object {
+	storeAndRead := func(obj registry.Object) registry.Object {
 		var err error
 		if value, err = kc.EncodeStored(obj); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registr
 		return back
 	}
 	if kc.Kind.Stored.New != nil {
-		obj = trip(obj)
+		obj = storeAndRead(obj)
 	}
 	want := obj.DeepCopyObject().(registry.Object)
 	if kc.Kind.Default != nil {
@@ -102,16 +102,16 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.KindCodec, obj registr
 	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")
-	equal(t, "store", want, trip(obj))
+	equal(t, "store", want, storeAndRead(obj))
 	if kc.Kind.Stored.JSON {
 		return
 	}
 	// Protobuf cannot express the types of embedded objects.
-	text, err := c.Encode(want.DeepCopyObject(), kc.Kind.GVK(), api.MediaProtobuf, false)
+	body, err := c.Encode(want.DeepCopyObject(), kc.Kind.GVK(), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = decode(t, c, api.MediaProtobuf, text, kc.Kind.GVK())
+	want = decode(t, c, api.MediaProtobuf, body, kc.Kind.GVK())
 	defaulted, err := kc.EncodeStored(want)
 	if err != nil {
 		t.Fatal(err)

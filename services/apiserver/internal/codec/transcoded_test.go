@@ -29,7 +29,7 @@ var decodedOnly = map[string]bool{
 func TestTranscodingMatchesDecoding(t *testing.T) {
 	const rounds = 40
 	catalog, c := newCodec(t)
-	for _, k := range stored(catalog) {
+	for _, k := range storedKinds(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			kc := c.ForKind(k)
 			if kc.Transcodes() == (decodedOnly[k.Kind] || decodedOnly[k.Kind+"."+k.Group]) {
@@ -39,18 +39,18 @@ func TestTranscodingMatchesDecoding(t *testing.T) {
 			for seed := range int64(rounds) {
 				obj := k.New().(registry.Object)
 				randomObjects(seed).NumElements(0, 2).NilChance(0.2 + 0.2*float64(seed%4)).Funcs(randomServices()...).Fill(obj)
-				for _, filled := range []bool{false, true} {
-					if filled && k.Default != nil {
+				for _, defaulted := range []bool{false, true} {
+					if defaulted && k.Default != nil {
 						k.Default(obj)
 					}
-					if filled && k.AfterDecode != nil {
+					if defaulted && k.AfterDecode != nil {
 						k.AfterDecode(obj)
 					}
 					value, err := kc.EncodeStored(obj)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if asDecoded(t, kc, codec.Item{Stored: value, Revision: 42}) && filled {
+					if matchesDecoded(t, kc, codec.Item{Stored: value, Revision: 42}) && defaulted {
 						transcoded++
 					}
 				}
@@ -85,9 +85,9 @@ func randomServices() []any {
 	}
 }
 
-// asDecoded compares all JSON forms of a stored value with those of the decoded object. It reports
+// matchesDecoded compares all JSON forms of a stored value with those of the decoded object. It reports
 // whether the value was transcoded.
-func asDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
+func matchesDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	t.Helper()
 	obj, err := kc.DecodeItem(t.Context(), it)
 	if err != nil {
@@ -97,7 +97,7 @@ func asDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := func(what string, got, want []byte) {
+	checkEqual := func(form string, got, want []byte) {
 		t.Helper()
 		if !bytes.Equal(got, want) {
 			at := 0
@@ -105,30 +105,31 @@ func asDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 				at++
 			}
 			at = max(0, at-80)
-			t.Fatalf("%s: got\n%.300s, want\n%.300s", what, got[min(at, len(got)):], want[min(at, len(want)):])
+			t.Fatalf("%s: got\n%.300s, want\n%.300s", form, got[min(at, len(got)):], want[min(at, len(want)):])
 		}
 	}
 	frame, err := kc.JSONFrame(codec.Modified, it)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same("frame", frame, want)
+	checkEqual("frame", frame, want)
 	var memo codec.Memo
 	item, ok := kc.AppendStoredItem([]byte("x"), it, &memo)
 	if !ok {
-		same("buffer", item, []byte("x"))
+		checkEqual("buffer", item, []byte("x"))
 		return false
 	}
-	same("item", item, kc.AppendItem([]byte("x"), want, codec.Modified))
+	checkEqual("item", item, kc.AppendItem([]byte("x"), want, codec.Modified))
 	whole, _ := kc.AppendStored([]byte("x"), it, &memo)
-	same("object", whole[1:], want.Object(codec.Modified))
+	checkEqual("object", whole[1:], want.Object(codec.Modified))
 	return true
 }
 
-// TestMetadataTranscodingMatchesDecoding checks objects of all kinds.
+// TestMetadataTranscodingMatchesDecoding checks that the metadata-only form of each kind is the same
+// whether it is transcoded or decoded.
 func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
-	for _, k := range stored(catalog) {
+	for _, k := range storedKinds(catalog) {
 		kc := c.ForKind(k)
 		obj := k.New().(registry.Object)
 		randomObjects(1).NilChance(0).Fill(obj)

@@ -27,6 +27,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// bad is not valid UTF-8.
 const bad = "a\xffb"
 
 // unservable returns objects with a value that not every encoding can express, by the path in the
@@ -67,6 +68,8 @@ func unservable() map[string]registry.Object {
 	}
 }
 
+// TestProtobufRejectsValuesThatJSONCannotExpress checks that such values are rejected with the path of the
+// field, both in bodies and before they are stored.
 func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 	catalog, c := newCodec(t)
 	for want, obj := range unservable() {
@@ -92,8 +95,8 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 	}
 }
 
-// TestDecodeRejectsExpensiveQuantities decodes quantities that would take hours to parse, in
-// several encodings.
+// TestDecodeRejectsExpensiveQuantities checks that quantities that would take hours to parse are rejected
+// in each encoding.
 func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	_, c := newCodec(t)
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
@@ -150,21 +153,24 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	}
 }
 
+// TestDecodeAcceptsTextThatLooksExpensive checks that text of other types is accepted although it would be
+// an invalid quantity, time or document.
 func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	const body = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z"},"data":{"a":"1e-2147483647","b":"\ud800","c":"9999-12-31T23:59:59-01:00"}}`
 	if _, err := c.Decode(api.MediaJSON, []byte(body), gvk, nil, true); err != nil {
-		t.Error(err)
+		t.Errorf("Decode(%s): got error %v, want none", body, err)
 	}
 	late := strings.Replace(body, "23:59:59Z", "23:59:59-01:00", 1)
 	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil ||
 		!strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
-		t.Errorf("time in the year 10000: got %v", err)
+		t.Errorf("time in the year 10000: got error %v, want one about metadata.creationTimestamp", err)
 	}
 }
 
-// TestStoredExpensiveQuantityIsUndecodable reads a value that another server stored.
+// TestStoredExpensiveQuantityIsUndecodable checks that a value that another server stored is reported as
+// undecodable instead of being parsed.
 func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	catalog, c := newCodec(t)
 	const value = "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-002147483647"
@@ -180,12 +186,12 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	}
 }
 
-// TestMutatedProtobufIsServedOrRejected changes single bytes of random objects of every kind.
-// Every accepted object can be stored, read again and served as JSON.
+// TestMutatedProtobufIsServedOrRejected checks that every object that is accepted after a change of one
+// byte can be stored, read again and served as JSON.
 func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
 	catalog, c := newCodec(t)
-	for i, k := range stored(catalog) {
+	for i, k := range storedKinds(catalog) {
 		kc := c.ForKind(k)
 		random := rand.New(rand.NewPCG(uint64(i), mutationSeed))
 		obj := k.New().(registry.Object)
@@ -221,6 +227,7 @@ func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 
 const mutationSeed = 1
 
+// TestDecodeErrorsNameField checks that errors and warnings contain the path of the field.
 func TestDecodeErrorsNameField(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
