@@ -228,8 +228,8 @@ func (k *KindCodec) isDefaulted(it Item) bool {
 	return ok
 }
 
-// splice prepares an item for another resourceVersion. It parses a value that is served as stored
-// only once.
+// prepareSplice sets s to the served message of an item, with the resourceVersion of its revision. For a
+// value that is served as stored, it reads the positions from the item, or records them there.
 func (k *KindCodec) prepareSplice(s *wire.Splice, it Item) error {
 	cacheable := it.Positions != nil && k.AsStored()
 	if cacheable {

@@ -136,8 +136,8 @@ func TestApply(t *testing.T) {
 // nested returns n nested objects.
 func nested(n int) string { return strings.Repeat(`{"a":`, n) + "{}" + strings.Repeat("}", n) }
 
-// deeper returns a patch of n operations, each of which adds an object of the given depth inside the
-// one before.
+// deeper returns a patch of n operations. Each adds an object of the given depth inside the object that
+// the one before added.
 func deeper(n, depth int) string {
 	ops := make([]string, n)
 	for i := range ops {
