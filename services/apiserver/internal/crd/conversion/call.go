@@ -20,10 +20,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// call sends one request. If the response is valid, it calls handleObjects with the number of returned
+// callWebhook sends one request. If the response is valid, it calls handleObjects with the number of returned
 // objects and, unless there are too many, the objects. handleObjects must not keep them. maxBytes
 // bounds the response.
-func (w *Webhook) call(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int, handleObjects func(objects [][]byte, n int)) error {
+func (w *Webhook) callWebhook(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int, handleObjects func(objects [][]byte, n int)) error {
 	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: target.String()}
 	values := extraValues
 	for _, d := range batch {
@@ -44,7 +44,7 @@ func (w *Webhook) call(ctx context.Context, batch []*document, target schema.Gro
 		response := review.result()
 		responseErr = w.checkResponse(review, response, req.UID)
 		if responseErr == nil {
-			handleObjects(converted.get(response))
+			handleObjects(converted.result(response))
 		}
 	}}
 	resume := request.Suspend(ctx)
@@ -103,10 +103,10 @@ func (w *Webhook) checkResponse(review *reviewCall, response *apiextensionsv1.Co
 // convertedObjects extracts the objects of a response without decoding them, because a webhook may
 // return far more than requested.
 type convertedObjects struct {
-	limit   int
-	found   bool
-	count   int
-	objects [][]byte
+	limit   int      // number of objects beyond which none are kept
+	found   bool     // extract has found the list of objects
+	count   int      // number of objects in the list
+	objects [][]byte // slices of the response
 }
 
 // extract collects the objects of a response and returns the response without them.
@@ -135,8 +135,8 @@ func (o *convertedObjects) extract(raw []byte) ([]byte, error) {
 	return append(append(append(trimmed, raw[:start]...), "[]"...), raw[end:]...), nil
 }
 
-// get returns the objects and their number. It omits the objects if there are more than limit.
-func (o *convertedObjects) get(response *apiextensionsv1.ConversionResponse) ([][]byte, int) {
+// result returns the objects and their number. It omits the objects if there are more than limit.
+func (o *convertedObjects) result(response *apiextensionsv1.ConversionResponse) ([][]byte, int) {
 	if o.found {
 		return o.objects, o.count
 	}

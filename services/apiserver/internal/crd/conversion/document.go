@@ -21,11 +21,11 @@ import (
 // document is an object to convert.
 type document struct {
 	raw              []byte
-	index            int // in the request
+	index            int // in the argument of Convert
 	apiVersion, kind string
 	metadata         []byte // JSON; nil if absent
 	identity
-	converted []byte
+	converted []byte // the result; set by setConverted
 }
 
 // identity holds the metadata that no conversion may change.

@@ -121,7 +121,7 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 			return nil
 		}
 		maxResponse := min(remainingBytes, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
-		err := w.convert(ctx, batch, target, maxResponse)
+		err := w.convertBatch(ctx, batch, target, maxResponse)
 		for _, d := range batch {
 			out[d.index] = d.converted
 			remainingBytes -= len(d.converted)
@@ -151,22 +151,22 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 	return out, flush()
 }
 
-// convert converts a batch. maxBytes bounds the response.
-func (w *Webhook) convert(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int) error {
+// convertBatch converts one batch and sets the results in its documents. maxBytes bounds the response.
+func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int) error {
 	kind := batch[0].gvk()
-	failure := func(format string, args ...any) error {
+	newFailure := func(format string, args ...any) error {
 		message := fmt.Sprintf("conversion webhook for %v ", kind) + fmt.Sprintf(format, args...)
 		return status.Error(http.StatusInternalServerError, "", message, nil)
 	}
 	var invalidResponse error
-	err := w.call(ctx, batch, target, maxBytes, func(objects [][]byte, n int) {
+	err := w.callWebhook(ctx, batch, target, maxBytes, func(objects [][]byte, n int) {
 		if n != len(batch) {
-			invalidResponse = failure("returned %d objects, expected %d", n, len(batch))
+			invalidResponse = newFailure("returned %d objects, expected %d", n, len(batch))
 			return
 		}
 		for i, d := range batch {
 			if err := d.setConverted(objects[i], target); err != nil {
-				invalidResponse = objectError(err, i, len(batch), failure)
+				invalidResponse = objectError(err, i, len(batch), newFailure)
 				return
 			}
 		}
@@ -175,14 +175,14 @@ func (w *Webhook) convert(ctx context.Context, batch []*document, target schema.
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return failure("failed: %v", err)
+		return newFailure("failed: %v", err)
 	}
 	return invalidResponse
 }
 
 // objectError returns the Status for err, the error of the returned object at an index of n objects.
-// failure formats a Status with the kind of the objects.
-func objectError(err error, index, n int, failure func(format string, args ...any) error) error {
+// newFailure returns a Status with the kind of the objects.
+func objectError(err error, index, n int, newFailure func(format string, args ...any) error) error {
 	var undecodable *decodeError
 	if errors.As(err, &undecodable) {
 		return status.Error(http.StatusInternalServerError, "", undecodable.Error(), nil)
@@ -191,13 +191,13 @@ func objectError(err error, index, n int, failure func(format string, args ...an
 	var badType *typeError
 	switch {
 	case n > 1 && errors.As(err, &badMetadata):
-		return failure("returned invalid metadata in object at index %d: %v", index, err)
+		return newFailure("returned invalid metadata in object at index %d: %v", index, err)
 	case n > 1:
-		return failure("returned invalid converted object at index %d: %v", index, err)
+		return newFailure("returned invalid converted object at index %d: %v", index, err)
 	case errors.As(err, &badMetadata):
-		return failure("returned invalid metadata: %v", err)
+		return newFailure("returned invalid metadata: %v", err)
 	case errors.As(err, &badType):
-		return failure("returned invalid object at index 0: %v", err)
+		return newFailure("returned invalid object at index 0: %v", err)
 	}
-	return failure("returned invalid object: %v", err)
+	return newFailure("returned invalid object: %v", err)
 }

@@ -37,8 +37,8 @@ const (
 // cleaner deletes the objects of deleted definitions and then releases the definitions.
 type cleaner struct {
 	Config
-	slots chan struct{}
-	work  sync.WaitGroup
+	slots chan struct{}  // limits concurrent deletions
+	work  sync.WaitGroup // the running cleanups
 
 	mu      sync.Mutex
 	running map[string]bool // names of definitions
@@ -48,8 +48,8 @@ func newCleaner(c Config) *cleaner {
 	return &cleaner{Config: c, slots: make(chan struct{}, maxCleanups), running: map[string]bool{}}
 }
 
-// add starts the cleanup of a definition unless it is already running.
-func (c *cleaner) add(ctx context.Context, name string, established bool) {
+// start starts the cleanup of a definition unless it is already running.
+func (c *cleaner) start(ctx context.Context, name string, established bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running[name] {
@@ -57,7 +57,7 @@ func (c *cleaner) add(ctx context.Context, name string, established bool) {
 	}
 	c.running[name] = true
 	c.work.Go(func() {
-		j := &job{cleaner: c, name: name, established: established, deletePause: firstDeletePause}
+		j := &cleanup{cleaner: c, name: name, established: established, deletePause: firstDeletePause}
 		j.run(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -68,11 +68,11 @@ func (c *cleaner) add(ctx context.Context, name string, established bool) {
 // wait returns when all cleanups have ended.
 func (c *cleaner) wait() { c.work.Wait() }
 
-// job is the cleanup of one definition. Several replicas may run it at the same time.
-type job struct {
+// cleanup deletes the objects of one definition, and then releases the definition. Several replicas may run it at the same time.
+type cleanup struct {
 	*cleaner
 	name        string
-	established bool
+	established bool // whether the definition was established
 	// remaining is the number of objects at the last count.
 	remaining int64
 	// Objects are deleted at nextDeletion. While their number does not fall, they are deleted again
@@ -82,7 +82,7 @@ type job struct {
 }
 
 // run works until the definition is released.
-func (j *job) run(ctx context.Context) {
+func (j *cleanup) run(ctx context.Context) {
 	pause := firstCountPause
 	for {
 		d, revision := j.terminating()
@@ -106,7 +106,7 @@ func (j *job) run(ctx context.Context) {
 }
 
 // terminating returns the definition, or nil if it is gone or if only other finalizers remain.
-func (j *job) terminating() (*v1.CustomResourceDefinition, int64) {
+func (j *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
 	e, ok := j.Definitions.Get(j.Definitions.Prefix() + j.name)
 	if !ok {
 		return nil, 0
@@ -121,14 +121,14 @@ func (j *job) terminating() (*v1.CustomResourceDefinition, int64) {
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
 // deletes at once. A replica that finds the condition set deletes later, and only while the number of
 // objects does not fall.
-func (j *job) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
+func (j *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
 	terminating := findCondition(&d.Status, v1.Terminating)
 	switch {
 	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
-		return w.release(ctx, overlapReason, overlapMessage)
+		return w.removeFinalizer(ctx, overlapReason, overlapMessage)
 	case !j.established && !IsTrue(d, v1.Established):
-		return w.release(ctx, "NeverEstablished", "resource was never established")
+		return w.removeFinalizer(ctx, "NeverEstablished", "resource was never established")
 	case terminating == nil || terminating.Reason == "InstanceDeletionPending":
 		recorded, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 		if err != nil || !recorded {
@@ -146,11 +146,11 @@ func (j *job) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revis
 		return err
 	}
 	// The precondition catches objects that were created since the count.
-	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances", none)
+	return w.removeFinalizer(ctx, "InstanceDeletionCompleted", "removed all instances", none)
 }
 
 // deleteAndCount deletes the objects if a deletion is due, and counts the remaining ones.
-func (j *job) deleteAndCount(ctx context.Context, w *statusWrite) error {
+func (j *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
 	select {
 	case j.slots <- struct{}{}:
 		defer func() { <-j.slots }()
@@ -162,7 +162,7 @@ func (j *job) deleteAndCount(ctx context.Context, w *statusWrite) error {
 	before := j.remaining
 	var err error
 	if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
-		return w.fail(ctx, "could not list instances: ", err)
+		return w.recordFailure(ctx, "could not list instances: ", err)
 	}
 	if j.remaining > 0 && j.remaining < before {
 		j.deletePause = firstDeletePause
@@ -172,10 +172,10 @@ func (j *job) deleteAndCount(ctx context.Context, w *statusWrite) error {
 		j.nextDeletion = j.Now().Add(j.deletePause)
 		j.deletePause = min(2*j.deletePause, maxDeletePause)
 		if err := j.Instances.Delete(ctx, group, resource); err != nil {
-			return w.fail(ctx, "could not issue all deletes: ", err)
+			return w.recordFailure(ctx, "could not issue all deletes: ", err)
 		}
 		if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
-			return w.fail(ctx, "could not list instances: ", err)
+			return w.recordFailure(ctx, "could not list instances: ", err)
 		}
 	}
 	if terminating := findCondition(&w.d.Status, v1.Terminating); j.remaining > 0 && terminating.Reason == "InstanceDeletionInProgress" && w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout {

@@ -42,8 +42,8 @@ func TestReleaseRequiresNoInstances(t *testing.T) {
 	d := &v1.CustomResourceDefinition{}
 	d.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
 	d.Spec.Group, d.Spec.Names.Plural = "example.com", "things"
-	SetCondition(&d.Status, *condition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
-	if err := (&job{cleaner: c, established: true}).runStep(t.Context(), d, 5); err != nil {
+	SetCondition(&d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
+	if err := (&cleanup{cleaner: c, established: true}).runStep(t.Context(), d, 5); err != nil {
 		t.Fatal(err)
 	}
 	if len(writes) != 1 || !slices.Equal(writes[0], []storage.Precondition{none}) {

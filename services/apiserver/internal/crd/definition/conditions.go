@@ -62,10 +62,10 @@ func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) 
 			changed = true
 		}
 	}
-	set(namesAccepted(decision))
-	set(established(d, decision))
-	set(approved(d))
-	if c := nonStructural(d); c != nil {
+	set(namesAcceptedCondition(decision))
+	set(establishedCondition(d, decision))
+	set(approvalCondition(d))
+	if c := nonStructuralCondition(d); c != nil {
 		set(c)
 	} else if findCondition(status, v1.NonStructuralSchema) != nil {
 		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
@@ -74,7 +74,8 @@ func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) 
 	return changed
 }
 
-func condition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason, message string) *v1.CustomResourceDefinitionCondition {
+// newCondition returns a condition that is true or false.
+func newCondition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason, message string) *v1.CustomResourceDefinitionCondition {
 	c := &v1.CustomResourceDefinitionCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: message}
 	if holds {
 		c.Status = v1.ConditionTrue
@@ -82,34 +83,38 @@ func condition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason
 	return c
 }
 
-func namesAccepted(v Decision) *v1.CustomResourceDefinitionCondition {
+// namesAcceptedCondition returns the condition NamesAccepted.
+func namesAcceptedCondition(v Decision) *v1.CustomResourceDefinitionCondition {
 	if c := v.Conflict; c != nil {
-		return condition(v1.NamesAccepted, false, c.Reason, c.Message)
+		return newCondition(v1.NamesAccepted, false, c.Reason, c.Message)
 	}
-	return condition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
+	return newCondition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
 }
 
-// established returns nil once the condition holds: later names may be rejected, but the definition
+// establishedCondition returns the condition Established. It returns nil once the condition holds: later names may be rejected, but the definition
 // stays established.
-func established(d *v1.CustomResourceDefinition, v Decision) *v1.CustomResourceDefinitionCondition {
+func establishedCondition(d *v1.CustomResourceDefinition, v Decision) *v1.CustomResourceDefinitionCondition {
 	switch {
 	case IsTrue(d, v1.Established):
 		return nil
 	case v.Established:
-		return condition(v1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
+		return newCondition(v1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
 	case v.Conflict == nil:
-		return condition(v1.Established, false, "InvalidCABundle", "The conversion webhook CABundle is invalid")
+		return newCondition(v1.Established, false, "InvalidCABundle", "The conversion webhook CABundle is invalid")
 	}
-	return condition(v1.Established, false, "NotAccepted", "not all names are accepted")
+	return newCondition(v1.Established, false, "NotAccepted", "not all names are accepted")
 }
 
+// hasInvalidCABundle reports whether the conversion webhook has an invalid CA bundle.
 func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 	c := d.Spec.Conversion
 	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
 		validate.CheckCABundle(c.Webhook.ClientConfig.CABundle) != nil
 }
 
-func approved(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+// approvalCondition returns the condition on the approval annotation, or nil for a group that is not
+// protected.
+func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	if !IsProtected(d.Spec.Group) {
 		return nil
 	}
@@ -118,11 +123,11 @@ func approved(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondit
 		ApprovalMissing: "MissingAnnotation", ApprovalInvalid: "InvalidAnnotation",
 		Approved: "ApprovedAnnotation", Unapproved: "UnapprovedAnnotation",
 	}[state]
-	return condition(v1.KubernetesAPIApprovalPolicyConformant, state == Approved, reason, message)
+	return newCondition(v1.KubernetesAPIApprovalPolicyConformant, state == Approved, reason, message)
 }
 
-// nonStructural returns a condition for schemas that were stored before they had to be structural.
-func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+// nonStructuralCondition returns the condition for schemas that were stored before they had to be structural.
+func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	var errs field.ErrorList
 	if d.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false"))
@@ -132,7 +137,7 @@ func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionC
 			continue
 		}
 		if err := structural.Unsupported(v.Schema.OpenAPIV3Schema); err != nil {
-			c := condition(v1.NonStructuralSchema, false, "StructuralError", fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
+			c := newCondition(v1.NonStructuralSchema, false, "StructuralError", fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
 			c.Status = v1.ConditionUnknown
 			return c
 		}
@@ -142,7 +147,7 @@ func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionC
 	if len(errs) == 0 {
 		return nil
 	}
-	return condition(v1.NonStructuralSchema, true, "Violations", status.Aggregated(errs).Error())
+	return newCondition(v1.NonStructuralSchema, true, "Violations", status.Aggregated(errs).Error())
 }
 
 // Terminate marks a definition whose deletion starts. Its objects are deleted first.
@@ -150,6 +155,6 @@ func Terminate(d *v1.CustomResourceDefinition, now metav1.Time) {
 	if !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		d.Finalizers = append(d.Finalizers, v1.CustomResourceCleanupFinalizer)
 	}
-	SetCondition(&d.Status, *condition(v1.Terminating, true, "InstanceDeletionPending",
+	SetCondition(&d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionPending",
 		"CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"), now)
 }

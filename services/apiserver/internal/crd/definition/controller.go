@@ -43,7 +43,7 @@ type Controller struct {
 	names    *NameConflicts
 	// failed holds the names of the definitions whose status could not be written.
 	failed map[string]bool
-	// summaries holds the definitions that put has decoded. writeStatuses clears it.
+	// summaries holds the definitions that addDefinition has decoded. writeStatuses clears it.
 	summaries map[*objects.Entry]*v1.CustomResourceDefinition
 	cleaner   *cleaner
 }
@@ -92,7 +92,7 @@ func (c *Controller) replace(ctx context.Context, entries []*objects.Entry, _ in
 	c.failed = map[string]bool{}
 	c.summaries = map[*objects.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {
-		c.put(e)
+		c.addDefinition(e)
 	}
 	c.writeStatuses(ctx)
 }
@@ -103,15 +103,15 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 		if event.Type == watchcache.Deleted {
 			c.names.Remove(groupOf(event.Entry.Name()), event.Entry.Name())
 		} else {
-			c.put(event.Entry)
+			c.addDefinition(event.Entry)
 		}
 	}
 	c.writeStatuses(ctx)
 }
 
-// put adds a definition to names, or replaces it. A definition that cannot be decoded keeps its names,
+// addDefinition adds a definition to names, or replaces it. A definition that cannot be decoded keeps its names,
 // so that no other definition gets them.
-func (c *Controller) put(e *objects.Entry) {
+func (c *Controller) addDefinition(e *objects.Entry) {
 	d, err := SummaryOf(e)
 	if err != nil {
 		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", e.Name(), "error", err)
@@ -166,7 +166,7 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if d == nil {
 		var err error
 		if d, err = SummaryOf(e); err != nil {
-			return nil // put has logged the error
+			return nil // addDefinition has logged the error
 		}
 	}
 	decision, ok := c.names.Decision(groupOf(name), name)
@@ -174,12 +174,12 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 		return nil
 	}
 	if d.DeletionTimestamp != nil {
-		c.cleaner.add(ctx, name, decision.Established)
+		c.cleaner.start(ctx, name, decision.Established)
 	}
 	w := &statusWrite{client: c.Client, d: d, revision: e.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
 	if !Status(d, decision, w.now) {
 		return nil
 	}
-	_, err := w.send(ctx, nil)
+	_, err := w.sendPatch(ctx, nil)
 	return err
 }

@@ -28,8 +28,11 @@ type StoredInstances struct {
 var _ Instances = (*StoredInstances)(nil)
 
 const (
-	instancesPerPage  = 500
-	deleteWorkers     = 8
+	// instancesPerPage is the number of objects that Delete lists at a time.
+	instancesPerPage = 500
+	// deleteWorkers is the number of concurrent deletions.
+	deleteWorkers = 8
+	// maxDeleteAttempts is how often Delete tries to delete an object that others change.
 	maxDeleteAttempts = 5
 )
 

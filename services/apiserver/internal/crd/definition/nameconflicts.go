@@ -16,7 +16,7 @@ type NameConflicts struct {
 // group holds the definitions of one API group.
 type group struct {
 	members map[string]*member
-	// unsettled holds the members whose status lacks some of the wanted names.
+	// unsettled holds the members whose status lacks some of the requested names.
 	unsettled map[string]*member
 	heldNames *nameUsage // by all members
 	// changed holds the names of added, changed and removed definitions.
@@ -94,7 +94,7 @@ func (n *NameConflicts) Decision(groupName, definition string) (Decision, bool) 
 func (n *NameConflicts) Resolve() []DecisionChange {
 	var changes []DecisionChange
 	for groupName, g := range n.dirty {
-		changes = g.decide(groupName, changes)
+		changes = g.updateDecisions(groupName, changes)
 		if len(g.members) == 0 {
 			delete(n.groups, groupName)
 		}
@@ -106,14 +106,14 @@ func (n *NameConflicts) Resolve() []DecisionChange {
 	return changes
 }
 
-// decide recomputes the decisions on changed and unsettled members, and appends the changes.
-func (g *group) decide(groupName string, changes []DecisionChange) []DecisionChange {
+// updateDecisions recomputes the decisions on changed and unsettled members, and appends the changes.
+func (g *group) updateDecisions(groupName string, changes []DecisionChange) []DecisionChange {
 	unsettled := slices.Collect(maps.Values(g.unsettled))
 	claims := make([]NameClaim, len(unsettled))
 	for i, m := range unsettled {
 		claims[i] = m.claim
 	}
-	for i, v := range g.heldNames.decide(claims) {
+	for i, v := range g.heldNames.assignNames(claims) {
 		if !g.changed[unsettled[i].claim.Name] && !unsettled[i].decision.equal(&v) {
 			changes = append(changes, DecisionChange{Group: groupName, Name: unsettled[i].claim.Name, Decision: v})
 		}

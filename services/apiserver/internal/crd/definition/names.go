@@ -28,7 +28,7 @@ type NameClaim struct {
 type Decision struct {
 	// Accepted holds the accepted names, under which the resource is served.
 	Accepted v1.CustomResourceDefinitionNames
-	// Conflict explains why not all wanted names are accepted. It is nil if all are.
+	// Conflict explains why not all requested names are accepted. It is nil if all are.
 	Conflict *Conflict
 	// Established reports whether the definition is established. Its resource is served if
 	// Config.Definable allows that.
@@ -53,7 +53,7 @@ func NewNameClaim(d *v1.CustomResourceDefinition, created int64) NameClaim {
 // decisions depend only on the contents of the claims, not on their order. Decide does not change
 // the claims.
 //
-// Definitions get the wanted names that are free, in the order of their creation. A definition that
+// Definitions get the requested names that are free, in the order of their creation. A definition that
 // gets a name may free another one, for which an older definition may wait. Then the search
 // restarts with the oldest definition.
 func Decide(claims []NameClaim) []Decision {
@@ -61,7 +61,7 @@ func Decide(claims []NameClaim) []Decision {
 	for i := range claims {
 		usage.add(&claims[i].Accepted, 1)
 	}
-	return usage.decide(claims)
+	return usage.assignNames(claims)
 }
 
 // nameUsage counts the accepted names of a group. Resources and kinds are separate namespaces.
@@ -91,9 +91,9 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 	add(u.kinds, n.ListKind)
 }
 
-// decide decides like Decide on claims whose held names are already counted. It restores the counts
+// assignNames decides like Decide on claims whose held names are already counted. It restores the counts
 // before it returns.
-func (u *nameUsage) decide(claims []NameClaim) []Decision {
+func (u *nameUsage) assignNames(claims []NameClaim) []Decision {
 	order := make([]int, len(claims))
 	decisions := make([]Decision, len(claims))
 	for index := range claims {
@@ -105,8 +105,8 @@ func (u *nameUsage) decide(claims []NameClaim) []Decision {
 	})
 	for next := 0; next < len(order); next++ {
 		index := order[next]
-		if u.assignFreeNames(claims[index].Requested, &decisions[index]) {
-			next = -1 // continue with the oldest
+		if freed := u.assignFreeNames(claims[index].Requested, &decisions[index]); freed {
+			next = -1 // an older definition may wait for the name, so restart with the oldest
 		}
 	}
 	// Conflicts are reported as of the final assignment.
@@ -122,7 +122,7 @@ func (u *nameUsage) decide(claims []NameClaim) []Decision {
 	return decisions
 }
 
-// assignFreeNames assigns the wanted names that are free. freed reports whether the definition
+// assignFreeNames assigns the requested names that are free. freed reports whether the definition
 // released a name.
 func (u *nameUsage) assignFreeNames(target v1.CustomResourceDefinitionNames, decision *Decision) (freed bool) {
 	accepted := decision.Accepted

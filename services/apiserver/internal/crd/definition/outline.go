@@ -24,7 +24,7 @@ type Summary struct {
 	versions [][]byte
 }
 
-// OutlineOf returns the summary of a stored definition, which is in v1beta1. It returns false if the
+// OutlineOf returns the Summary of a stored definition, which is in v1beta1. It returns false if the
 // layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to decode
 // the full definition.
 func OutlineOf(stored []byte) (Summary, bool) {
@@ -33,7 +33,7 @@ func OutlineOf(stored []byte) (Summary, bool) {
 	return b.Summary, ok
 }
 
-// OutlineOfServed returns the outline of a definition in v1.
+// OutlineOfServed returns the Summary of a definition in v1, like OutlineOf.
 func OutlineOfServed(data []byte) (Summary, bool) {
 	b := summaryBuilder{doc: data}
 	ok := b.scan()
@@ -58,8 +58,8 @@ func (o *Outliner) WithoutSchemas(stored []byte) []byte {
 	return b.Text
 }
 
-// skip returns the position after the schema that starts at pos. A nil Outliner caches nothing.
-func (o *Outliner) skip(doc []byte, pos int) (end int, err error) {
+// skipSchema returns the position after the schema that starts at pos. A nil Outliner caches nothing.
+func (o *Outliner) skipSchema(doc []byte, pos int) (end int, err error) {
 	if o == nil {
 		return jsontext.Skip(doc, pos)
 	}
@@ -213,7 +213,7 @@ func (b *summaryBuilder) extractSchema(target *[]byte, pos int) (end int, keep b
 	if *target != nil || pos == len(b.doc) || b.doc[pos] != '{' {
 		return 0, false, errUnusual
 	}
-	if end, err = b.cache.skip(b.doc, pos); err != nil {
+	if end, err = b.cache.skipSchema(b.doc, pos); err != nil {
 		return 0, false, err
 	}
 	schema := b.doc[pos:end]
@@ -268,21 +268,21 @@ func restoreSchemas(data []byte, schemas [][]byte) ([]byte, bool) {
 }
 
 // schema returns the schema of version i, or nil.
-func (o *Summary) schema(i int) []byte {
-	if o.common != nil {
-		return o.common
+func (s *Summary) schema(i int) []byte {
+	if s.common != nil {
+		return s.common
 	}
-	return o.versions[i]
+	return s.versions[i]
 }
 
 // AddSchemas adds the schemas to a definition in v1 that was decoded from the summary. It returns
 // false if the layout of a schema is unusual. The caller then has to decode the full definition.
-func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
-	if len(o.versions) != len(d.Spec.Versions) {
+func (s *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
+	if len(s.versions) != len(d.Spec.Versions) {
 		return false
 	}
 	for i := range d.Spec.Versions {
-		data := o.schema(i)
+		data := s.schema(i)
 		if data == nil {
 			continue
 		}
@@ -305,30 +305,30 @@ func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 
 // InsertSchemas returns the JSON of a definition in v1 with its schemas. served is the JSON without
 // them. It returns false if the versions of served are not those of the summary.
-func (o *Summary) InsertSchemas(served []byte) ([]byte, bool) {
+func (s *Summary) InsertSchemas(served []byte) ([]byte, bool) {
 	list, err := jsontext.Find(served, "spec", "versions")
 	if err != nil {
 		return nil, false
 	}
-	if len(o.versions) == 0 {
+	if len(s.versions) == 0 {
 		return served, list == nil || list[0] != '['
 	}
-	out := make([]byte, 0, len(served)+len(o.common)*len(o.versions)+totalSize(o.versions))
+	out := make([]byte, 0, len(served)+len(s.common)*len(s.versions)+totalSize(s.versions))
 	pos := cap(served) - cap(list) // list is a slice of served
 	out = append(append(out, served[:pos]...), '[')
 	count := 0
 	err = jsontext.Elements(list, func(i int, version []byte) bool {
 		count++
-		if i >= len(o.versions) {
+		if i >= len(s.versions) {
 			return false
 		}
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = appendVersion(out, version, o.schema(i))
+		out = appendVersion(out, version, s.schema(i))
 		return true
 	})
-	if err != nil || count != len(o.versions) {
+	if err != nil || count != len(s.versions) {
 		return nil, false
 	}
 	return append(append(out, ']'), served[pos+len(list):]...), true

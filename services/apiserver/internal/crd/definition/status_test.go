@@ -120,7 +120,7 @@ func TestStatusSetsConditions(t *testing.T) {
 func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
 	s := &v1.CustomResourceDefinitionStatus{}
-	c := *condition(v1.NamesAccepted, false, "A", "a")
+	c := *newCondition(v1.NamesAccepted, false, "A", "a")
 	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, changed bool, want metav1.Time) {
 		t.Helper()
 		if got := SetCondition(s, c, at); got != changed || !s.Conditions[0].LastTransitionTime.Equal(&want) {
@@ -172,7 +172,7 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 		ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}, ConversionReviewVersions: []string{"v1"},
 	}}
 	full.Status.AcceptedNames = full.Spec.Names
-	SetCondition(&full.Status, *condition(v1.Established, true, "A", "a"), now)
+	SetCondition(&full.Status, *newCondition(v1.Established, true, "A", "a"), now)
 	summarize := func(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
 		t.Helper()
 		stored, err := json.Marshal(v1beta1.FromV1(d))

@@ -46,18 +46,18 @@ func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
 		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
 		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
 	} {
-		if err := read(parts[i], target); err != nil {
+		if err := decodePart(parts[i], target); err != nil {
 			return nil, err
 		}
 	}
 	versions := parts[len(parts)-2]
 	status := parts[len(parts)-1]
-	if err := read(status, &d.Status); err != nil {
+	if err := decodePart(status, &d.Status); err != nil {
 		return nil, err
 	}
 	if preserve := d.Spec.PreserveUnknownFields; preserve == nil || *preserve {
 		full := &v1beta1.CustomResourceDefinition{}
-		if err := read(stored, full); err != nil {
+		if err := decodePart(stored, full); err != nil {
 			return nil, err
 		}
 		return v1beta1.ToV1(full), nil
@@ -80,7 +80,7 @@ func decodeVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion,
 		}
 		var v v1beta1.CustomResourceDefinitionVersion
 		for i, target := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
-			if err = read(parts[i], target); err != nil {
+			if err = decodePart(parts[i], target); err != nil {
 				return false
 			}
 		}
@@ -93,8 +93,8 @@ func decodeVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion,
 	return out, err
 }
 
-// read decodes a part of a definition if it exists.
-func read(part []byte, target any) error {
+// decodePart decodes a part of a definition if it exists.
+func decodePart(part []byte, target any) error {
 	if part == nil {
 		return nil
 	}

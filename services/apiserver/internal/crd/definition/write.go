@@ -21,10 +21,10 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-// send writes the status and, unless it is nil, other metadata. It returns false if another write
+// sendPatch writes the status and, unless it is nil, other metadata. It returns false if another write
 // was faster or if a precondition does not hold. In the first case, the change will arrive through
 // the watch.
-func (w *statusWrite) send(ctx context.Context, metadata map[string]any, preconditions ...storage.Precondition) (bool, error) {
+func (w *statusWrite) sendPatch(ctx context.Context, metadata map[string]any, preconditions ...storage.Precondition) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
@@ -41,23 +41,23 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any, precond
 
 // recordProgress records the progress of the deletion.
 func (w *statusWrite) recordProgress(ctx context.Context, reason, message string) (bool, error) {
-	SetCondition(&w.d.Status, *condition(v1.Terminating, true, reason, message), w.now)
-	return w.send(ctx, nil)
+	SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, reason, message), w.now)
+	return w.sendPatch(ctx, nil)
 }
 
-// fail records an error of the deletion, and returns it.
-func (w *statusWrite) fail(ctx context.Context, prefix string, err error) error {
-	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
-		_, _ = w.send(ctx, nil) // the caller gets the original error
+// recordFailure records an error of the deletion, and returns it.
+func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err error) error {
+	if ctx.Err() == nil && SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
+		_, _ = w.sendPatch(ctx, nil) // the caller gets the original error
 	}
 	return err
 }
 
-// release removes the finalizer of a definition whose objects are gone.
-func (w *statusWrite) release(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
-	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
+// removeFinalizer removes the finalizer of a definition whose objects are gone.
+func (w *statusWrite) removeFinalizer(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
+	SetCondition(&w.d.Status, *newCondition(v1.Terminating, false, reason, message), w.now)
 	finalizers := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
-	_, err := w.send(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
+	_, err := w.sendPatch(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
 	return err
 }
 

@@ -30,54 +30,54 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	if err != nil { // definitions may contain an invalid path
 		return nil, false
 	}
-	g := pathCost{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
-	g.addNodes(parsed.Root)
-	return parsed.Root, g.steps <= maxSteps && g.bracketSteps <= maxBracketSteps && g.descents <= 1 && g.matches <= maxMatches && !g.ranges
+	c := pathCost{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
+	c.addNodes(parsed.Root)
+	return parsed.Root, c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps && c.descents <= 1 && c.matches <= maxMatches && !c.ranges
 }
 
-// pathCost counts the elements that let a path match more values than an object has.
+// pathCost counts the elements of a path that multiply the values it matches or the work to match them.
 type pathCost struct {
 	steps        int
 	bracketSteps int  // steps in brackets
 	descents     int  // recursive descents (..)
-	matches      int  // how often it matches one value, because of lists in brackets
+	matches      int  // how often the path may match one value, because of lists in brackets
 	ranges       bool // a range restarts the rest of the path for each value and changes the parsed path
 }
 
 // addNodes counts the nodes of a list.
-func (g *pathCost) addNodes(l *jsonpath.ListNode) {
+func (c *pathCost) addNodes(l *jsonpath.ListNode) {
 	for _, n := range l.Nodes {
-		g.steps++
+		c.steps++
 		switch n := n.(type) {
 		case *jsonpath.ListNode:
-			g.steps-- // its nodes are counted instead
-			g.addNodes(n)
+			c.steps-- // its nodes are counted instead
+			c.addNodes(n)
 		case *jsonpath.RecursiveNode:
-			g.descents++
+			c.descents++
 		case *jsonpath.IdentifierNode:
-			g.ranges = g.ranges || n.Name == "range"
+			c.ranges = c.ranges || n.Name == "range"
 		case *jsonpath.FilterNode:
-			g.addBrackets(n.Left, n.Right)
+			c.addBrackets(n.Left, n.Right)
 		case *jsonpath.UnionNode:
-			g.matches = min(g.matches*matchesPerValue(n), maxMatches+1)
-			g.addBrackets(n.Nodes...)
+			c.matches = min(c.matches*matchesPerValue(n), maxMatches+1)
+			c.addBrackets(n.Nodes...)
 		}
 	}
 }
 
 // addBrackets counts the steps in brackets.
-func (g *pathCost) addBrackets(brackets ...*jsonpath.ListNode) {
-	before := g.steps
+func (c *pathCost) addBrackets(brackets ...*jsonpath.ListNode) {
+	before := c.steps
 	for _, l := range brackets {
-		g.addNodes(l)
+		c.addNodes(l)
 	}
-	g.bracketSteps += g.steps - before
+	c.bracketSteps += c.steps - before
 }
 
 // matchesPerValue returns how often the entries of a list in brackets may match one value.
 // Different names, and different indexes from the start, match different values.
 func matchesPerValue(u *jsonpath.UnionNode) int {
-	same, others := 0, 0
+	same, others := 0, 0 // matches by the most frequent key, and by entries without a key
 	times := map[string]int{}
 	for _, entry := range u.Nodes {
 		name, ok := entryKey(entry)

@@ -13,60 +13,62 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// table holds the columns of a version, and how to read their cells from the text of a document.
-type table struct {
+// columnTable holds the columns of a version, and how to read their cells from the text of a document.
+type columnTable struct {
 	columns []registry.Column
-	// paths are the paths of simple columns. pathIndex[i] is the index of the path of column i. It is
-	// negative if the column needs the whole object.
-	paths     *jsontext.Set
+	// paths holds the paths of simple columns. A simple column reads one value from the document. Any
+	// other column needs the decoded object.
+	paths *jsontext.Set
+	// pathIndex[i] is the index in paths of the path of column i, or negative if the column is not simple.
 	pathIndex []int
-	// format converts the value found at a simple column's path to a cell.
+	// format[i] converts the value at the path of column i to a cell. It is used for simple columns.
 	format []func(found any) any
 }
 
-// tableOf returns the table of a version. Versions without additional columns share one table.
-func (m *Maker) tableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+// columnTableOf returns the columns of a version. Versions without additional columns share one.
+func (m *Maker) columnTableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
 	if len(v.AdditionalPrinterColumns) > 0 {
-		return newTable(v)
+		return newColumnTable(v)
 	}
-	m.defaultTableOnce.Do(func() { m.defaultTable = newTable(v) })
+	m.defaultTableOnce.Do(func() { m.defaultTable = newColumnTable(v) })
 	return m.defaultTable
 }
 
-// newTable returns the table of a version. Its columns are the name and those of the definition, or
-// the age if the definition has none.
-func newTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
-	doc := metav1.ObjectMeta{}.SwaggerDoc()
-	t := &table{}
+// newColumnTable returns the columns of a version: the name, and the columns that the definition adds,
+// or the age if it adds none.
+func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
+	descriptions := metav1.ObjectMeta{}.SwaggerDoc()
+	t := &columnTable{}
 	var paths []jsontext.Path
-	add := func(c registry.Column, path jsontext.Path, show func(any) any) {
-		at := -1
+	// addColumn adds a column. path is nil if the column is not simple.
+	addColumn := func(c registry.Column, path jsontext.Path, format func(any) any) {
+		index := -1
 		if path != nil {
-			at = len(paths)
+			index = len(paths)
 			paths = append(paths, path)
 		}
 		t.columns = append(t.columns, c)
-		t.pathIndex = append(t.pathIndex, at)
-		t.format = append(t.format, show)
+		t.pathIndex = append(t.pathIndex, index)
+		t.format = append(t.format, format)
 	}
-	add(registry.Column{
-		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
+	addColumn(registry.Column{
+		Name: "Name", Type: "string", Format: "name", Description: descriptions["name"],
 		Cell: func(o registry.Object) any { return o.GetName() },
 	}, jsontext.Fields("metadata", "name"), func(found any) any {
 		name, _ := found.(string)
 		return name
 	})
-	more := v.AdditionalPrinterColumns
-	if len(more) == 0 {
-		more = []apiextensionsv1.CustomResourceColumnDefinition{{
-			Name: "Age", Type: "date", Description: doc["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
+	additional := v.AdditionalPrinterColumns
+	if len(additional) == 0 {
+		additional = []apiextensionsv1.CustomResourceColumnDefinition{{
+			Name: "Age", Type: "date", Description: descriptions["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
 		}}
 	}
-	for _, c := range more {
+	for _, c := range additional {
 		if c.Description == "" {
 			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		}
-		add(registry.Column{
+		addColumn(registry.Column{
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cellFunc(c.Type, c.JSONPath),
 		}, simplePath(c.JSONPath), func(found any) any { return formatCell(c.Type, found) })
 	}
@@ -74,12 +76,12 @@ func newTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	return t
 }
 
-// maxRowBytes is the maximum number of document bytes that the columns of a row read together. Each
-// column that is not simple reads the whole document. Columns beyond the limit stay empty.
+// maxRowBytes is the maximum number of document bytes that the columns of a row read together. A simple
+// column reads its value, any other column the whole document. Columns beyond the limit stay empty.
 const maxRowBytes = 16 << 20
 
-// row implements registry.Document.
-func (t *table) row(doc []byte, decodeObject func() (registry.Object, error)) ([]any, error) {
+// rowCells implements registry.Document. It returns the cells of a document, nil for an empty cell.
+func (t *columnTable) rowCells(doc []byte, decodeObject func() (registry.Object, error)) ([]any, error) {
 	values, err := t.paths.Find(doc, nil)
 	if err != nil {
 		return nil, err
@@ -119,8 +121,9 @@ func (t *table) row(doc []byte, decodeObject func() (registry.Object, error)) ([
 	return cells, nil
 }
 
-// simplePath returns a path of only fields and single elements to a value that is equal in the
-// document and in the object. It returns nil for any other path.
+// simplePath converts the JSONPath of a simple column, such as .spec.parts[0].image. It returns nil if the
+// path has other steps than fields and single elements, or if its value differs between the document
+// and the object.
 func simplePath(path string) jsontext.Path {
 	parsed, ok := parsePath(path)
 	if !ok || len(parsed.Nodes) != 1 {
@@ -147,7 +150,7 @@ func simplePath(path string) jsontext.Path {
 			return nil
 		}
 	}
-	// The server sets apiVersion, kind and resourceVersion.
+	// The server sets apiVersion, kind and resourceVersion, so the document may have other values.
 	if len(out) == 0 || out[0].Element || out[0].Name == "apiVersion" || out[0].Name == "kind" {
 		return nil
 	}
@@ -157,9 +160,9 @@ func simplePath(path string) jsontext.Path {
 	return out
 }
 
-// cellFunc returns a function that shows the first value at a path as a type. The cell is nil if the
-// path is invalid or may match too much.
-func cellFunc(kind, path string) func(registry.Object) any {
+// cellFunc returns a function that returns the first value at a path as a cell of a column type. The cell
+// is nil if the path is invalid or may match too much.
+func cellFunc(columnType, path string) func(registry.Object) any {
 	parsed := jsonpath.New(path).AllowMissingKeys(true)
 	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
 		return func(registry.Object) any { return nil }
@@ -170,14 +173,15 @@ func cellFunc(kind, path string) func(registry.Object) any {
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return nil
 		}
-		return formatCell(kind, found[0][0].Interface())
+		return formatCell(columnType, found[0][0].Interface())
 	}
 }
 
-// formatCell returns a JSON value as a cell of a type, or nil if the value has another type.
-func formatCell(kind string, v any) any {
-	if kind != "string" {
-		return formatTypedCell(kind, v)
+// formatCell returns a JSON value as a cell of a column type, or nil if the value has another type. Any
+// value can be a string.
+func formatCell(columnType string, v any) any {
+	if columnType != "string" {
+		return formatTypedCell(columnType, v)
 	}
 	if text, ok := v.(string); ok {
 		return text
@@ -189,29 +193,29 @@ func formatCell(kind string, v any) any {
 	return w.String()
 }
 
-// formatTypedCell formats the value of a column that is not a string.
-func formatTypedCell(kind string, v any) any {
+// formatTypedCell is formatCell for a column whose type is not string.
+func formatTypedCell(columnType string, v any) any {
 	switch value := v.(type) {
 	case int64:
-		switch kind {
+		switch columnType {
 		case "integer":
 			return value
 		case "number":
 			return float64(value)
 		}
 	case float64:
-		switch kind {
+		switch columnType {
 		case "integer":
 			return int64(value)
 		case "number":
 			return value
 		}
 	case bool:
-		if kind == "boolean" {
+		if columnType == "boolean" {
 			return value
 		}
 	case string:
-		if kind == "date" {
+		if columnType == "date" {
 			var t metav1.Time
 			if err := t.UnmarshalQueryParameter(value); err != nil {
 				return "<invalid>"

@@ -38,7 +38,7 @@ type Maker struct {
 	patterns crdschema.PatternBudget
 
 	// defaultTable holds the columns of versions without additional columns.
-	defaultTable     *table
+	defaultTable     *columnTable
 	defaultTableOnce sync.Once
 }
 
@@ -49,10 +49,10 @@ var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kin
 // names of the definition must be accepted, and it must not change afterwards.
 func (m *Maker) All(d *CRD) []*registry.Kind {
 	var kinds, unserved []*registry.Kind
-	f := m.family(d)
+	f := m.newFamily(d)
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
-		k := m.version(d, v, f.versions[v.Name])
+		k := m.newKind(d, v, f.versions[v.Name])
 		if v.Served {
 			kinds = append(kinds, k)
 		} else {
@@ -131,10 +131,10 @@ func (d *CRD) HasCondition(condition apiextensionsv1.CustomResourceDefinitionCon
 	})
 }
 
-// version returns the declaration of one version of a definition.
-func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
+// newKind returns the declaration of one version of a definition.
+func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
 	names := &d.Status.AcceptedNames
-	table := m.tableOf(v)
+	table := m.columnTableOf(v)
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
@@ -150,7 +150,7 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		Update: registry.Update{Generation: true, RequireResourceVersion: true},
 		Delete: registry.Delete{NoTable: true},
 		Presentation: registry.Presentation{
-			Columns: table.columns, Deprecated: deprecation(d, v), DeprecatedAlways: true,
+			Columns: table.columns, Deprecated: deprecationWarning(d, v), DeprecatedAlways: true,
 			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
@@ -165,10 +165,10 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 	for _, f := range fields {
 		k.Presentation.Selectable = append(k.Presentation.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
-	k.Document, k.MergeType = s.document(), s.mergeType
-	k.Document.TableRow = table.row
-	s.subresources(k)
-	k.Parts = parts(k.HasStatus())
+	k.Document, k.MergeType = s.newDocument(), s.mergeType
+	k.Document.TableRow = table.rowCells
+	s.addSubresources(k)
+	k.Parts = specStatusAccessors(k.HasStatus())
 	k.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
 	k.Update.Warnings = func(o, old registry.Object) []string {
 		return finalizerWarnings(o.GetFinalizers(), old.GetFinalizers())
@@ -176,6 +176,7 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 	return k
 }
 
+// storageVersion returns the name of the version in which objects are stored.
 func storageVersion(d *CRD) string {
 	for i := range d.Spec.Versions {
 		if d.Spec.Versions[i].Storage {
@@ -185,8 +186,8 @@ func storageVersion(d *CRD) string {
 	return ""
 }
 
-// deprecation returns the deprecation warning of a version, or "".
-func deprecation(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
+// deprecationWarning returns the deprecation warning of a version, or "".
+func deprecationWarning(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	if !v.Deprecated {
 		return ""
 	}

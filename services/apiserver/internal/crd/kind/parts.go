@@ -17,9 +17,9 @@ func fieldsOf(o registry.Object) map[string]any {
 	return nil
 }
 
-// parts returns functions that copy and compare the status and spec of documents. The spec is
+// specStatusAccessors returns functions that copy and compare the status and spec of documents. The spec is
 // everything but the status, metadata, apiVersion and kind.
-func parts(hasStatus bool) registry.SpecStatusAccessors {
+func specStatusAccessors(hasStatus bool) registry.SpecStatusAccessors {
 	return registry.SpecStatusAccessors{
 		CopyStatus: func(to, from registry.Object) {
 			target := fieldsOf(to)

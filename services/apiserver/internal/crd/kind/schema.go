@@ -23,8 +23,8 @@ type family struct {
 	versions       map[string]*versionSchema
 }
 
-// family returns the versions of a definition. Their schemas are read and compiled on first use.
-func (m *Maker) family(d *CRD) *family {
+// newFamily returns the versions of a definition. Their schemas are read and compiled on first use.
+func (m *Maker) newFamily(d *CRD) *family {
 	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, storageVersion: storageVersion(d), versions: map[string]*versionSchema{}}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
 		f.converter = m.Conversion(d)
@@ -48,8 +48,9 @@ type versionSchema struct {
 	scale           *apiextensionsv1.CustomResourceSubresourceScale
 	status          bool
 
+	// The following are compiled on first use.
 	program *schema.Lazy
-	rules   func() (*rules.Rules, error)
+	rules   func() (*rules.Rules, error) // nil Rules if the schema has none
 	merge   func() mergeSchema
 }
 
@@ -89,15 +90,22 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 	return s
 }
 
-// document returns what the server needs to read and write objects of this version.
-func (s *versionSchema) document() *registry.Document {
+// newDocument returns what the server needs to read and write objects of this version.
+func (s *versionSchema) newDocument() *registry.Document {
 	return &registry.Document{
-		Normalize: s.normalize, EstimateCost: s.weight, ToServed: s.serve, ParseServed: s.open, ToStored: s.store, Convert: s.convertDocuments, Validate: s.validate, ConversionWebhook: s.converter != nil && len(s.versions) > 1,
+		Normalize:         s.normalize,
+		EstimateCost:      s.estimateCost,
+		ToServed:          s.toServed,
+		ParseServed:       s.parseServed,
+		ToStored:          s.toStored,
+		Convert:           s.convertDocuments,
+		Validate:          s.validate,
+		ConversionWebhook: s.converter != nil && len(s.versions) > 1,
 	}
 }
 
-// weight implements registry.Document.
-func (s *versionSchema) weight(doc []byte, cbor bool) int {
+// estimateCost implements registry.Document.
+func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
 	p, err := s.program.Get()
 	if err != nil {
 		return len(doc)
@@ -107,45 +115,45 @@ func (s *versionSchema) weight(doc []byte, cbor bool) int {
 
 // validate implements registry.Document.
 func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) field.ErrorList {
-	unreadable := func(err error) field.ErrorList { return field.ErrorList{field.InternalError(nil, err)} }
+	internalError := func(err error) field.ErrorList { return field.ErrorList{field.InternalError(nil, err)} }
 	p, err := s.program.Get()
 	if err != nil {
-		return unreadable(err)
+		return internalError(err)
 	}
-	data, err := jsonOfDecoded(w)
+	data, err := jsonWithFractions(w)
 	if err != nil {
-		return unreadable(err)
+		return internalError(err)
 	}
 	d, err := tape.Parse(data)
 	if err != nil {
-		return unreadable(err)
+		return internalError(err)
 	}
 	defer d.Release()
 	var old *tape.Doc
 	if w.OldJSON != nil {
 		if old, err = tape.Parse(w.OldJSON); err != nil {
-			return unreadable(err)
+			return internalError(err)
 		}
 		defer old.Release()
 	}
 	var report schema.Report
-	ratchets := !s.maker.Rules.NoRatcheting
+	ratcheting := !s.maker.Rules.NoRatcheting
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, old, ratchets, w.BeforeCostlyRules)
+		report = p.CheckStatus(d, old, ratcheting, w.BeforeCostlyRules)
 	} else {
-		report = p.Check(d, old, ratchets, w.BeforeCostlyRules)
+		report = p.Check(d, old, ratcheting, w.BeforeCostlyRules)
 	}
-	if old != nil && ratchets {
+	if old != nil && ratcheting {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
 	errs := report.All(s.scaleErrors(w.Object, w.Subresource == "status")...)
 	r, err := s.rules()
 	if err != nil {
-		return append(errs, unreadable(err)...)
+		return append(errs, internalError(err)...)
 	}
-	if blocked := schema.StructuralError(slices.Concat(w.MetadataErrors, errs)); blocked != nil {
+	if structuralErr := schema.StructuralError(slices.Concat(w.MetadataErrors, errs)); structuralErr != nil {
 		if r != nil {
-			errs = append(errs, blocked)
+			errs = append(errs, structuralErr)
 		}
 		return errs
 	}

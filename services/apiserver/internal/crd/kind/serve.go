@@ -136,8 +136,9 @@ func (f *family) schemaOf(d *tape.Doc) *versionSchema {
 	return f.versions[version]
 }
 
-// shapeStored returns a stored document in its served form. It takes ownership of d. If defaults
-// that were declared later make the document too large, it gets no defaults, so that it can be read
+// shapeStored returns a stored document in its served form: with defaults, and without fields that the
+// schema does not have. A converted document gets no defaults. shapeStored takes ownership of d. If
+// defaults that were declared later make the document too large, it gets none, so that it can be read
 // and deleted.
 func (s *versionSchema) shapeStored(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
@@ -179,8 +180,8 @@ func textOf(d *tape.Doc, err error) ([]byte, error) {
 	return d.Raw(), nil
 }
 
-// open implements registry.Document.
-func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error) {
+// parseServed implements registry.Document.
+func (s *versionSchema) parseServed(ctx context.Context, raw []byte) (*tape.Doc, error) {
 	d, version, err := s.parseStored(raw)
 	if err != nil || version == s.version {
 		return d, err
@@ -193,11 +194,11 @@ func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error)
 	return s.shapeConverted(converted[0])
 }
 
-// serve implements registry.Document.
-func (s *versionSchema) serve(ctx context.Context, stored [][]byte) ([][]byte, error) {
+// toServed implements registry.Document.
+func (s *versionSchema) toServed(ctx context.Context, stored [][]byte) ([][]byte, error) {
 	out := make([][]byte, len(stored))
 	var unconverted [][]byte // documents of other versions
-	var indexes []int        // and their indexes in out
+	var indexes []int        // of these documents in out
 	for i, raw := range stored {
 		d, version, err := s.parseStored(raw)
 		if out[i], err = textOf(d, err); err != nil {
@@ -223,8 +224,8 @@ func (s *versionSchema) serve(ctx context.Context, stored [][]byte) ([][]byte, e
 	return out, nil
 }
 
-// store implements registry.Document.
-func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error) {
+// toStored implements registry.Document.
+func (s *versionSchema) toStored(ctx context.Context, served []byte) ([]byte, error) {
 	if s.version == s.storageVersion {
 		return served, nil
 	}

@@ -11,27 +11,28 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// subresources declares scale and status if the version has them.
-func (s *versionSchema) subresources(k *registry.Kind) {
+// addSubresources declares scale and status if the version has them.
+func (s *versionSchema) addSubresources(k *registry.Kind) {
 	verbs := []string{"get", "patch", "update"}
 	if s.scale != nil {
-		k.Subresources = append(k.Subresources, registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.scaleOf()})
+		k.Subresources = append(k.Subresources, registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.newScale()})
 	}
 	if s.status {
 		k.Subresources = append(k.Subresources, registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
 	}
 }
 
-// splitPath splits ".spec.replicas".
+// splitPath returns the names in a path: ".spec.replicas" -> spec, replicas.
 func splitPath(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
 
+// nestedInt returns the integer at a path of an object, or false if there is none.
 func nestedInt(o registry.Object, p string) (int64, bool) {
 	n, ok, err := unstructured.NestedInt64(fieldsOf(o), splitPath(p)...)
 	return n, ok && err == nil
 }
 
-// scaleOf returns the scale subresource of a version.
-func (s *versionSchema) scaleOf() *registry.Scale {
+// newScale returns the scale subresource of a version.
+func (s *versionSchema) newScale() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
 		ValidatedWithObject: true,
@@ -48,7 +49,7 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...) // a value that is not an object is in the way; the schema check reports it
+			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...) // on failure, the schema check reports the value on the path that is not an object
 		},
 		Status: func(o registry.Object) (int32, string) {
 			n, _ := nestedInt(o, status)

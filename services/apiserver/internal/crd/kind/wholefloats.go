@@ -13,27 +13,28 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// maxPlainFloat is the magnitude from which JSON has an exponent, so that a float is no integer there.
+// maxPlainFloat is the magnitude from which floats are written with an exponent. Such text is not an
+// integer.
 const maxPlainFloat = 1e21
 
-// jsonOfDecoded returns the JSON of a write in which whole floats have a fraction, such as 1.0.
+// jsonWithFractions returns the JSON of a write. Floats that are whole numbers have a fraction, as in 1.0.
 // Kubernetes validates decoded values: types, bounds and rules distinguish 1.0 from 1, which are
 // stored alike.
-func jsonOfDecoded(w registry.DocumentWrite) ([]byte, error) {
+func jsonWithFractions(w registry.DocumentWrite) ([]byte, error) {
 	u, ok := w.Object.(*unstructured.Unstructured)
 	if !ok {
 		return w.JSON, nil
 	}
-	v, changed := keepFractions(u.Object)
+	v, changed := withFractions(u.Object)
 	if !changed {
 		return w.JSON, nil
 	}
 	return tape.AppendValue(nil, v)
 }
 
-// keepFractions returns a copy of a decoded value in which whole floats are texts with a fraction. It
-// returns the value itself and false if there are none.
-func keepFractions(v any) (any, bool) {
+// withFractions returns a copy of a decoded value in which floats that are whole numbers are a json.Number
+// with a fraction. It returns the value itself and false if there are none.
+func withFractions(v any) (any, bool) {
 	switch v := v.(type) {
 	case float64:
 		if v == math.Trunc(v) && math.Abs(v) < maxPlainFloat {
@@ -42,7 +43,7 @@ func keepFractions(v any) (any, bool) {
 	case map[string]any:
 		var out map[string]any
 		for key, member := range v {
-			if kept, changed := keepFractions(member); changed {
+			if kept, changed := withFractions(member); changed {
 				if out == nil {
 					out = maps.Clone(v)
 				}
@@ -55,7 +56,7 @@ func keepFractions(v any) (any, bool) {
 	case []any:
 		var out []any
 		for i, element := range v {
-			if kept, changed := keepFractions(element); changed {
+			if kept, changed := withFractions(element); changed {
 				if out == nil {
 					out = slices.Clone(v)
 				}

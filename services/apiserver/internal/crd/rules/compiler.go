@@ -44,25 +44,25 @@ type program struct {
 	usesOldSelf bool
 }
 
-// scope compiles the rules of one schema, with the type of self.
+// scope compiles the rules of one schema. self is the type of its values.
 type scope struct {
 	*session
 	self *decl
 }
 
-// problem is a compilation error in Kubernetes' words.
+// problem is a compilation error in Kubernetes' words, or "" for none.
 type problem string
 
-// checked is a type-checked expression.
-type checked struct {
+// checkedExpr is a type-checked expression.
+type checkedExpr struct {
 	env         *celenv.Env
 	ast         *cel.Ast
 	usesOldSelf bool
 }
 
-// typeCheck parses and type-checks an expression, which must have the type want. prefix is put before
-// compilation errors.
-func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checked, problem) {
+// typeCheck parses and type-checks an expression, which must have the expected type. optional states
+// that oldSelf is an optional value. Compilation errors start with prefix. Results are cached.
+func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checkedExpr, problem) {
 	key := typeCheckKey{envKey{s.self.celType.String(), optional}, expression, expected == cel.BoolType}
 	if known, ok := s.outcomes[key]; ok {
 		return known.checked, known.problem
@@ -73,7 +73,7 @@ func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, 
 }
 
 // compileAndCheck compiles and checks an expression like typeCheck, without the cache.
-func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checked, problem) {
+func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checkedExpr, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {
 		return nil, problem(err.Error())
@@ -88,7 +88,7 @@ func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.
 		}
 		return nil, "messageExpression must evaluate to a string"
 	}
-	c := &checked{env: env, ast: ast}
+	c := &checkedExpr{env: env, ast: ast}
 	for _, r := range ast.NativeRep().ReferenceMap() {
 		c.usesOldSelf = c.usesOldSelf || r.Name == oldSelfName
 	}
@@ -96,15 +96,17 @@ func (s *scope) compileAndCheck(expression string, optional bool, expected *cel.
 }
 
 // cost returns the estimated maximum cost of an expression.
-func (s *scope) cost(c *checked) (uint64, error) { return c.env.Estimate(c.ast, sizes{self: s.self}) }
+func (s *scope) cost(c *checkedExpr) (uint64, error) {
+	return c.env.Estimate(c.ast, sizeEstimator{self: s.self})
+}
 
-// compile returns the program of an expression. Equal expressions share one.
-func (s *scope) compile(expression string, optional bool, expected *cel.Type) (*program, error) {
+// compileProgram returns the program of an expression. Equal expressions share one.
+func (s *scope) compileProgram(expression string, optional bool, expected *cel.Type) (*program, error) {
 	key := fmt.Sprintf("%t %s %s\n%s", optional, expected, s.self.celType, expression)
-	if p := s.compiler.find(key); p != nil {
+	if p := s.compiler.findShared(key); p != nil {
 		return p, nil
 	}
-	defer s.compiler.Metrics.compiled(time.Now())
+	defer s.compiler.Metrics.observeCompilation(time.Now())
 	c, problem := s.compileAndCheck(expression, optional, expected, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)
@@ -113,18 +115,19 @@ func (s *scope) compile(expression string, optional bool, expected *cel.Type) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.compiler.share(key, &program{run: run, usesOldSelf: c.usesOldSelf}), nil
+	return s.compiler.addShared(key, &program{run: run, usesOldSelf: c.usesOldSelf}), nil
 }
 
-// find returns the shared program of an expression, or nil.
-func (c *Compiler) find(key string) *program {
+// findShared returns the shared program of an expression, or nil.
+func (c *Compiler) findShared(key string) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shared[key].Value()
 }
 
-// share returns the shared program of an expression, which may be p.
-func (c *Compiler) share(key string, p *program) *program {
+// addShared adds p to the shared programs. It returns the program to use, which is another one if an
+// equal expression was compiled at the same time.
+func (c *Compiler) addShared(key string, p *program) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := c.shared[key].Value(); other != nil {

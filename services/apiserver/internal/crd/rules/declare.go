@@ -77,6 +77,7 @@ func declare(s *v1.JSONSchemaProps, root bool) *decl {
 	return nil
 }
 
+// atLeastZero returns n, or 0 for a negative limit.
 func atLeastZero(n int64) int64 { return max(n, 0) }
 
 // declareList returns the type of an array, or nil if CEL does not see it.
@@ -193,12 +194,14 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	return d
 }
 
+// hasDefault reports whether a schema has a default other than null.
 func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
-// property returns the type of a property of a schema with type d, or nil if d does not contain it.
-// For the type and metadata of resources, d may differ from the schema, and property returns nil.
+// property returns the type of a property of a schema with type d, or nil if d does not contain it. It
+// returns nil for the kind, apiVersion and metadata of a resource, because withObjectFields may have
+// replaced their schemas.
 func (d *decl) property(name string, resource bool) *decl {
 	if d == nil || d.fields == nil || resource && (name == "kind" || name == "apiVersion" || name == "metadata") {
 		return nil
@@ -229,17 +232,17 @@ func (d *decl) signature() string {
 	return "selfType" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// objects holds the object types within a type, by name.
-type objects map[string]map[string]*cel.Type
+// objectTypes holds the object types within a type, by name.
+type objectTypes map[string]map[string]*cel.Type
 
 // Fields implements celenv.TypeFinder.
-func (o objects) Fields(name string) (map[string]*cel.Type, bool) {
+func (o objectTypes) Fields(name string) (map[string]*cel.Type, bool) {
 	f, ok := o[name]
 	return f, ok
 }
 
 // add adds the object types of d.
-func (o objects) add(d *decl) {
+func (o objectTypes) add(d *decl) {
 	if d == nil {
 		return
 	}
@@ -257,11 +260,11 @@ func (o objects) add(d *decl) {
 	}
 }
 
-// sizes implements celenv.SizeEstimator for the variables self and oldSelf.
-type sizes struct{ self *decl }
+// sizeEstimator implements celenv.SizeEstimator for the variables self and oldSelf.
+type sizeEstimator struct{ self *decl }
 
 // EstimateSize implements celenv.SizeEstimator.
-func (s sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+func (s sizeEstimator) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	path := element.Path()
 	if len(path) == 0 {
 		return nil

@@ -44,7 +44,7 @@ func (c *Compiler) CheckSchema(d SchemaCheck) field.ErrorList { return c.NewSche
 // NewSchemaChecker returns CheckSchema for the schemas of one definition, one after the other. Equal
 // expressions are compiled once.
 func (c *Compiler) NewSchemaChecker() func(SchemaCheck) field.ErrorList {
-	return c.session().checkSchema
+	return c.newSession().checkSchema
 }
 
 // checkSchema implements CheckSchema.
@@ -115,15 +115,15 @@ type position struct {
 // child returns the position of a schema within s. p is the position of s.
 func (p *position) child(s *v1.JSONSchemaProps) *position {
 	sub := &position{uncorrelatable: p.uncorrelatable}
-	if each := elements(s); p.maxInstances != nil && each != nil {
+	if each := maxElements(s); p.maxInstances != nil && each != nil {
 		maxInstances := product(*p.maxInstances, *each)
 		sub.maxInstances = &maxInstances
 	}
 	return sub
 }
 
-// elements returns the maximum number of elements of a schema's value, or nil if unbounded.
-func elements(s *v1.JSONSchemaProps) *uint64 {
+// maxElements returns the maximum number of elements of a schema's value, or nil if unbounded.
+func maxElements(s *v1.JSONSchemaProps) *uint64 {
 	limit := func(n *int64) *uint64 {
 		if n == nil {
 			return nil
@@ -141,7 +141,7 @@ func elements(s *v1.JSONSchemaProps) *uint64 {
 	return &one
 }
 
-// product multiplies and saturates on overflow.
+// product multiplies two numbers. It returns math.MaxUint64 on overflow.
 func product(a, b uint64) uint64 {
 	if a != 0 && b > math.MaxUint64/a {
 		return math.MaxUint64
@@ -235,8 +235,8 @@ func (c *schemaCheck) checkRule(path *field.Path, sc *scope, r *v1.ValidationRul
 }
 
 // estimateCost returns the estimated cost of an expression.
-func (k *schemaCheck) estimateCost(sc *scope, c *checked) (uint64, problem) {
-	cost, err := sc.cost(c)
+func (c *schemaCheck) estimateCost(sc *scope, expr *checkedExpr) (uint64, problem) {
+	cost, err := sc.cost(expr)
 	if err != nil {
 		return 0, problem("cost estimation failed: " + err.Error())
 	}
@@ -244,20 +244,20 @@ func (k *schemaCheck) estimateCost(sc *scope, c *checked) (uint64, problem) {
 }
 
 // checkMessageExpression checks the messageExpression of a rule.
-func (k *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
+func (c *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
 	checked, failure := sc.typeCheck(r.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64
 	if failure == "" {
-		cost, failure = k.estimateCost(sc, checked)
+		cost, failure = c.estimateCost(sc, checked)
 	}
 	if failure != "" {
-		k.add(field.Invalid(path, quotedRule{r}, string(failure)))
+		c.add(field.Invalid(path, quotedRule{r}, string(failure)))
 		return
 	}
-	if cost > maxRuleCost && !k.allowExpensive {
-		k.add(field.Forbidden(path, exceedsBudget("estimated messageExpression cost", cost, maxRuleCost)))
+	if cost > maxRuleCost && !c.allowExpensive {
+		c.add(field.Forbidden(path, exceedsBudget("estimated messageExpression cost", cost, maxRuleCost)))
 	}
-	k.addCost(path, cost)
+	c.addCost(path, cost)
 }
 
 // addCost adds a cost to the sum and records the most expensive rules.
@@ -300,13 +300,13 @@ func (c *schemaCheck) checkTotal(path *field.Path) field.ErrorList {
 
 // exceedsBudget returns the message for a cost that exceeds its limit.
 func exceedsBudget(name string, cost, limit uint64) string {
-	maxInstances := float64(cost) / float64(limit)
-	factor := fmt.Sprintf("%.1fx", maxInstances)
+	ratio := float64(cost) / float64(limit)
+	factor := fmt.Sprintf("%.1fx", ratio)
 	switch {
-	case maxInstances > 100:
+	case ratio > 100:
 		factor = "more than 100x"
-	case maxInstances < 1.5:
-		factor = fmt.Sprintf("%fx", maxInstances)
+	case ratio < 1.5:
+		factor = fmt.Sprintf("%fx", ratio)
 	}
 	return name + " exceeds budget by factor of " + factor +
 		" (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"

@@ -34,7 +34,7 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	if r == nil {
 		return nil
 	}
-	defer r.metrics.evaluated(time.Now())
+	defer r.metrics.observeEvaluation(time.Now())
 	if costly != nil {
 		ctx = celenv.NewCostSum(costlyFrom, costly).NewContext(ctx)
 	}
@@ -60,7 +60,7 @@ func (c *Compiler) CheckDefault(ctx context.Context, path *field.Path, s *v1.JSO
 		return nil, budget
 	}
 	self := declare(s, root)
-	top := c.session().compile(s, shapeOf(s, root), self, nil, schema.NoNode)
+	top := c.newSession().compileSchema(s, shapeOf(s, root), self, nil, schema.NoNode)
 	if top == nil {
 		return nil, budget
 	}
@@ -86,9 +86,9 @@ type evaluation struct {
 	doc, old *tape.Doc
 	comparer *schema.Comparer
 	warn     func(string)
-	budget   int64
+	budget   int64 // remaining cost; negative once it is exhausted
 	errs     field.ErrorList
-	ratchets bool
+	ratchets bool // tolerate errors of unchanged values
 }
 
 // pair is a value and the old value with which ratcheting compares it. node is their schema.
@@ -107,7 +107,7 @@ func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeInde
 		return r
 	}
 	if r.enclosing == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
-		return ratchet{} // both versions of the resource have been given the same type
+		return ratchet{} // the server gave the old resource the type of the new one
 	}
 	sub := ratchet{enclosing: r.self}
 	if node != schema.NoNode && e.old.Kind(r.self.old) == tape.Object {
@@ -121,11 +121,11 @@ func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeInde
 // unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing
 // value that has one decides.
 func (e *evaluation) unchanged(r ratchet) bool {
-	correlated := r.self
-	if correlated == nil {
-		correlated = r.enclosing
+	compared := r.self
+	if compared == nil {
+		compared = r.enclosing
 	}
-	return correlated != nil && e.comparer.Equal(correlated.node, correlated.value, correlated.old)
+	return compared != nil && e.comparer.Equal(compared.node, compared.value, compared.old)
 }
 
 // evaluate evaluates the rules of a value and of the values within it. oldValue is oldSelf, or
@@ -333,6 +333,7 @@ func (e *evaluation) report(rule *rule, err *field.Error, r ratchet) {
 	e.add(err)
 }
 
+// costLimitExceeded is the start of the error of an expression that exceeds celenv.PerCallLimit.
 const costLimitExceeded = "operation cancelled: actual cost limit exceeded"
 
 // addEvaluationError reports a rule that failed to evaluate. It returns whether to continue.
@@ -373,10 +374,11 @@ func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, 
 	return text, ok, ""
 }
 
+// hasText reports whether a text is not blank.
 func hasText(s string) bool { return strings.TrimSpace(s) != "" }
 
-// descriptionOf returns the text that identifies a rule in errors.
-func descriptionOf(r *v1.ValidationRule) string {
+// ruleDescription returns the text that identifies a rule in errors.
+func ruleDescription(r *v1.ValidationRule) string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)
 	}

@@ -24,8 +24,8 @@ type list struct {
 
 var _ traits.Lister = (*list)(nil)
 
-// items returns all items.
-func (l *list) items() []ref.Val {
+// allItems returns all items.
+func (l *list) allItems() []ref.Val {
 	if l.doc == nil {
 		return l.computed
 	}
@@ -176,7 +176,7 @@ func (l *list) Equal(other ref.Val) ref.Val {
 // equalSet compares sets of equal size.
 func (l *list) equalSet(o traits.Lister) ref.Val {
 	mine := map[string]bool{}
-	for _, v := range l.items() {
+	for _, v := range l.allItems() {
 		mine[identityOf(v)] = true
 	}
 	for it := o.Iterator(); it.HasNext() == types.True; {
@@ -190,7 +190,7 @@ func (l *list) equalSet(o traits.Lister) ref.Val {
 // equalKeyed compares keyed lists of equal size.
 func (l *list) equalKeyed(o traits.Lister) ref.Val {
 	byKeys := map[string]ref.Val{}
-	for _, v := range l.items() {
+	for _, v := range l.allItems() {
 		byKeys[l.keysOf(v)] = v
 	}
 	for it := o.Iterator(); it.HasNext() == types.True; {
@@ -213,7 +213,7 @@ func (l *list) Add(other ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	result := &list{shape: l.shape, computed: slices.Clip(l.items())}
+	result := &list{shape: l.shape, computed: slices.Clip(l.allItems())}
 	indexes := map[string]int{}
 	idOf := identityOf
 	if l.shape.listType == keyedList {

@@ -32,13 +32,15 @@ func (m *Metrics) Compared(took time.Duration) {
 	}
 }
 
-func (m *Metrics) compiled(start time.Time) {
+// observeCompilation records the duration of a compilation that began at start.
+func (m *Metrics) observeCompilation(start time.Time) {
 	if m != nil {
 		m.compilation.Observe(time.Since(start).Seconds())
 	}
 }
 
-func (m *Metrics) evaluated(start time.Time) {
+// observeEvaluation records the duration of an evaluation that began at start.
+func (m *Metrics) observeEvaluation(start time.Time) {
 	if m != nil {
 		m.evaluation.Observe(time.Since(start).Seconds())
 	}

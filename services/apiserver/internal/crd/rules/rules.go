@@ -53,18 +53,18 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	if p == nil {
 		at = schema.NoNode
 	}
-	root := c.session().compile(s, shapeOf(s, true), declare(s, true), p, at)
+	root := c.newSession().compileSchema(s, shapeOf(s, true), declare(s, true), p, at)
 	if root == nil {
 		return nil
 	}
 	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compile returns the rules of a schema and of those below it, or nil if there are none. h is the
+// compileSchema returns the rules of a schema and of those below it, or nil if there are none. h is the
 // shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
 // such values cannot be compiled, so every value is rejected. The rules of properties without a
 // type are ignored. at is the node of the schema in program, which may be nil.
-func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
+func (c *session) compileSchema(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
 	if !hasRules(s) {
 		return nil
 	}
@@ -78,11 +78,11 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, pro
 	}
 	for name, sub := range s.Properties {
 		node := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return program.Property(at, name) })
-		declaration := c.ofProperty(self, name, &sub)
+		declaration := c.propertyDecl(self, name, &sub)
 		if declaration == nil {
 			continue
 		}
-		if sub := c.compile(&sub, h.child(name, &sub), declaration, program, node); sub != nil {
+		if sub := c.compileSchema(&sub, h.childShape(name, &sub), declaration, program, node); sub != nil {
 			rules.properties[name] = sub
 		}
 	}
@@ -91,10 +91,10 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, pro
 		elements = self.elem
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		rules.additional = c.compile(a.Schema, h.child("", a.Schema), elements, program, nodeBelow(program.Values))
+		rules.additional = c.compileSchema(a.Schema, h.childShape("", a.Schema), elements, program, nodeBelow(program.Values))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		rules.items = c.compile(s.Items.Schema, h.child("", s.Items.Schema), elements, program, nodeBelow(program.Items))
+		rules.items = c.compileSchema(s.Items.Schema, h.childShape("", s.Items.Schema), elements, program, nodeBelow(program.Items))
 	}
 	if self == nil {
 		rules.untyped = len(s.XValidations) > 0
@@ -104,16 +104,16 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *schemaShape, self *decl, pro
 	for i := range s.XValidations {
 		r := &s.XValidations[i]
 		if hasText(r.Rule) {
-			rules.rules = append(rules.rules, sc.rule(s, r))
+			rules.rules = append(rules.rules, sc.compileRule(s, r))
 			rules.usesOld = rules.usesOld || rules.rules[len(rules.rules)-1].usesOld()
 		}
 	}
 	return rules
 }
 
-// ofProperty returns the type of a property. A property whose name cannot be escaped is not a field
+// propertyDecl returns the type of a property. A property whose name cannot be escaped is not a field
 // in CEL, but may have rules of its own.
-func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
+func (c *session) propertyDecl(self *decl, name string, s *v1.JSONSchemaProps) *decl {
 	escaped, ok := celenv.Escape(name)
 	if !ok {
 		return declare(s, s.XEmbeddedResource)
@@ -124,9 +124,9 @@ func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *de
 	return self.fields[escaped]
 }
 
-// rule compiles a rule of the schema owner.
-func (s *scope) rule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
-	compiled := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, description: descriptionOf(r), fixedMessage: fixedMessageOf(r), messageExpression: r.MessageExpression}
+// compileRule compiles a rule of the schema owner.
+func (s *scope) compileRule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
+	compiled := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, description: ruleDescription(r), fixedMessage: fixedMessageOf(r), messageExpression: r.MessageExpression}
 	if r.Reason != nil {
 		compiled.reason = *r.Reason
 	}
@@ -135,14 +135,14 @@ func (s *scope) rule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 			compiled.fieldPath = fieldPath.String()
 		}
 	}
-	compiled.condition, compiled.err = s.compile(r.Rule, compiled.optional, cel.BoolType)
+	compiled.condition, compiled.err = s.compileProgram(r.Rule, compiled.optional, cel.BoolType)
 	if compiled.err != nil {
 		return compiled
 	}
 	if r.MessageExpression != "" {
 		// An invalid messageExpression was rejected with the definition. The fixed message replaces
 		// it.
-		compiled.message, _ = s.compile(r.MessageExpression, compiled.optional, cel.StringType)
+		compiled.message, _ = s.compileProgram(r.MessageExpression, compiled.optional, cel.StringType)
 	}
 	return compiled
 }

@@ -38,13 +38,14 @@ type typeCheckKey struct {
 	isRule     bool // false for a message
 }
 
-// outcome is the result of checking an expression.
+// outcome is the result of scope.typeCheck.
 type outcome struct {
-	checked *checked
+	checked *checkedExpr
 	problem problem
 }
 
-func (c *Compiler) session() *session {
+// newSession returns a session with empty caches.
+func (c *Compiler) newSession() *session {
 	return &session{compiler: c, envs: map[envKey]*celenv.Env{}, outcomes: map[typeCheckKey]outcome{}}
 }
 
@@ -62,7 +63,7 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	types := objects{}
+	types := objectTypes{}
 	types.add(self)
 	env, err := base.Extend(map[string]*cel.Type{selfName: self.celType, oldSelfName: old}, types)
 	if err != nil {

@@ -39,26 +39,27 @@ const (
 	keyedList
 )
 
-// schemaShape holds the parts of a schema that rules need to read its values.
+// schemaShape holds the parts of a schema that rules need to read its values. It does not refer to the
+// schema, which is large.
 type schemaShape struct {
 	form       form
 	nullable   bool
 	typeName   string
 	properties []propertyShape // sorted by name
-	byCELName  []int32         // indexes of props sorted by escaped name
+	byCELName  []int32         // indexes in properties, sorted by celName
 	values     *schemaShape    // of maps and lists
 	listType   listType
 	keys       []string
 }
 
-// propertyShape is the schema of a property. celName is its name in CEL.
+// propertyShape is the shape of a property. celName is its escaped name, by which rules refer to it.
 type propertyShape struct {
 	name    string
 	celName string
 	shape   *schemaShape
 }
 
-// shapeOf returns the schema of a schema. root adds the type and metadata of resources.
+// shapeOf returns the shape of a schema. root adds the type and metadata of resources.
 func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
 	h := &schemaShape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
 	switch h.form {
@@ -144,13 +145,13 @@ func stringForm(format string) form {
 	return formString
 }
 
-// child returns the schema of a property, or of unnamed values if name is empty. s is its schema.
-func (h *schemaShape) child(name string, s *v1.JSONSchemaProps) *schemaShape {
+// childShape returns the shape of a property, or of unnamed values if name is empty. s is its schema.
+func (h *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShape {
 	var sub *schemaShape
 	if name == "" {
 		sub = h.values
 	} else if h.form == formObject {
-		sub = h.member(name)
+		sub = h.memberShape(name)
 	}
 	if sub == nil {
 		sub = shapeOf(s, s.XEmbeddedResource)
@@ -167,8 +168,8 @@ func (s *schemaShape) property(escaped string) (*propertyShape, bool) {
 	return &s.properties[s.byCELName[i]], true
 }
 
-// member returns the schema of a member by its unescaped name.
-func (s *schemaShape) member(name string) *schemaShape {
+// memberShape returns the shape of a member by its unescaped name.
+func (s *schemaShape) memberShape(name string) *schemaShape {
 	if s.form == formMap {
 		return s.values
 	}

@@ -183,6 +183,7 @@ func readBracketed(s string) (name, rest string, err error) {
 	return name, s[end+1:], nil
 }
 
+// quotedEscapes maps the letters of escape sequences to their characters.
 var quotedEscapes = map[byte]byte{
 	'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v', '\'': '\'', '\\': '\\',
 }

@@ -181,7 +181,7 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	}
 	doc := o.doc
 	for k, end := doc.First(o.node), doc.Next(o.node); k < end; k = doc.Next(k + 1) {
-		shape := o.shape.member(doc.String(k))
+		shape := o.shape.memberShape(doc.String(k))
 		if shape == nil {
 			if p, ok := other.(*object); ok {
 				if v := p.doc.Find(p.node, doc.String(k)); v != tape.None && !tape.Equal(doc, k+1, p.doc, v) {
@@ -204,13 +204,13 @@ func (o *object) Equal(other ref.Val) ref.Val {
 // findMember returns a member by its unescaped name.
 func findMember(m traits.Mapper, name string) (ref.Val, bool) {
 	if o, ok := m.(*object); ok {
-		return o.get(name, o.shape.member(name))
+		return o.member(name, o.shape.memberShape(name))
 	}
 	return m.Find(types.String(name))
 }
 
-// get returns a member with the shape h, or false if the object does not have it.
-func (o *object) get(name string, h *schemaShape) (ref.Val, bool) {
+// member returns a member with the shape h, or false if the object does not have it.
+func (o *object) member(name string, h *schemaShape) (ref.Val, bool) {
 	v := o.doc.Find(o.node, name)
 	if v == tape.None || h == nil {
 		return nil, false
@@ -251,13 +251,13 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 		return types.MaybeNoSuchOverloadErr(key), true
 	}
 	if o.shape.form == formMap {
-		return o.get(string(name), o.shape.values)
+		return o.member(string(name), o.shape.values)
 	}
 	p, ok := o.shape.property(string(name))
 	if !ok {
 		return nil, false
 	}
-	return o.get(p.name, p.shape)
+	return o.member(p.name, p.shape)
 }
 
 // Size implements traits.Sizer.
@@ -278,7 +278,7 @@ type memberIterator struct {
 
 // skipUndeclared moves to the next member that has a schema.
 func (it *memberIterator) skipUndeclared() {
-	for doc := it.doc; it.next < doc.Next(it.node) && it.shape.member(doc.String(it.next)) == nil; {
+	for doc := it.doc; it.next < doc.Next(it.node) && it.shape.memberShape(doc.String(it.next)) == nil; {
 		it.next = doc.Next(it.next + 1)
 	}
 }

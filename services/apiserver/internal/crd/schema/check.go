@@ -31,18 +31,18 @@ func (r Report) All(between ...*field.Error) field.ErrorList {
 }
 
 // Check checks a resource against the schema. old is the resource before an update, or nil on a
-// create. ratchets tolerates errors in values that have not changed. Check calls costly, which may
-// be nil, once when the check takes long, before it continues.
+// create. With ratchets, errors in values that have not changed are tolerated. If the check takes long,
+// Check calls costly once and then continues. costly may be nil.
 func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	before := tape.None
 	if ratchets {
-		before = oldRoot(old)
+		before = rootOf(old)
 	}
-	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, before, nil, costly)
-	r.Embedded = p.embedded(d, nil)
-	r.Lists = p.lists(d, nil)
-	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
+	r.Schema, r.Compared = p.checkValue(root, d, tape.Root, old, before, nil, costly)
+	r.Embedded = p.checkEmbeddedResources(d, nil)
+	r.Lists = p.checkLists(d, nil)
+	if len(r.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
 		r.Lists = nil
 	}
 	return r
@@ -60,11 +60,11 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 		}
 		// A null equals an absent old status.
 		if old == nil || !ratchets || before != tape.None || d.Kind(status) != tape.Null {
-			r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)
+			r.Schema, r.Compared = p.checkValue(at, d, status, old, before, field.NewPath("status"), costly)
 		}
 	}
-	r.Lists = p.lists(d, nil)
-	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
+	r.Lists = p.checkLists(d, nil)
+	if len(r.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
 		r.Lists = nil
 	}
 	return r
@@ -82,8 +82,8 @@ func StructuralError(found field.ErrorList) *field.Error {
 	return nil
 }
 
-// oldRoot returns the root of the old document, or tape.None if there is none.
-func oldRoot(old *tape.Doc) tape.Ref {
+// rootOf returns the root of a document, or tape.None if there is no document.
+func rootOf(old *tape.Doc) tape.Ref {
 	if old == nil {
 		return tape.None
 	}
@@ -92,20 +92,19 @@ func oldRoot(old *tape.Doc) tape.Ref {
 
 // checker checks values against the keywords of schemas.
 //
-// The number of checks that each branch of an anyOf or oneOf passed determines which branch the
-// errors come from. So every check counts.
+// The errors of an anyOf or oneOf come from the branch that passed the most checks. So the check
+// functions return the number of passed checks, counted as in k8s.io/kube-openapi.
 type checker struct {
 	Comparer
 	base  *field.Path
 	steps []step
-	// fails counts the failed checks. errs holds their errors without duplicates, unless quiet, up
-	// to maxErrors and maxErrorBytes. size is the size of errs in bytes.
-	fails        int
-	quiet        int
+	fails int // number of failed checks
+	quiet int // while positive, no errors are recorded
+	// errs holds the errors of failed checks without duplicates, up to maxErrors and maxErrorBytes.
 	errs         field.ErrorList
-	size         int
-	seen         map[errorKey]bool
-	reportedEnum *node // the node whose enum enumText holds
+	size         int               // of errs in bytes
+	seen         map[errorKey]bool // the errors in errs
+	reportedEnum *node             // the node whose enum enumText lists
 	enumText     string
 	// compared is the time spent on comparing values with the old ones.
 	compared time.Duration
@@ -114,16 +113,16 @@ type checker struct {
 	spent  int // see spend
 }
 
-// keywords checks the value v against the schema at a place. base is the path of v. It also returns
+// checkValue checks the value v against the schema at a place. base is the path of v. It also returns
 // the time spent on comparing v with the old value.
-func (p *Program) keywords(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
+func (p *Program) checkValue(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
-	return c.all(at, v, before), c.compared
+	return c.checkAll(at, v, before), c.compared
 }
 
-// all returns all errors of a value.
-func (c *checker) all(at NodeIndex, v, before tape.Ref) field.ErrorList {
-	c.value(at, v, before)
+// checkAll checks a value and returns all errors.
+func (c *checker) checkAll(at NodeIndex, v, before tape.Ref) field.ErrorList {
+	c.checkAndRatchet(at, v, before)
 	if c.spent > c.program.maxCost {
 		e := field.TooLong(c.base, "", c.program.maxCost) // reported in place of the unchecked values
 		e.Detail = "is too complex to validate: too many values times schemas"
@@ -132,8 +131,9 @@ func (c *checker) all(at NodeIndex, v, before tape.Ref) field.ErrorList {
 	return c.errs
 }
 
-// value checks a value. old is the old value, or tape.None. It returns the number of passed checks.
-func (c *checker) value(at NodeIndex, v, old tape.Ref) int {
+// checkAndRatchet checks a value, and drops its errors if it equals the old value. old is tape.None if
+// there is none. It returns the number of passed checks.
+func (c *checker) checkAndRatchet(at NodeIndex, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
 	fails := c.fails
 	errs := len(c.errs)
@@ -170,7 +170,7 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 	if kind == tape.Null {
 		matches := 1
 		if n.hasType && n.types&typeNull == 0 && !n.nullable {
-			c.wrongType(n.typeText, "null")
+			c.reportWrongType(n.typeText, "null")
 			matches = 0
 		}
 		c.checkEnum(n, v)
@@ -183,7 +183,7 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 			matches++
 		}
 	}
-	matches += 1 + c.combined(n, v)
+	matches += 1 + c.checkCombination(n, v)
 	switch kind {
 	case tape.String:
 		matches += 1 + c.checkText(n, v)
@@ -191,24 +191,24 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 		matches += 2
 		c.checkNumber(n, v)
 	case tape.Array:
-		matches += 2 + c.array(n, v, old)
+		matches += 2 + c.checkArray(n, v, old)
 	}
 	c.checkEnum(n, v)
 	matches++
 	if kind == tape.Object {
-		matches += 1 + c.object(n, v, old)
+		matches += 1 + c.checkObject(n, v, old)
 	}
 	return matches
 }
 
-// array checks the items of an array.
-func (c *checker) array(n *node, v, old tape.Ref) int {
+// checkArray checks the items of an array.
+func (c *checker) checkArray(n *node, v, old tape.Ref) int {
 	matches := 0
 	if n.items != noNode {
 		i := int32(0)
 		for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
 			c.steps = append(c.steps, step{kind: stepIndex, index: i})
-			matches += c.value(n.items, item, c.keyedItem(n, old, item))
+			matches += c.checkAndRatchet(n.items, item, c.keyedItem(n, old, item))
 			c.steps = c.steps[:len(c.steps)-1]
 			i++
 		}
@@ -219,8 +219,8 @@ func (c *checker) array(n *node, v, old tape.Ref) int {
 	return matches
 }
 
-// object checks the members of an object.
-func (c *checker) object(n *node, v, old tape.Ref) int {
+// checkObject checks the members of an object.
+func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 	if n.bounds != nil {
 		c.checkProps(n.bounds, int64(c.doc.Len(v)))
 	}
@@ -263,7 +263,7 @@ func (c *checker) checkUnnamed(n *node, v, old tape.Ref) int {
 			continue
 		}
 		if n.additional == never {
-			c.forbidden(k)
+			c.reportForbidden(k)
 			continue
 		}
 		matches += c.checkMember(n.values, stepValue, k, old)
@@ -282,29 +282,29 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 		}
 	}
 	c.steps = append(c.steps, step{kind: kind, key: key})
-	matches := c.value(at, key+1, before)
+	matches := c.checkAndRatchet(at, key+1, before)
 	c.steps = c.steps[:len(c.steps)-1]
 	return matches
 }
 
-// combined checks anyOf, oneOf, allOf and not.
-func (c *checker) combined(n *node, v tape.Ref) int {
+// checkCombination checks anyOf, oneOf, allOf and not.
+func (c *checker) checkCombination(n *node, v tape.Ref) int {
 	matches := 1
 	if n.combination == nil {
 		return matches
 	}
 	if len(n.combination.anyOf) > 0 {
-		matches += c.anyOf(n.combination.anyOf, v)
+		matches += c.checkAnyOf(n.combination.anyOf, v)
 	}
 	if len(n.combination.oneOf) > 0 {
-		matches += c.oneOf(n.combination.oneOf, v)
+		matches += c.checkOneOf(n.combination.oneOf, v)
 	}
 	if len(n.combination.allOf) > 0 {
-		matches += c.allOf(n.combination.allOf, v)
+		matches += c.checkAllOf(n.combination.allOf, v)
 	}
 	if n.combination.not != noNode {
 		if ok, _ := c.probe(n.combination.not, v); ok {
-			c.composite("must not validate the schema (not)")
+			c.reportCombination("must not validate the schema (not)")
 		}
 	}
 	return matches
@@ -326,8 +326,8 @@ func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
 	return c.checkKeywords(&c.program.nodes[at], v, tape.None)
 }
 
-// anyOf reports the errors of the branch with the most passed checks if no branch matches.
-func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
+// checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
+func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
 	best := noNode
 	maximum := 0
 	for _, at := range branches {
@@ -339,15 +339,15 @@ func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 			best, maximum = at, matches
 		}
 	}
-	c.composite("must validate at least one schema (anyOf)")
+	c.reportCombination("must validate at least one schema (anyOf)")
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
 		return maximum
 	}
 	return c.reportBranch(best, v)
 }
 
-// oneOf is anyOf, except that exactly one branch must match.
-func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
+// checkOneOf is anyOf, except that exactly one branch must match.
+func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
 	best := noNode
 	maximum := 0
 	valid := 0
@@ -368,18 +368,18 @@ func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 	case 1:
 		return first
 	case 0:
-		c.composite("must validate one and only one schema (oneOf). Found none valid")
+		c.reportCombination("must validate one and only one schema (oneOf). Found none valid")
 		if c.quiet > 0 {
 			return maximum
 		}
 		return c.reportBranch(best, v)
 	}
-	c.composite("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
+	c.reportCombination("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
 	return 0
 }
 
-// allOf reports the errors of all branches.
-func (c *checker) allOf(branches []NodeIndex, v tape.Ref) int {
+// checkAllOf reports the errors of all branches.
+func (c *checker) checkAllOf(branches []NodeIndex, v tape.Ref) int {
 	matches := 0
 	valid := 0
 	for _, at := range branches {
@@ -392,9 +392,9 @@ func (c *checker) allOf(branches []NodeIndex, v tape.Ref) int {
 	switch valid {
 	case len(branches):
 	case 0:
-		c.composite("must validate all the schemas (allOf). None validated")
+		c.reportCombination("must validate all the schemas (allOf). None validated")
 	default:
-		c.composite("must validate all the schemas (allOf)")
+		c.reportCombination("must validate all the schemas (allOf)")
 	}
 	return matches
 }

@@ -55,19 +55,20 @@ func (c *Comparer) Keyed(at NodeIndex, old, item tape.Ref) tape.Ref {
 	return c.keyedItem(&c.program.nodes[at], old, item)
 }
 
+// keyedItem is Keyed for a node.
 func (c *Comparer) keyedItem(n *node, old, item tape.Ref) tape.Ref {
 	if n.list != listMap || old == tape.None || c.old.Kind(old) != tape.Array {
 		return tape.None
 	}
-	return c.byKeys(n, old, item)
+	return c.findByKeys(n, old, item)
 }
 
-// byKeys returns the first old item with the keys of item, or tape.None.
-func (c *Comparer) byKeys(n *node, old, item tape.Ref) tape.Ref {
+// findByKeys returns the first old item with the keys of item, or tape.None.
+func (c *Comparer) findByKeys(n *node, old, item tape.Ref) tape.Ref {
 	if len(n.keys) == 0 {
 		return tape.None
 	}
-	key, ok := keysOf(c.doc, n.keys, item)
+	key, ok := scalarKeys(c.doc, n.keys, item)
 	if !ok {
 		return tape.None
 	}
@@ -75,7 +76,7 @@ func (c *Comparer) byKeys(n *node, old, item tape.Ref) tape.Ref {
 	if !ok {
 		items = make(map[string]tape.Ref, c.old.Len(old))
 		for i, end := c.old.First(old), c.old.Next(old); i < end; i = c.old.Next(i) {
-			k, ok := keysOf(c.old, n.keys, i)
+			k, ok := scalarKeys(c.old, n.keys, i)
 			if _, there := items[k]; ok && !there {
 				items[k] = i
 			}
@@ -91,9 +92,9 @@ func (c *Comparer) byKeys(n *node, old, item tape.Ref) tape.Ref {
 	return tape.None
 }
 
-// keysOf returns a string that is equal for items with equal keys. It returns false if the item
+// scalarKeys returns a string that is equal for items with equal keys, in the sense of ratcheting. It returns false if the item
 // lacks a key or if a key is not a scalar.
-func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
+func scalarKeys(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	if d.Kind(item) != tape.Object {
 		return "", false
 	}
@@ -142,6 +143,7 @@ func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
 	return tape.Equal(c.doc, v, c.old, old)
 }
 
+// equalLists reports whether two lists are equal. The order of lists of type map does not matter.
 func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 	if c.doc.Len(v) != c.old.Len(old) {
 		return false
@@ -150,7 +152,7 @@ func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 		return tape.Equal(c.doc, v, c.old, old)
 	}
 	for i, end := c.doc.First(v), c.doc.Next(v); i < end; i = c.doc.Next(i) {
-		before := c.byKeys(n, old, i)
+		before := c.findByKeys(n, old, i)
 		if before == tape.None || n.items == noNode || !c.equal(n.items, i, before) {
 			return false
 		}
@@ -189,13 +191,13 @@ type walker struct {
 // mayReport reports whether to format another error.
 func (w *walker) mayReport() bool { return len(w.errs) < maxErrors && w.size < maxErrorBytes }
 
-// put records an error.
-func (w *walker) put(e *field.Error) {
+// record adds an error.
+func (w *walker) record(e *field.Error) {
 	w.errs = append(w.errs, e)
 	w.size += errorKeyOf(e).size()
 }
 
-// visitChildren visits the members or items of a value for whose nodes want returns true.
+// visitChildren visits the members or items of a value whose nodes are expected.
 func (w *walker) visitChildren(n *node, v tape.Ref, expected func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
@@ -231,43 +233,44 @@ func (w *walker) visit(s step, at NodeIndex, v tape.Ref, visit func(at NodeIndex
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
+// path returns the path of the current value.
 func (w *walker) path() *field.Path { return fieldPath(w.doc, w.base, w.steps) }
 
 func hasLists(n *node) bool { return n.containsSetsOrMaps }
 
-// lists returns the duplicates in lists of type set and map.
-func (p *Program) lists(d *tape.Doc, base *field.Path) field.ErrorList {
+// checkLists returns the duplicates in lists of type set and map.
+func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
 	if !p.nodes[root].containsSetsOrMaps {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}
-	w.list(root, tape.Root)
+	w.checkListsBelow(root, tape.Root)
 	return w.errs
 }
 
-// list checks a value and the lists below it.
-func (w *walker) list(at NodeIndex, v tape.Ref) {
+// checkListsBelow checks the lists at and below a value.
+func (w *walker) checkListsBelow(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if w.doc.Kind(v) == tape.Array {
 		switch n.list {
 		case listSet:
-			w.set(v)
+			w.checkSet(v)
 		case listMap:
-			w.keyed(n, v)
+			w.checkKeyedList(n, v)
 		}
 	}
-	w.visitChildren(n, v, hasLists, w.list)
+	w.visitChildren(n, v, hasLists, w.checkListsBelow)
 }
 
 // reportDuplicate reports an item that occurs earlier in its list.
 func (w *walker) reportDuplicate(index int, value any) {
 	if w.mayReport() {
-		w.put(field.Duplicate(w.path().Index(index), value))
+		w.record(field.Duplicate(w.path().Index(index), value))
 	}
 }
 
-// set reports each repeated value once.
-func (w *walker) set(v tape.Ref) {
+// checkSet reports each repeated value once.
+func (w *walker) checkSet(v tape.Ref) {
 	d := w.doc
 	if d.Len(v) <= 1 {
 		return
@@ -291,8 +294,8 @@ func (c stringCounts) isSecond(s string) bool {
 	return c[s] == 2
 }
 
-// identity returns a string that is equal for equal values. Scalars are equal only if their types
-// are: 1 and 1.0 differ, but not within objects.
+// identity returns a string that is equal for equal values. Scalars of different types differ: 1 and 1.0
+// differ, but not within objects.
 func identity(d *tape.Doc, v tape.Ref) string {
 	switch d.Kind(v) {
 	case tape.Number:
@@ -305,14 +308,14 @@ func identity(d *tape.Doc, v tape.Ref) string {
 	return string(d.AppendCanonical(nil, v))
 }
 
-// keyed reports items with equal keys.
-func (w *walker) keyed(n *node, v tape.Ref) {
+// checkKeyedList reports items with equal keys.
+func (w *walker) checkKeyedList(n *node, v tape.Ref) {
 	d := w.doc
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if k := d.Kind(i); k != tape.Object && k != tape.Null {
 			if w.mayReport() {
-				w.put(field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
+				w.record(field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
 			}
 			return
 		}
@@ -331,7 +334,7 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 	}
 }
 
-// keyIdentity returns a string that is equal for items with equal keys.
+// keyIdentity returns a string that is equal for items with equal keys, in the sense of duplicates.
 func keyIdentity(d *tape.Doc, keys []string, item tape.Ref) string {
 	var data []byte
 	for _, k := range keys {

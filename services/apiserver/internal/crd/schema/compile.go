@@ -22,26 +22,26 @@ func Compile(s *v1.JSONSchemaProps) (*Program, error) {
 // Compile is the function Compile for a program whose patterns use this budget.
 func (b *PatternBudget) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, b, false) }
 
-// compile compiles a schema. defaults selects the rules for default values.
+// compile compiles a schema. With defaults, the program checks default values.
 func compile(s *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Program, error) {
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
 	c := compiler{program: &Program{defaults: defaults, maxCost: MaxMatched}}
 	c.budget = newBudgetShare(budget, c.program)
-	if _, err := c.add(s, true); err != nil {
+	if _, err := c.addNode(s, true); err != nil {
 		return nil, err
 	}
 	c.program.nodes = slices.Clip(c.program.nodes)
 	if err := c.setDefaults(s, root, outside); err != nil {
 		return nil, err
 	}
-	c.program.measure()
+	c.program.measureDefaults()
 	return c.program, nil
 }
 
-// measure computes maxDefaults and maxDefault.
-func (p *Program) measure() {
+// measureDefaults computes maxDefaults and maxDefault.
+func (p *Program) measureDefaults() {
 	for i := range p.nodes {
 		filled := 0
 		for _, prop := range p.nodes[i].props {
@@ -59,9 +59,9 @@ type compiler struct {
 	budget  *budgetShare
 }
 
-// add appends the node of a schema and those of the schemas within it. structural states that the
+// addNode appends the node of a schema and those of the schemas within it. structural states that the
 // schema is not within allOf, anyOf, oneOf or not.
-func (c *compiler) add(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
+func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
 	n := node{
@@ -83,7 +83,7 @@ func (c *compiler) add(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error
 	if err := c.addChildren(&n, s, structural); err != nil {
 		return noNode, err
 	}
-	if n.combination, err = c.combination(s); err != nil {
+	if n.combination, err = c.addCombination(s); err != nil {
 		return noNode, err
 	}
 	for _, name := range s.Required {
@@ -93,6 +93,7 @@ func (c *compiler) add(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error
 	return at, nil
 }
 
+// listTypeOf returns the list type of a schema.
 func listTypeOf(s *v1.JSONSchemaProps) listType {
 	if s.XListType == nil {
 		return listAtomic
@@ -201,7 +202,7 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 	slices.Sort(names)
 	for _, name := range names {
 		sub := s.Properties[name]
-		child, err := c.add(&sub, structural)
+		child, err := c.addNode(&sub, structural)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -213,7 +214,7 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 		switch {
 		case a.Schema != nil:
 			n.additional = typed
-			child, err := c.add(a.Schema, structural)
+			child, err := c.addNode(a.Schema, structural)
 			if err != nil {
 				return fmt.Errorf("additionalProperties: %w", err)
 			}
@@ -226,7 +227,7 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 		}
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		child, err := c.add(s.Items.Schema, structural)
+		child, err := c.addNode(s.Items.Schema, structural)
 		if err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
@@ -243,12 +244,13 @@ func (c *compiler) inherit(n *node, from NodeIndex) {
 	n.containsEmbedded = n.containsEmbedded || sub.containsEmbedded
 }
 
+// hasDefault reports whether a schema has a default other than null.
 func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
-// combination compiles the schemas of allOf, anyOf, oneOf and not.
-func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
+// addCombination compiles the schemas of allOf, anyOf, oneOf and not.
+func (c *compiler) addCombination(s *v1.JSONSchemaProps) (*combination, error) {
 	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
 		return nil, nil
 	}
@@ -264,7 +266,7 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 		return nil, fmt.Errorf("oneOf: %w", err)
 	}
 	if s.Not != nil {
-		if m.not, err = c.add(s.Not, false); err != nil {
+		if m.not, err = c.addNode(s.Not, false); err != nil {
 			return nil, fmt.Errorf("not: %w", err)
 		}
 	}
@@ -275,7 +277,7 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 	var nodes []NodeIndex
 	for i := range schemas {
-		node, err := c.add(&schemas[i], false)
+		node, err := c.addNode(&schemas[i], false)
 		if err != nil {
 			return nil, err
 		}
@@ -310,7 +312,7 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 	if !hasDefault(s) {
 		return nil
 	}
-	normalized, err := c.program.shapeDefault(at, s.Default.Raw, m)
+	normalized, err := c.program.normalizeDefault(at, s.Default.Raw, m)
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}

@@ -31,7 +31,7 @@ func TestLargeEnums(t *testing.T) {
 		d := parse(t, []byte(v))
 		of := func(p *Program) bool {
 			c := checker{Comparer: Comparer{program: p, doc: d}}
-			return c.isOneOf(&p.nodes[root], tape.Root)
+			return c.isInEnum(&p.nodes[root], tape.Root)
 		}
 		if is, want := of(q), of(p); is != want {
 			t.Errorf("%s: got %t, want %t", v, is, want)

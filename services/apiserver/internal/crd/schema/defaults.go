@@ -36,7 +36,7 @@ func CheckDefaults(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps,
 		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
 	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
-	c.node(path, &resource, root, &enclosingResource{root: root})
+	c.checkNode(path, &resource, root, &enclosingResource{root: root})
 	return c.errs
 }
 
@@ -73,12 +73,13 @@ type enclosingResource struct {
 	steps []string // property names; "" for an item
 }
 
+// child returns the resource that contains the schema of a property, or of an item if name is "".
 func (s *enclosingResource) child(name string, meta bool) *enclosingResource {
 	return &enclosingResource{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
 }
 
-// object returns the resource with a value at the steps.
-func (s *enclosingResource) object(value []byte) []byte {
+// wrap returns the resource with a value at the steps.
+func (s *enclosingResource) wrap(value []byte) []byte {
 	for i := len(s.steps) - 1; i >= 0; i-- {
 		name := s.steps[i]
 		switch {
@@ -107,17 +108,17 @@ func resourceWithMember(name string, value []byte) []byte {
 
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
-// node checks the default of a schema, and the defaults below it.
-func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
+// checkNode checks the default of a schema, and the defaults below it.
+func (c *defaultsCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	n := &c.program.nodes[node]
 	if n.embedded {
 		enclosing = &enclosingResource{root: node}
 	}
 	if hasDefault(s) {
-		c.value(path.Child("default"), s, node, enclosing)
+		c.checkDefault(path.Child("default"), s, node, enclosing)
 	}
 	if n.items != noNode && c.budget >= 0 {
-		c.node(path.Child("items"), s.Items.Schema, n.items, enclosing.child("", false))
+		c.checkNode(path.Child("items"), s.Items.Schema, n.items, enclosing.child("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if c.budget < 0 {
@@ -125,12 +126,12 @@ func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeI
 		}
 		sub := s.Properties[name]
 		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
-		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
+		c.checkNode(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
 	}
 }
 
-// value checks one default. It stops after the first group of checks that reports errors.
-func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
+// checkDefault checks one default. It stops after the first group of checks that reports errors.
+func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Canonicalize()
@@ -148,21 +149,21 @@ func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node Node
 		if c.requirePruned && c.hasUnknownFields(d, node) {
 			c.add(field.Invalid(path, d.Any(tape.Root), "must not have unknown fields"))
 		}
-		cleaned, err := c.program.cleaned(d, node, path)
+		cleaned, err := c.program.cleanEmbedded(d, node, path)
 		if err != nil {
 			c.add(asFieldError(path, err))
 			return
 		}
 		d = cleaned
 		w := walker{program: c.program, doc: d, base: path}
-		w.embedded(node, tape.Root)
+		w.checkEmbeddedBelow(node, tape.Root)
 		if len(w.errs) > 0 {
 			c.add(w.errs...)
 			return
 		}
 	}
 	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: path, spent: c.spent}
-	errs := k.all(node, tape.Root, tape.None)
+	errs := k.checkAll(node, tape.Root, tape.None)
 	c.spent = k.spent
 	if c.spent > c.program.maxCost {
 		c.budget = -1
@@ -178,6 +179,7 @@ func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node Node
 	}
 }
 
+// asFieldError returns err if it is a *field.Error, and otherwise an error at path.
 func asFieldError(path *field.Path, err error) *field.Error {
 	if e, ok := err.(*field.Error); ok {
 		return e
@@ -185,17 +187,18 @@ func asFieldError(path *field.Path, err error) *field.Error {
 	return field.Invalid(path, "", err.Error())
 }
 
+// hasUnknownFields reports whether a default has fields that its schema does not allow.
 func (c *defaultsCheck) hasUnknownFields(d *tape.Doc, node NodeIndex) bool {
 	s := normalizer{program: c.program, doc: d, raw: d.Raw(), operations: pruneUnknown}
-	s.value(node, tape.Root, prune)
+	s.normalizeValue(node, tape.Root, prune)
 	return s.out != nil
 }
 
-// cleaned returns a document with the metadata of embedded resources cleaned. It returns a
+// cleanEmbedded returns a document with the metadata of embedded resources cleaned. It returns a
 // *field.Error if the metadata is malformed.
-func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
+func (p *Program) cleanEmbedded(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
 	s := normalizer{program: p, doc: d, raw: d.Raw(), operations: cleanMetadata, base: base}
-	s.value(at, tape.Root, keep)
+	s.normalizeValue(at, tape.Root, keep)
 	if s.err != nil || s.out == nil {
 		return d, s.err
 	}
@@ -205,16 +208,16 @@ func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Do
 // checkMetadata checks a default of a resource's type or metadata, within a resource that has nothing
 // else.
 func (c *defaultsCheck) checkMetadata(value *tape.Doc, enclosing *enclosingResource) error {
-	d, err := tape.Parse(enclosing.object(value.Raw()))
+	d, err := tape.Parse(enclosing.wrap(value.Raw()))
 	if err != nil {
 		return err
 	}
-	cleaned, err := c.program.cleaned(d, enclosing.root, nil)
+	cleaned, err := c.program.cleanEmbedded(d, enclosing.root, nil)
 	if err != nil {
 		return err
 	}
 	w := walker{program: c.program, doc: cleaned}
-	w.embedded(enclosing.root, tape.Root)
+	w.checkEmbeddedBelow(enclosing.root, tape.Root)
 	if len(w.errs) > 0 {
 		return status.Aggregated(w.errs)
 	}

@@ -16,29 +16,31 @@ import (
 	registrymeta "binnacle/services/apiserver/internal/registry/meta"
 )
 
+// hasEmbedded reports whether a node is or contains an embedded resource.
 func hasEmbedded(n *node) bool { return n.containsEmbedded }
 
-// embedded checks the type and metadata of embedded resources.
-func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
+// checkEmbeddedResources checks the type and metadata of embedded resources.
+func (p *Program) checkEmbeddedResources(d *tape.Doc, base *field.Path) field.ErrorList {
 	if !p.nodes[root].containsEmbedded {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}
-	w.embedded(root, tape.Root)
+	w.checkEmbeddedBelow(root, tape.Root)
 	return w.errs
 }
 
-func (w *walker) embedded(at NodeIndex, v tape.Ref) {
+// checkEmbeddedBelow checks the embedded resources at and below a value.
+func (w *walker) checkEmbeddedBelow(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
-		w.putBelow(checkEmbedded(w.doc, v, nil))
+		w.recordBelow(checkEmbedded(w.doc, v, nil))
 	}
-	w.visitChildren(n, v, hasEmbedded, w.embedded)
+	w.visitChildren(n, v, hasEmbedded, w.checkEmbeddedBelow)
 }
 
-// putBelow records errors whose fields are relative to the current path. It prefixes the path only
+// recordBelow records errors whose fields are relative to the current path. It prefixes the path only
 // to errors that it records, because there may be many and the path may be long.
-func (w *walker) putBelow(errs field.ErrorList) {
+func (w *walker) recordBelow(errs field.ErrorList) {
 	if len(errs) == 0 {
 		return
 	}
@@ -52,7 +54,7 @@ func (w *walker) putBelow(errs field.ErrorList) {
 		}
 		below := *e // an error may be shared by several places
 		below.Field = prefix + e.Field
-		w.put(&below)
+		w.record(&below)
 	}
 }
 
@@ -117,9 +119,9 @@ func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	return registrymeta.ValidateObject(&meta, meta.Namespace != "", path.ValidatePathSegmentName, at)
 }
 
-// badType reports whether to remove the apiVersion or kind of an embedded resource because it is
+// mustRemoveType reports whether the caller must remove the apiVersion or kind of an embedded resource because it is
 // not a string. Unless DropMalformed is set, that is an error instead.
-func (s *normalizer) badType(key tape.Ref) bool {
+func (s *normalizer) mustRemoveType(key tape.Ref) bool {
 	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
 		return false
 	}
@@ -131,15 +133,16 @@ func (s *normalizer) badType(key tape.Ref) bool {
 	return true
 }
 
+// fail records the first error.
 func (s *normalizer) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-// embeddedMeta cleans the metadata of an embedded resource. at is the place of the resource's
-// schema for it, or nowhere. The last step is that of the member.
-func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
+// cleanEmbeddedMetadata cleans the member key of an embedded resource if it is the metadata. at is the
+// node of the resource's schema for metadata, or noNode. The last step of the path is the member.
+func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
 	}
@@ -154,7 +157,7 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 		}
 	}
 	if at != noNode {
-		data = s.filledMeta(at, data)
+		data = s.fillMetadata(at, data)
 		if s.err != nil {
 			return
 		}
@@ -171,7 +174,7 @@ func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 		return
 	}
 	s.steps[len(s.steps)-1].kind = stepProp
-	s.reportMeta(unknown)
+	s.reportUnknownMetadata(unknown)
 	if !bytes.Equal(out, d.Text(v)) {
 		start, end := d.Span(v)
 		s.replace(start, end, out)
@@ -184,8 +187,8 @@ func (s *normalizer) emptiesNullMetadata(key tape.Ref) bool {
 	return s.operations&cleanMetadata != 0 && !s.options.KeepNulls && s.doc.IsText(key, "metadata")
 }
 
-// reportMeta reports unknown fields of embedded metadata.
-func (s *normalizer) reportMeta(unknown []string) {
+// reportUnknownMetadata reports unknown fields of embedded metadata.
+func (s *normalizer) reportUnknownMetadata(unknown []string) {
 	if len(unknown) == 0 || s.reportedSize >= maxErrorBytes {
 		return
 	}
@@ -199,8 +202,8 @@ func (s *normalizer) reportMeta(unknown []string) {
 	}
 }
 
-// filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
-func (s *normalizer) filledMeta(at NodeIndex, data []byte) []byte {
+// fillMetadata returns metadata with the defaults of a schema and without unwanted nulls.
+func (s *normalizer) fillMetadata(at NodeIndex, data []byte) []byte {
 	d, err := tape.Parse(data)
 	if err != nil {
 		s.fail(err)
@@ -208,7 +211,7 @@ func (s *normalizer) filledMeta(at NodeIndex, data []byte) []byte {
 	}
 	defer d.Release()
 	sub := normalizer{program: s.program, doc: d, raw: data, options: s.options, operations: s.operations &^ cleanMetadata}
-	sub.value(at, tape.Root, keep)
+	sub.normalizeValue(at, tape.Root, keep)
 	if sub.err != nil {
 		s.fail(sub.err)
 	}

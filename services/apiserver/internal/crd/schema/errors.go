@@ -23,9 +23,9 @@ func (c *checker) mayReport() bool {
 	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxErrorBytes && c.spent <= c.program.maxCost
 }
 
-// add reports an error at the current path. make receives the path of the value and its name in
+// add reports an error at the current path. newError receives the path of the value and its name in
 // messages.
-func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
+func (c *checker) add(newError func(at *field.Path, name string) *field.Error) {
 	c.fails++
 	if !c.mayReport() {
 		return
@@ -35,12 +35,13 @@ func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	if short := strings.TrimPrefix(name, "."); short != "" {
 		at = at.Child(short)
 	}
-	c.put(make(at, name))
+	c.record(newError(at, name))
 }
 
 // errorKey identifies an error. Its detail may be long and shared by many errors.
 type errorKey struct{ field, value, detail string }
 
+// errorKeyOf returns the key of an error.
 func errorKeyOf(e *field.Error) errorKey {
 	short := field.Error{Type: e.Type, BadValue: e.BadValue}
 	return errorKey{e.Field, short.ErrorBody(), e.Detail}
@@ -49,10 +50,10 @@ func errorKeyOf(e *field.Error) errorKey {
 // size returns the size in bytes.
 func (t errorKey) size() int { return len(t.field) + len(t.value) + len(t.detail) }
 
-// put records an error unless an equal one is recorded.
-func (c *checker) put(e *field.Error) {
+// record adds an error unless an equal one is recorded.
+func (c *checker) record(e *field.Error) {
 	key := errorKeyOf(e)
-	c.addCost(key.size() / bytesPerCost) // forget may remove the error, and the next one may be as long
+	c.addCost(key.size() / bytesPerCost) // dropErrors may remove the error, and the next one may be as long
 	if c.seen[key] {
 		return
 	}
@@ -64,29 +65,29 @@ func (c *checker) put(e *field.Error) {
 	c.errs = append(c.errs, e)
 }
 
-// invalid reports an invalid value.
-func (c *checker) invalid(value func() any, format string, args ...any) {
+// reportInvalid reports an invalid value.
+func (c *checker) reportInvalid(value func() any, format string, args ...any) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.Invalid(at, value(), name+" in body "+fmt.Sprintf(format, args...))
 	})
 }
 
-// wrongType reports a value of a wrong type or format. got is the actual type, or the text that
+// reportWrongType reports a value of a wrong type or format. got is the actual type, or the text that
 // does not have the format.
-func (c *checker) wrongType(expected, got string) {
+func (c *checker) reportWrongType(expected, got string) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, expected, got))
 	})
 }
 
-// composite reports that a combination of schemas rejects a value.
-func (c *checker) composite(format string, args ...any) {
+// reportCombination reports that a combination of schemas rejects a value.
+func (c *checker) reportCombination(format string, args ...any) {
 	c.fails++
 	if !c.mayReport() {
 		return
 	}
 	message := fmt.Sprintf("%q ", bodyPath(c.doc, c.steps)) + fmt.Sprintf(format, args...)
-	c.put(field.Invalid(c.base, "", message))
+	c.record(field.Invalid(c.base, "", message))
 }
 
 // reportMissing reports a missing required property.
@@ -97,11 +98,11 @@ func (c *checker) reportMissing(property string) {
 		return
 	}
 	at := strings.TrimPrefix(bodyPath(c.doc, c.steps)+"."+property, ".")
-	c.put(field.Required(c.base.Child(at), ""))
+	c.record(field.Required(c.base.Child(at), ""))
 }
 
-// forbidden reports a member where the schema allows no further ones.
-func (c *checker) forbidden(key tape.Ref) {
+// reportForbidden reports a member where the schema allows no further ones.
+func (c *checker) reportForbidden(key tape.Ref) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		property := c.doc.String(key)
 		return field.Invalid(at, property, fmt.Sprintf("%s.%s in body is a forbidden property", name, property))

@@ -75,7 +75,7 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 	if o.KeepNulls {
 		s.operations &^= removeNulls
 	}
-	s.shapeResource()
+	s.normalizeResource()
 	if s.err != nil {
 		return NormalizedDoc{}, s.err
 	}
@@ -103,8 +103,8 @@ const (
 	keep                 // prunes nothing
 )
 
-// normalizer copies a document with changes. out is nil until the first change. Then it holds the
-// changed copy of the document up to the offset copied.
+// normalizer copies a document with changes. It walks the document in order and calls replace for each
+// change. out is nil until the first change. Then it holds the changed copy of raw[:copied].
 type normalizer struct {
 	program    *Program
 	doc        *tape.Doc
@@ -118,7 +118,7 @@ type normalizer struct {
 	unknown    []string
 	// unknownMeta holds the paths of unknown fields in embedded metadata.
 	unknownMeta  []string
-	reportedSize int // size of both in bytes
+	reportedSize int // size of unknown and unknownMeta in bytes
 	err          error
 }
 
@@ -145,23 +145,24 @@ func (s *normalizer) replace(start, end int, text ...[]byte) {
 // finish returns the changed document.
 func (s *normalizer) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
 
-// mode returns the mode of the outermost value.
-func (s *normalizer) mode() mode {
+// rootMode returns the mode of the outermost value.
+func (s *normalizer) rootMode() mode {
 	if s.operations&pruneUnknown == 0 {
 		return keep
 	}
 	return prune
 }
 
-func (s *normalizer) shapeResource() {
+// normalizeResource normalizes the document as a resource.
+func (s *normalizer) normalizeResource() {
 	if s.doc.Kind(tape.Root) != tape.Object {
 		return
 	}
-	s.shapeObject(root, tape.Root, s.mode(), true)
+	s.normalizeObject(root, tape.Root, s.rootMode(), true)
 }
 
-// value shapes a value by a schema, which may be noNode.
-func (s *normalizer) value(at NodeIndex, v tape.Ref, m mode) {
+// normalizeValue normalizes a value by a schema, which may be noNode.
+func (s *normalizer) normalizeValue(at NodeIndex, v tape.Ref, m mode) {
 	if s.err != nil {
 		return
 	}
@@ -179,10 +180,10 @@ func (s *normalizer) value(at NodeIndex, v tape.Ref, m mode) {
 		m = preserve
 	}
 	if kind == tape.Object {
-		s.shapeObject(at, v, m, false)
+		s.normalizeObject(at, v, m, false)
 		return
 	}
-	s.shapeArray(at, v, m)
+	s.normalizeArray(at, v, m)
 }
 
 // pruneContents prunes a value that no schema describes: it removes the members of objects, also
@@ -225,8 +226,8 @@ func (s *normalizer) reportUnknown(key tape.Ref, kind stepKind) {
 	}
 }
 
-// shapeArray shapes the items of an array.
-func (s *normalizer) shapeArray(at NodeIndex, v tape.Ref, m mode) {
+// normalizeArray normalizes the items of an array.
+func (s *normalizer) normalizeArray(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
 	if n.items == noNode {
 		if m == prune {
@@ -243,7 +244,7 @@ func (s *normalizer) shapeArray(at NodeIndex, v tape.Ref, m mode) {
 			}
 			return
 		}
-		s.value(n.items, i, m)
+		s.normalizeValue(n.items, i, m)
 	})
 }
 
@@ -269,8 +270,8 @@ func (m metadataPosition) child(s *v1.JSONSchemaProps, name string) metadataPosi
 	return outside
 }
 
-// shapeDefault fills in, prunes and cleans a default value by its own schema.
-func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]byte, error) {
+// normalizeDefault fills in, prunes and cleans a default value by its own schema.
+func (p *Program) normalizeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -282,10 +283,10 @@ func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]
 	}
 	s := normalizer{program: p, doc: d, raw: d.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
 	if m == outside {
-		s.value(at, tape.Root, prune)
+		s.normalizeValue(at, tape.Root, prune)
 	} else {
 		s.operations &^= cleanMetadata
-		s.value(at, tape.Root, keep)
+		s.normalizeValue(at, tape.Root, keep)
 	}
 	if s.err != nil {
 		return nil, s.err

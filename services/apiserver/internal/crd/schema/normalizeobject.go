@@ -25,8 +25,8 @@ const (
 	replaceByDefault // the default replaces a null
 )
 
-// shapeObject shapes the members of an object, and adds defaults for missing ones.
-func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
+// normalizeObject normalizes the members of an object, and adds defaults for missing ones.
+func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
 	if m == prune && n.preserve {
@@ -55,7 +55,7 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 			last = valueEnd
 			continue
 		}
-		switch s.decide(n, sub, i >= 0, meta, k, m) {
+		switch s.memberAction(n, sub, i >= 0, meta, k, m) {
 		case removeMember:
 			s.removeMember(k, last, retained, end)
 		case replaceByDefault:
@@ -63,7 +63,7 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 			retained++
 		case keepMember:
 			retained++
-			s.shapeMember(n, sub, i >= 0, meta, k, m)
+			s.normalizeMember(n, sub, i >= 0, meta, k, m)
 		}
 		last = valueEnd
 	}
@@ -72,10 +72,10 @@ func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool
 	}
 }
 
-// decide returns what happens to a member. sub is the node of its schema. named states whether the
+// memberAction returns what happens to a member. sub is the node of its schema. named states whether the
 // schema of the object names the property, meta whether it is metadata, apiVersion or kind of a
 // resource.
-func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
+func (s *normalizer) memberAction(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
 	if m == prune && !named && !meta && n.additional == unspecified {
 		s.reportUnknown(key, stepValue)
 		return removeMember
@@ -91,7 +91,7 @@ func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.R
 			return removeMember
 		}
 	}
-	if meta && s.operations&cleanMetadata != 0 && s.badType(key) {
+	if meta && s.operations&cleanMetadata != 0 && s.mustRemoveType(key) {
 		return removeMember
 	}
 	return keepMember
@@ -116,8 +116,8 @@ func (s *normalizer) removeMember(key tape.Ref, last, retained, end int) {
 	s.replace(max(keyStart, s.copied), stop)
 }
 
-// shapeMember normalizes the value of a member that stays.
-func (s *normalizer) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
+// normalizeMember normalizes the value of a member that stays.
+func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
 	kind := stepValue
 	if named {
 		kind = stepProp
@@ -125,20 +125,20 @@ func (s *normalizer) shapeMember(n *node, sub NodeIndex, named, meta bool, key t
 	s.steps = append(s.steps, step{kind: kind, key: key})
 	switch {
 	case meta && s.operations&cleanMetadata != 0:
-		s.embeddedMeta(sub, key)
+		s.cleanEmbeddedMetadata(sub, key)
 	case meta:
 	case !named && n.additional == unspecified:
 		// No schema describes the value. It is kept unchanged.
 	case m == keep:
-		s.value(sub, key+1, keep)
+		s.normalizeValue(sub, key+1, keep)
 	default:
-		s.value(sub, key+1, prune)
+		s.normalizeValue(sub, key+1, prune)
 	}
 	s.steps = s.steps[:len(s.steps)-1]
 }
 
 // appendDefaults appends the defaults of missing properties. last is the end of the last member, brace
-// the offset of the closing brace, kept the number of members.
+// the offset of the closing brace, and retained the number of members that stay.
 func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retained int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {

@@ -14,24 +14,24 @@ import (
 type pattern struct {
 	text   string
 	budget *budgetShare
-	cached atomic.Pointer[compiled]
+	cached atomic.Pointer[compiledPattern]
 	size   atomic.Int64 // in instructions; 0 until it is known
 }
 
-// compiled is the result of compiling a pattern.
-type compiled struct {
+// compiledPattern is the result of compiling a pattern.
+type compiledPattern struct {
 	re   *regexp.Regexp
 	size int // number of instructions; each may run once for each byte of text
 	err  error
 }
 
 // get returns the compiled pattern and reports whether it had to compile it.
-func (p *pattern) get() (c *compiled, fresh bool) {
+func (p *pattern) get() (c *compiledPattern, fresh bool) {
 	c = p.cached.Load()
 	if c != nil {
 		return c, false
 	}
-	c = &compiled{}
+	c = &compiledPattern{}
 	c.re, c.err = regexp.Compile(p.text)
 	if c.err == nil {
 		c.size = instructions(p.text)
@@ -120,8 +120,8 @@ func (c *checker) addCost(n int) {
 	}
 }
 
-// mayMatch reports whether n fits into the remaining budget, and spends it.
-func (c *checker) mayMatch(n int) bool {
+// spendBudget adds a cost of n if it fits into the remaining budget. Otherwise it returns false.
+func (c *checker) spendBudget(n int) bool {
 	if n > c.program.maxCost-c.spent {
 		return false
 	}
@@ -129,8 +129,8 @@ func (c *checker) mayMatch(n int) bool {
 	return true
 }
 
-// compiled returns a compiled pattern, or nil if the remaining budget is too small to compile it.
-func (c *checker) compiled(p *pattern) *compiled {
+// compiledPattern returns a compiled pattern, or nil if the remaining budget is too small to compile it.
+func (c *checker) compiledPattern(p *pattern) *compiledPattern {
 	if p.cached.Load() == nil && int(p.size.Load())*perCompiled > c.program.maxCost-c.spent {
 		return nil
 	}

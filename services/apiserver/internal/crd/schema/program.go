@@ -56,7 +56,7 @@ const (
 	root   NodeIndex = 0
 )
 
-// NoNode is the index of no node. Root is that of the resource's schema.
+// NoNode stands for a missing node. Root is the index of the node of the resource's schema.
 const (
 	NoNode = noNode
 	Root   = root
@@ -126,9 +126,10 @@ type node struct {
 	hasDefaults bool // a property has a default
 	// filled holds the indexes in props of the properties with a default.
 	filled []int32
-	// Whether the node or a node below it is
-	containsSetsOrMaps bool // a list of type set or map
-	containsEmbedded   bool // an embedded resource
+	// containsSetsOrMaps is true if the node or a node below it is a list of type set or map.
+	containsSetsOrMaps bool
+	// containsEmbedded is true if the node or a node below it is an embedded resource.
+	containsEmbedded bool
 
 	typeText string   // as in messages
 	keys     []string // of a list of type map
@@ -213,8 +214,8 @@ func (n *node) propertyIndex(name string) int {
 	return -1
 }
 
-// child returns the place of a member's schema: of the property, else of unnamed values, else
-// NoNode.
+// child returns the node of a member's schema: that of the property, or else that of unnamed values,
+// which may be noNode.
 func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].node
@@ -225,29 +226,30 @@ func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 // Lazy compiles a schema on first use.
 type Lazy struct {
 	once    sync.Once
-	make    func() (*Program, error)
+	compile func() (*Program, error)
 	program *Program
 	err     error
 }
 
 // NewLazy returns a Lazy that calls compile on the first Get and caches its results.
-func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{make: compile} }
+func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{compile: compile} }
 
 // Get returns the program.
 func (l *Lazy) Get() (*Program, error) {
 	l.once.Do(func() {
-		l.program, l.err = l.make()
-		l.make = nil
+		l.program, l.err = l.compile()
+		l.compile = nil
 	})
 	return l.program, l.err
 }
 
 // indexSet is a set of small numbers.
 type indexSet struct {
-	few  uint64
-	many []uint64
+	few  uint64   // bits of numbers below 64, if many is nil
+	many []uint64 // bits of more numbers
 }
 
+// newIndexSet returns an empty set for numbers below n.
 func newIndexSet(n int) indexSet {
 	if n <= 64 {
 		return indexSet{}

@@ -42,12 +42,12 @@ func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
 				return true
 			}
 		} else if format := formatOf(is); !matches && n.text.format != format {
-			c.wrongType(n.text.format, format)
+			c.reportWrongType(n.text.format, format)
 			return false
 		}
 	}
 	if !matches {
-		c.wrongType(n.typeText, name)
+		c.reportWrongType(n.typeText, name)
 	}
 	return matches
 }
@@ -74,7 +74,7 @@ func (c *checker) checkText(n *node, value tape.Ref) int {
 		return 0
 	}
 	if text := c.doc.String(value); !hasFormat(t.format, text) {
-		c.wrongType(t.format, text)
+		c.reportWrongType(t.format, text)
 	}
 	return 1
 }
@@ -88,7 +88,7 @@ func (c *checker) checkLengths(t *textRules, value tape.Ref) {
 			return
 		}
 		if t.minLength != nil && length < *t.minLength {
-			c.invalid(func() any { return c.doc.String(value) }, "should be at least %d chars long", *t.minLength)
+			c.reportInvalid(func() any { return c.doc.String(value) }, "should be at least %d chars long", *t.minLength)
 			return
 		}
 	}
@@ -96,17 +96,18 @@ func (c *checker) checkLengths(t *textRules, value tape.Ref) {
 		return
 	}
 	text := c.doc.String(value)
-	p := c.compiled(t.pattern)
+	p := c.compiledPattern(t.pattern)
 	switch {
 	case p != nil && p.err != nil:
-		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
-	case p == nil || !c.mayMatch(p.size*(len(text)+1)):
-		c.invalid(func() any { return text }, "should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
+		c.reportInvalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
+	case p == nil || !c.spendBudget(p.size*(len(text)+1)):
+		c.reportInvalid(func() any { return text }, "should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
 	case !p.re.MatchString(text):
-		c.invalid(func() any { return text }, "should match '%s'", t.pattern.text)
+		c.reportInvalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}
 }
 
+// checkNumber checks the bounds of a number.
 func (c *checker) checkNumber(n *node, value tape.Ref) {
 	b := n.bounds
 	if b == nil {
@@ -119,23 +120,23 @@ func (c *checker) checkNumber(n *node, value tape.Ref) {
 	c.checkFloat(b, c.doc.Float(value))
 }
 
-// checkInt compares as integers: bounds lose their fractions.
+// checkInt checks an integer. It compares integers: the bounds lose their fractions.
 func (c *checker) checkInt(b *bounds, i int64) {
 	if b.multipleOf != nil {
 		if factor := int64(*b.multipleOf); factor <= 0 {
 			c.addInvalidFactor(factor)
 		} else if i%factor != 0 {
-			c.invalid(func() any { return i }, "should be a multiple of %v", factor)
+			c.reportInvalid(func() any { return i }, "should be a multiple of %v", factor)
 		}
 	}
 	if b.min != nil {
 		if m := int64(*b.min); i < m || b.exclusiveMin && i == m {
-			c.invalid(func() any { return i }, atLeast(b.exclusiveMin), m)
+			c.reportInvalid(func() any { return i }, atLeast(b.exclusiveMin), m)
 		}
 	}
 	if b.max != nil {
 		if m := int64(*b.max); i > m || b.exclusiveMax && i == m {
-			c.invalid(func() any { return i }, atMost(b.exclusiveMax), m)
+			c.reportInvalid(func() any { return i }, atMost(b.exclusiveMax), m)
 		}
 	}
 }
@@ -147,12 +148,12 @@ func (c *checker) checkFloat(b *bounds, f float64) {
 	}
 	if b.min != nil {
 		if m := *b.min; f < m || b.exclusiveMin && f == m {
-			c.invalid(func() any { return f }, atLeast(b.exclusiveMin), m)
+			c.reportInvalid(func() any { return f }, atLeast(b.exclusiveMin), m)
 		}
 	}
 	if b.max != nil {
 		if m := *b.max; f > m || b.exclusiveMax && f == m {
-			c.invalid(func() any { return f }, atMost(b.exclusiveMax), m)
+			c.reportInvalid(func() any { return f }, atMost(b.exclusiveMax), m)
 		}
 	}
 }
@@ -168,16 +169,18 @@ func (c *checker) checkMultiple(factor, f float64) {
 		times = 1 / factor * f
 	}
 	if !swag.IsFloat64AJSONInteger(times) {
-		c.invalid(func() any { return f }, "should be a multiple of %v", factor)
+		c.reportInvalid(func() any { return f }, "should be a multiple of %v", factor)
 	}
 }
 
+// addInvalidFactor reports a multipleOf that is not positive.
 func (c *checker) addInvalidFactor(factor any) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.Invalid(at, factor, fmt.Sprintf("factor MultipleOf declared for %s must be positive: %v", name, factor))
 	})
 }
 
+// atLeast returns the message of a minimum.
 func atLeast(exclusive bool) string {
 	if exclusive {
 		return "should be greater than %v"
@@ -185,6 +188,7 @@ func atLeast(exclusive bool) string {
 	return "should be greater than or equal to %v"
 }
 
+// atMost returns the message of a maximum.
 func atMost(exclusive bool) string {
 	if exclusive {
 		return "should be less than %v"
@@ -192,18 +196,20 @@ func atMost(exclusive bool) string {
 	return "should be less than or equal to %v"
 }
 
+// checkItems checks the number of items of an array.
 func (c *checker) checkItems(b *bounds, count int64) {
 	if b.minItems != nil && count < *b.minItems {
-		c.invalid(func() any { return count }, "should have at least %d items", *b.minItems)
+		c.reportInvalid(func() any { return count }, "should have at least %d items", *b.minItems)
 	}
 	if b.maxItems != nil && count > *b.maxItems {
 		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxItems)) })
 	}
 }
 
+// checkProps checks the number of members of an object.
 func (c *checker) checkProps(b *bounds, count int64) {
 	if b.minProps != nil && count < *b.minProps {
-		c.invalid(func() any { return count }, "should have at least %d properties", *b.minProps)
+		c.reportInvalid(func() any { return count }, "should have at least %d properties", *b.minProps)
 	}
 	if b.maxProps != nil && count > *b.maxProps {
 		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxProps)) })
@@ -215,20 +221,20 @@ func (c *checker) checkEnum(n *node, value tape.Ref) {
 	if len(n.enum) == 0 {
 		return
 	}
-	if c.isOneOf(n, value) {
+	if c.isInEnum(n, value) {
 		return
 	}
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(value), nil)
-		err.Detail = c.supported(n)
+		err.Detail = c.supportedDetail(n)
 		c.addCost(len(err.Detail)) // the detail is inspected again later
 		return err
 	})
 }
 
-// supported returns the error detail that lists the values of an enum. It caches the text because
+// supportedDetail returns the error detail that lists the values of an enum. It caches the text because
 // many values may violate the same enum.
-func (c *checker) supported(n *node) string {
+func (c *checker) supportedDetail(n *node) string {
 	if c.reportedEnum != n {
 		shown := make([]string, len(n.enum))
 		for i := range n.enum {
@@ -239,9 +245,9 @@ func (c *checker) supported(n *node) string {
 	return c.enumText
 }
 
-// isValue reports whether a value equals an enum value after conversion to the enum value's type:
+// matchesEnumValue reports whether a value equals an enum value after conversion to the enum value's type:
 // 2.5 equals 2, and 97 equals "a". A null equals nothing.
-func (c *checker) isValue(e *enumValue, value tape.Ref) bool {
+func (c *checker) matchesEnumValue(e *enumValue, value tape.Ref) bool {
 	switch expected := e.value.(type) {
 	case string:
 		switch c.doc.Kind(value) {
@@ -271,6 +277,7 @@ func (c *checker) isValue(e *enumValue, value tape.Ref) bool {
 	return false
 }
 
+// runeText converts an integer to a string like the Go conversion string(rune(i)).
 func runeText(i int64) string {
 	if i < 0 || i > utf8.MaxRune {
 		return string(utf8.RuneError)
@@ -311,12 +318,12 @@ func newEnumIndex(enum []enumValue) *enumIndex {
 	return x
 }
 
-// isOneOf reports whether a value is in an enum, by the conversions of isValue.
-func (c *checker) isOneOf(n *node, value tape.Ref) bool {
+// isInEnum reports whether a value is in an enum, by the conversions of matchesEnumValue.
+func (c *checker) isInEnum(n *node, value tape.Ref) bool {
 	x := n.enumIndex
 	if x == nil {
 		for i := range n.enum {
-			if c.isValue(&n.enum[i], value) {
+			if c.matchesEnumValue(&n.enum[i], value) {
 				return true
 			}
 		}
@@ -328,21 +335,21 @@ func (c *checker) isOneOf(n *node, value tape.Ref) bool {
 			return true
 		}
 	case tape.Number:
-		if c.isNumberOf(x, value) {
+		if c.isNumberInEnum(x, value) {
 			return true
 		}
 	}
 	c.addCost(perValue * len(x.others))
 	for _, e := range x.others {
-		if c.isValue(e, value) {
+		if c.matchesEnumValue(e, value) {
 			return true
 		}
 	}
 	return false
 }
 
-// isNumberOf reports whether a long enum contains a number.
-func (c *checker) isNumberOf(index *enumIndex, value tape.Ref) bool {
+// isNumberInEnum reports whether a long enum contains a number.
+func (c *checker) isNumberInEnum(index *enumIndex, value tape.Ref) bool {
 	f := c.doc.Float(value)
 	i, isInt := c.doc.Int(value)
 	if isInt {

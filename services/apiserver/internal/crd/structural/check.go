@@ -65,6 +65,7 @@ func (c *checker) checkSchema(path *field.Path, s *v1.JSONSchemaProps, pos posit
 	c.checkObjectFields(path, s, pos)
 }
 
+// preserves reports whether a schema sets x-kubernetes-preserve-unknown-fields.
 func preserves(s *v1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 }

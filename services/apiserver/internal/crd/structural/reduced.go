@@ -14,11 +14,11 @@ func Minimize(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil {
 		return nil
 	}
-	r := minimizer{patterns: map[string]bool{}}
-	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.isSimple(s) {
+	m := minimizer{patterns: map[string]bool{}}
+	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !m.isSimple(s) {
 		return s
 	}
-	return r.reduce(s, true)
+	return m.reduce(s, true)
 }
 
 // minimizer caches which patterns are valid regular expressions.
@@ -26,37 +26,37 @@ type minimizer struct{ patterns map[string]bool }
 
 // reduce returns a simple schema without the properties that isSimpleTree accepts. root states that
 // the schema is that of the whole object.
-func (r *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
+func (m *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
 	var p v1.JSONSchemaProps // reused, because schemas are large
 	for name := range s.Properties {
 		p = s.Properties[name]
 		objectField := root && (name == "metadata" || name == "kind" || name == "apiVersion")
-		if !objectField && r.isSimpleTree(&p) {
+		if !objectField && m.isSimpleTree(&p) {
 			continue
 		}
 		if out.Properties == nil {
 			out.Properties = map[string]v1.JSONSchemaProps{}
 		}
-		if !objectField && p.Items == nil && p.AdditionalProperties == nil && r.isSimple(&p) {
-			p = *r.reduce(&p, false)
+		if !objectField && p.Items == nil && p.AdditionalProperties == nil && m.isSimple(&p) {
+			p = *m.reduce(&p, false)
 		}
 		out.Properties[name] = p
 	}
 	return &out
 }
 
-// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is
-// valid as that of any property.
-func (r *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
-	if !r.isSimple(s) {
+// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is valid for
+// any property.
+func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
+	if !m.isSimple(s) {
 		return false
 	}
-	if s.Items != nil && !r.isSimpleTree(s.Items.Schema) {
+	if s.Items != nil && !m.isSimpleTree(s.Items.Schema) {
 		return false
 	}
-	if a := s.AdditionalProperties; a != nil && (len(s.Properties) > 0 || a.Schema != nil && !r.isSimpleTree(a.Schema)) {
+	if a := s.AdditionalProperties; a != nil && (len(s.Properties) > 0 || a.Schema != nil && !m.isSimpleTree(a.Schema)) {
 		return false
 	}
 	if len(s.Properties) == 0 {
@@ -65,7 +65,7 @@ func (r *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	var p v1.JSONSchemaProps
 	for name := range s.Properties {
 		p = s.Properties[name]
-		if !r.isSimpleTree(&p) {
+		if !m.isSimpleTree(&p) {
 			return false
 		}
 	}
@@ -73,7 +73,7 @@ func (r *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 }
 
 // isSimple reports whether a schema is valid if the schemas within it are, and does not refer to them.
-func (r *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
+func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":
 	case "array":
@@ -93,16 +93,16 @@ func (r *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 		s.XMapType != nil && (s.Type != "object" || *s.XMapType != "atomic" && *s.XMapType != "granular"):
 		return false
 	}
-	return s.Pattern == "" || r.compiles(s.Pattern)
+	return s.Pattern == "" || m.isValidPattern(s.Pattern)
 }
 
-// compiles reports whether a pattern is valid. Results are cached.
-func (r *minimizer) compiles(pattern string) bool {
-	ok, known := r.patterns[pattern]
+// isValidPattern reports whether a pattern is valid. Results are cached.
+func (m *minimizer) isValidPattern(pattern string) bool {
+	ok, known := m.patterns[pattern]
 	if !known {
 		_, err := syntax.Parse(pattern, syntax.Perl)
 		ok = err == nil
-		r.patterns[pattern] = ok
+		m.patterns[pattern] = ok
 	}
 	return ok
 }

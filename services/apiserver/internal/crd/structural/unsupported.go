@@ -12,14 +12,14 @@ import (
 func Unsupported(s *v1.JSONSchemaProps) error {
 	var err error
 	AnySchema(s, func(s *v1.JSONSchemaProps) bool {
-		err = unsupported(s)
+		err = checkKeywords(s)
 		return err != nil
 	})
 	return err
 }
 
-// unsupported returns an error if a schema uses a keyword that structural schemas forbid.
-func unsupported(s *v1.JSONSchemaProps) error {
+// checkKeywords returns an error if a schema uses a keyword that structural schemas forbid.
+func checkKeywords(s *v1.JSONSchemaProps) error {
 	for _, k := range []struct {
 		name string
 		set  bool

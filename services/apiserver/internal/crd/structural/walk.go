@@ -18,10 +18,10 @@ func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 		return true
 	}
 	within := func(s *v1.JSONSchemaProps) bool { return AnySchema(s, has) }
-	if s.Items != nil && (within(s.Items.Schema) || anyOf(s.Items.JSONSchemas, has)) {
+	if s.Items != nil && (within(s.Items.Schema) || anySchemaIn(s.Items.JSONSchemas, has)) {
 		return true
 	}
-	if anyOf(s.AllOf, has) || anyOf(s.AnyOf, has) || anyOf(s.OneOf, has) || within(s.Not) {
+	if anySchemaIn(s.AllOf, has) || anySchemaIn(s.AnyOf, has) || anySchemaIn(s.OneOf, has) || within(s.Not) {
 		return true
 	}
 	for _, named := range []map[string]v1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
@@ -48,7 +48,8 @@ func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	return false
 }
 
-func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
+// anySchemaIn reports whether AnySchema is true for any schema of a list.
+func anySchemaIn(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	for i := range list {
 		if AnySchema(&list[i], has) {
 			return true
@@ -81,14 +82,14 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 // forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value
 // without defining its type.
 func forEachJunctor(path *field.Path, s *v1.JSONSchemaProps, visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
-	list := func(keyword string, list []v1.JSONSchemaProps) {
+	visitAll := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {
 			visit(path.Child(keyword).Index(i), keyword, i, &list[i])
 		}
 	}
-	list("anyOf", s.AnyOf)
-	list("allOf", s.AllOf)
-	list("oneOf", s.OneOf)
+	visitAll("anyOf", s.AnyOf)
+	visitAll("allOf", s.AllOf)
+	visitAll("oneOf", s.OneOf)
 	if s.Not != nil {
 		visit(path.Child("not"), "not", 0, s.Not)
 	}
