@@ -56,7 +56,7 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	return c, nil
 }
 
-// Filter returns the catalog of the kinds that keep selects. It omits versions and groups without
+// Filter returns the catalog of the kinds that match selects. It omits versions and groups without
 // kinds.
 func (c *Catalog) Filter(match func(*Kind) bool) (*Catalog, error) {
 	var kinds []*Kind

@@ -33,9 +33,9 @@ type Document struct {
 	ConversionWebhook bool
 	// Validate validates a document except for its metadata.
 	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
-	// TableRow computes the cells of Kind.Presentation.Columns from a served document,
-	// with the same result as their Cell functions. whole decodes the object for
-	// cells that need it. Row is nil without columns.
+	// TableRow computes the cells of Kind.Presentation.Columns from a served document, with the
+	// same result as their Cell functions. whole decodes the object for cells that need it.
+	// TableRow is nil without columns.
 	TableRow func(doc []byte, whole func() (Object, error)) ([]any, error)
 }
 
@@ -86,8 +86,8 @@ func (k *Kind) ValidateDocument(ctx context.Context, w DocumentWrite) field.Erro
 // DocumentWrite is a write of a document.
 type DocumentWrite struct {
 	Object Object
-	// JSON is the served form of the object, Old that of the live object, nil at creation. Their
-	// resourceVersion is arbitrary or absent.
+	// JSON is the served form of Object. OldJSON is the served form of the live object, nil at
+	// creation. Their resourceVersion is arbitrary or absent.
 	JSON, OldJSON []byte
 	// MetadataErrors holds the errors of the metadata. After some of them, rules are not evaluated.
 	MetadataErrors field.ErrorList

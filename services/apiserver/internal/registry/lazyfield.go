@@ -1,9 +1,9 @@
 package registry
 
-// LazyField describes the lazily decoded field of kinds that are stored as JSON and have a
-// large part that few requests need. The part is copied between texts, or decoded without
-// reflection. A function returns false for ok if the object has an unusual layout. The caller then
-// decodes the full object. The functions are safe for concurrent use.
+// LazyField describes the lazily decoded field of kinds that are stored as JSON and have a large
+// part that few requests need. That part is copied between texts, or decoded without reflection. If
+// the object has an unusual layout, a function returns false for ok, and the caller decodes the
+// full object. The functions are safe for concurrent use.
 type LazyField struct {
 	// ToServed returns the JSON of a stored object in the served version. encode does the same for a
 	// stored text without its large part.

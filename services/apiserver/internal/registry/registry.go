@@ -27,7 +27,7 @@ type Kind struct {
 	// Verbs are the verbs in discovery, sorted; nil means AllVerbs.
 	Verbs []string
 	// Virtual kinds are operations and are not stored (access reviews, bindings, component
-	// statuses). A handler of its own serves them.
+	// statuses). Dedicated handlers serve them.
 	Virtual bool
 	// Gate, if set, must be enabled for the kind to be served.
 	Gate features.Gate
@@ -40,22 +40,23 @@ type Kind struct {
 	// MergeType returns the merge rules of objects without a Go type. nil means that they follow
 	// from the values: maps merge by key, lists are atomic.
 	MergeType func() typed.ParseableType
-	// Document, for kinds without Go types, defines how their objects are processed. Unserved holds
-	// the versions of such a kind that are not served. Managers keep the ownership of fields that is
-	// recorded in these versions.
+	// Document, for kinds without Go types, defines how their objects are processed.
+	// UnservedVersions holds the versions of such a kind that are not served. Managers keep the
+	// ownership of fields that is recorded in these versions.
 	Document         *Document
 	UnservedVersions []*Kind
 	// Stored defines the key and the form of stored objects.
 	Stored StorageForm
 
-	// Convertible, if set, returns the error of an object of a client that cannot be converted to the
-	// internal form of Kubernetes. It makes a body undecodable.
+	// Convertible, if set, returns an error if a client's object cannot be converted to the
+	// internal form of Kubernetes. A body with such an object is rejected like one that cannot be
+	// decoded.
 	Convertible func(Object) error
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
 	Default func(Object)
-	// AfterDecode adjusts an object that was decoded from storage, after Default. Values that it
-	// changes must violate DefaultedRules.
+	// AfterDecode adjusts an object that was decoded from storage, after Default. Any value that it
+	// changes must violate DefaultedRules, so that the object is decoded at all.
 	AfterDecode func(Object)
 	// DefaultedRules, for kinds with a Default, returns rules that determine, without decoding it,
 	// whether a stored object has all defaults. Nil means that only decoding can determine it.
@@ -160,9 +161,9 @@ type Update struct {
 	Warnings func(obj, old Object) []string
 }
 
-// Order lists the rules of a kind for a change, after those of all kinds. Kubernetes validates some
-// kinds like a new object, before or after the change or twice, and each validation reports its
-// causes. Nil means MetaUpdateRules, UpdateRules.
+// Order lists the rules of a kind for a change, after the rules of all kinds. Kubernetes validates
+// a changed object of some kinds like a new one: before the change, after it, or both. Each
+// validation reports its causes. Nil means MetaUpdateRules, UpdateRules.
 type Order []Rule
 
 // Rule is a part of the rules for a change.
@@ -180,7 +181,7 @@ const (
 // Delete holds the properties of deletions.
 type Delete struct {
 	// ReturnObject makes DELETE return the deleted object instead of a Status. NoTable makes it
-	// return the Status as it is to a client that requests a Table.
+	// return that Status even to a client that requests a Table.
 	ReturnObject, NoTable bool
 	// ForbiddenReason, if set, returns the reason why the object of a name cannot be deleted, or ""
 	// if it can.
@@ -188,8 +189,9 @@ type Delete struct {
 	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested is
 	// the client's value or nil. A nil function means immediate deletion.
 	GracePeriod func(obj Object, requested *int64) int64
-	// BeginDeletion changes an object whose deletion begins but that is not removed yet. Held reports
-	// whether anything other than metadata.finalizers keeps it (a namespace's spec.finalizers).
+	// BeginDeletion changes an object whose deletion begins but that is not removed yet.
+	// RemovalBlocked reports whether anything other than metadata.finalizers keeps it (a
+	// namespace's spec.finalizers).
 	BeginDeletion  func(Object)
 	RemovalBlocked func(Object) bool
 	// TwoPhase means that the first deletion never removes the object, and that deletions have no
@@ -323,9 +325,9 @@ type Subresource struct {
 	Order          Order
 	// Warnings returns texts of Warning headers for a change through the subresource.
 	Warnings func(Object) []string
-	// Connect makes the subresource a connection to the object's upstream, which lasts as long as
-	// the client wants and accepts and returns any media type. Deep includes all paths below its
-	// own.
+	// Connect makes the subresource a connection to the object's upstream. It lasts as long as the
+	// client wants, and accepts and returns any media type. AllowSubpaths includes all paths below
+	// the subresource.
 	Connect, AllowSubpaths bool
 	// NoTable means that it has no form as a Table.
 	NoTable bool

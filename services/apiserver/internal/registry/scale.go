@@ -23,12 +23,12 @@ type Scale struct {
 	// ValidatedWithObject means that the rules of the object cover its replicas. Otherwise invalid
 	// metadata of the scale and negative replicas are rejected.
 	ValidatedWithObject bool
-	// Columns differ from those of built-in kinds in the Table of a scale.
+	// Columns holds what differs from built-in kinds in the Table of a scale.
 	Columns ScaleColumns
 }
 
-// ScaleColumns are the descriptions of the columns of replicas, and the type of the column of the
-// age. Empty texts stand for those of built-in kinds.
+// ScaleColumns holds the descriptions of the replica columns, and the type of the age column. Empty
+// texts mean the ones of built-in kinds.
 type ScaleColumns struct{ Desired, Available, AgeType string }
 
 // FieldPath returns the path to the replicas.

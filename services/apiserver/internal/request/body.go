@@ -10,8 +10,8 @@ const (
 	MaxBody = 3 << 20
 	// InitialBuffer is the size in bytes of the buffer that a body gets before it arrives.
 	InitialBuffer = 64 << 10
-	// growth is the factor by which a full buffer grows.
-	growth = 4
+	// bufferGrowth is the factor by which a full buffer grows.
+	bufferGrowth = 4
 )
 
 // ReadBody reads the whole body, or MaxBody+1 bytes of a longer one. It returns the errors of the
@@ -46,7 +46,7 @@ func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 		case err != nil || len(b) == limit:
 			return b, err
 		}
-		size := min(growth*len(b), limit)
+		size := min(bufferGrowth*len(b), limit)
 		if err := grow(size); err != nil {
 			return b, err
 		}
@@ -67,7 +67,7 @@ func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
 		rejected = grow(size)
 		return rejected
 	})
-	b.left = b.bytes
+	b.unread = b.bytes
 	if int64(len(b.bytes)) == r.ContentLength {
 		b.more = http.NoBody // the body is complete
 	}
@@ -78,16 +78,17 @@ func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
 // receivedBody is a body whose first MaxBody+1 bytes, or all of a shorter one, have been read.
 type receivedBody struct {
 	io.Closer
-	bytes, left []byte
-	err         error // the read error after bytes
-	more        io.Reader
+	// bytes holds what was read, unread its rest for Read.
+	bytes, unread []byte
+	err           error // the read error after bytes
+	more          io.Reader
 }
 
 // Read implements io.Reader for readers that do not use ReadBody.
 func (b *receivedBody) Read(p []byte) (int, error) {
-	if len(b.left) > 0 {
-		n := copy(p, b.left)
-		b.left = b.left[n:]
+	if len(b.unread) > 0 {
+		n := copy(p, b.unread)
+		b.unread = b.unread[n:]
 		return n, nil
 	}
 	if b.err != nil {

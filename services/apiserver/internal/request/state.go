@@ -41,8 +41,9 @@ type State struct {
 	AuthenticationTime time.Duration
 	TokenAnnotations   map[string]string
 	// Principal is the key under which limits count the request: the network of the client, and
-	// after authentication that of PrincipalOf. Impersonation does not change it, unless the
-	// impersonator is in system:masters. So a request counts for the impersonator.
+	// after authentication the key that PrincipalOf returns for the user. Impersonation does not
+	// change it, so that the request counts for the impersonator, unless the impersonator is in
+	// system:masters.
 	Principal string
 	// PriorityLevel is the name of the request's priority level. It is "" without flow control.
 	PriorityLevel string
@@ -51,7 +52,7 @@ type State struct {
 	// RefreshAPISet, if set, is called in place of the handler once the
 	// request is authorized. It reads the newest API set.
 	RefreshAPISet func(context.Context)
-	// Work is what the request occupies. Work without limits if it is nil.
+	// Work is what the request occupies. nil means that the request has no limits.
 	Work Work
 	// Stored describes the object that a write stores. It is nil unless the request is traced.
 	Stored *StoredValue

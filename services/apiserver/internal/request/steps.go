@@ -26,8 +26,8 @@ type ReachedStep struct {
 	Time time.Time
 }
 
-// steps holds the steps that a request has reached.
-type steps struct {
+// stepLog holds the steps that a request has reached.
+type stepLog struct {
 	mu      sync.Mutex // leaf lock
 	reached []ReachedStep
 }

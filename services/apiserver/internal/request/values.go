@@ -15,7 +15,7 @@ const PerValue = 128
 const LargeBody = 64 << 10
 
 // Values estimates the number of values in a JSON or YAML document. It is the larger of the number
-// of commas and the number of opening braces and brackets, including those inside strings.
+// of commas and the number of opening braces and brackets, even those inside strings.
 func Values(doc []byte) int {
 	return max(bytes.Count(doc, []byte{','}), bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}))
 }
@@ -35,7 +35,8 @@ func WeightOfJSON(doc []byte) int {
 	return max(len(doc), PerValue*values)
 }
 
-// valuesOutsideStrings is Values without the contents of strings.
+// valuesOutsideStrings estimates the number of values of a JSON document like Values, but ignores
+// the contents of strings.
 func valuesOutsideStrings(body []byte) int {
 	size := jsontext.Measure(body)
 	return max(size.Commas, size.Containers)

@@ -9,7 +9,7 @@ import (
 // that it reached. Its methods accept a nil receiver, which records nothing.
 type WaitTimes struct {
 	nanoseconds atomic.Int64
-	steps       steps
+	steps       stepLog
 }
 
 // Add adds a wait.

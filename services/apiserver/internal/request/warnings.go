@@ -91,15 +91,16 @@ func (w *Warnings) add(text string) {
 		w.cut = true
 		w.length = 0
 		for i := range w.texts {
-			w.shorten(i)
+			w.cutText(i)
 		}
 		return
 	}
-	w.shorten(len(w.texts) - 1)
+	w.cutText(len(w.texts) - 1)
 }
 
-// shorten cuts the text at index i and adds its length.
-func (w *Warnings) shorten(i int) {
+// cutText cuts the text at index i to maxWarningWhenCut characters and adds its length to w.length.
+// The caller holds mu.
+func (w *Warnings) cutText(i int) {
 	n := utf8.RuneCountInString(w.texts[i])
 	if n > maxWarningWhenCut {
 		w.texts[i], n = string([]rune(w.texts[i])[:maxWarningWhenCut]), maxWarningWhenCut

@@ -48,7 +48,7 @@ func Suspend(ctx context.Context) (resume func()) { return WorkFrom(ctx).Suspend
 // Started calls Started of the request's work.
 func Started(ctx context.Context) { WorkFrom(ctx).Started() }
 
-// noWork is the work of a context that belongs to no request.
+// noWork is the work of a context that belongs to no request. It has no limits.
 type noWork struct{}
 
 func (noWork) Estimate(context.Context, int) bool      { return true }

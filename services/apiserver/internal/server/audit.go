@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// withAudit records audit events of authenticated requests. reject
-// records the requests that end before this filter.
+// withAudit records audit events of authenticated requests. reject records the requests that an
+// earlier filter rejects.
 func (c *Config) withAudit(next http.Handler) http.Handler {
 	if c.Audit == nil {
 		return next
@@ -31,7 +31,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 		rec.AnnotateAll(s.TokenAnnotations)
 		if err := rec.Receive(ctx); err != nil {
 			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
-			internalError(w, r, errEventNotStored)
+			writeInternalError(w, r, errEventNotStored)
 			return
 		}
 		handled := false
@@ -60,16 +60,16 @@ func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Recor
 	})
 }
 
-// errEventNotStored has the text of Kubernetes.
+// errEventNotStored is the reason of a request's rejection. It has the text of Kubernetes.
 var errEventNotStored = errors.New("failed to store audit event")
 
-// reject answers a request with an error before its user is known.
+// reject responds with an error to a request whose user is not known yet.
 func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 	c.rejectWith(w, r, func(w http.ResponseWriter, r *http.Request) { c.Responder.Error(w, r, err) })
 }
 
-// rejectWith is reject with an answer function instead of an error.
-func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
+// rejectWith rejects a request before its user is known. respond writes the response.
+func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, respond http.HandlerFunc) {
 	if rec := c.openRecord(w, r); rec != nil {
 		rec.SetUnauthenticated()
 		s := request.FromContext(r.Context())
@@ -78,33 +78,34 @@ func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.
 		s.AuditEvent = rec
 		w = &auditedWriter{ResponseWriter: w, rec: rec, r: r}
 	}
-	answer(w, r)
+	respond(w, r)
 }
 
 // auditedWriter notifies an audit record when the response starts.
 type auditedWriter struct {
 	http.ResponseWriter
-	rec   *audit.Record
-	r     *http.Request
-	begun bool
+	rec     *audit.Record
+	r       *http.Request
+	started bool
 }
 
-func (w *auditedWriter) begin(code int) {
-	if !w.begun {
-		w.begun = true
+// recordStart notifies the record of the status code, once.
+func (w *auditedWriter) recordStart(code int) {
+	if !w.started {
+		w.started = true
 		w.rec.BeginResponse(w.r.Context(), code)
 	}
 }
 
 func (w *auditedWriter) WriteHeader(code int) {
 	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // informational responses do not begin it
-		w.begin(code)
+		w.recordStart(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *auditedWriter) Write(b []byte) (int, error) {
-	w.begin(http.StatusOK)
+	w.recordStart(http.StatusOK)
 	at := time.Now()
 	n, err := w.ResponseWriter.Write(b)
 	w.rec.AddDuration(audit.Writing, time.Since(at))
@@ -112,7 +113,7 @@ func (w *auditedWriter) Write(b []byte) (int, error) {
 }
 
 func (w *auditedWriter) Flush() {
-	w.begin(http.StatusOK)
+	w.recordStart(http.StatusOK)
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
@@ -120,7 +121,7 @@ func (w *auditedWriter) Flush() {
 
 // Send implements exchange.Sender.
 func (w *auditedWriter) Send(b []byte) error {
-	w.begin(http.StatusOK)
+	w.recordStart(http.StatusOK)
 	at := time.Now()
 	err := exchange.Send(w.ResponseWriter, b)
 	w.rec.AddDuration(audit.Writing, time.Since(at))
@@ -129,7 +130,7 @@ func (w *auditedWriter) Send(b []byte) error {
 
 // Hijack serves upgrades.
 func (w *auditedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.begin(http.StatusSwitchingProtocols)
+	w.recordStart(http.StatusSwitchingProtocols)
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 

@@ -81,7 +81,7 @@ func Handler(c Config) (http.Handler, error) {
 	if c.Kinds != nil {
 		c.Metrics.KeepWhileServed(c.Kinds)
 	}
-	observe := c.telemetry()
+	observe := c.telemetryFilters()
 	protection := overload.New(c.Overload, observe)
 	filters := []func(http.Handler) http.Handler{
 		engine,                        // gin: a panic in a later filter becomes a 500
@@ -117,8 +117,8 @@ func Handler(c Config) (http.Handler, error) {
 	return h, nil
 }
 
-// telemetry returns the filters that record requests.
-func (c *Config) telemetry() *telemetry.Filters {
+// telemetryFilters returns the filters that record requests.
+func (c *Config) telemetryFilters() *telemetry.Filters {
 	return &telemetry.Filters{Metrics: c.Metrics, Logger: c.Logger, Slow: c.Slow, Traces: c.Traces}
 }
 

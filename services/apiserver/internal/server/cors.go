@@ -39,9 +39,9 @@ func checkOrigin(pattern string) error {
 	return nil
 }
 
-// endsHost reports whether a pattern anchors the end of the host. The colon after a scheme passes
-// CheckOrigins, but anchors nothing.
-func endsHost(pattern string) bool {
+// anchorsHostEnd reports whether a pattern anchors the end of the host. The colon after a scheme
+// passes CheckOrigins, but anchors nothing.
+func anchorsHostEnd(pattern string) bool {
 	return strings.ContainsAny(strings.ReplaceAll(pattern, "://", ""), "$:")
 }
 
@@ -55,7 +55,7 @@ func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 			return nil, fmt.Errorf("--cors-allowed-origins: %w", err)
 		}
 		patterns = append(patterns, re)
-		if !endsHost(o) {
+		if !anchorsHostEnd(o) {
 			c.Logger.Warn("pattern in --cors-allowed-origins does not anchor the end of the host; end it with (:|$)", "pattern", o)
 		}
 	}

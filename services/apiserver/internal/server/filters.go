@@ -32,9 +32,9 @@ import (
 // maxParsedQuery is the size in bytes up to which LongRunning parses a query.
 const maxParsedQuery = 1 << 10
 
-// LongRunning returns a function that reports whether a request is long-running.
-// The function does not need the filters. It does not parse long queries,
-// because it runs before large requests need a permit.
+// LongRunning returns a function that reports whether a request is long-running. The function needs
+// no other filter to run first. It does not parse long queries, because it runs before large
+// requests need a permit.
 func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if len(r.URL.RawQuery) >= maxParsedQuery {
@@ -54,7 +54,7 @@ func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Req
 // withRequestInfo returns the filter that attaches the state of the request and resolves its request
 // info. Only withUnknownResource may replace it later.
 func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Handler) http.Handler {
-	overloaded := c.telemetry().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	overloaded := c.telemetryFilters().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { overload.TooManyRequests(w, 1) })
 	})))
 	return func(next http.Handler) http.Handler {
@@ -90,6 +90,7 @@ func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
 	return c.Delegates.Resolve(&short, c.Kinds.Current())
 }
 
+// withSecurityHeaders sets the header fields that every response has, even a rejection.
 func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -201,7 +202,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 		var span tracing.Span
 		if c.Traces != nil {
 			var ctx context.Context
-			ctx, span = c.telemetry().BeginAuthenticationSpan(r.Context())
+			ctx, span = c.telemetryFilters().BeginAuthenticationSpan(r.Context())
 			r = r.WithContext(ctx)
 		}
 		u, err := c.Authenticator.Authenticate(r)
@@ -239,7 +240,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
 		rec := audit.FromContext(ctx)
 		start := time.Now()
-		spanned, span := c.telemetry().BeginSpan(ctx, "authorization")
+		spanned, span := c.telemetryFilters().BeginSpan(ctx, "authorization")
 		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
 		took := time.Since(start)
@@ -258,7 +259,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 				overload.TooManyRequests(w, 1)
 				return
 			}
-			internalError(w, r, err)
+			writeInternalError(w, r, err)
 			return
 		}
 		rec.Annotate(decisionAnnotation, "forbid")
@@ -268,9 +269,9 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	})
 }
 
-// internalError answers a request for which a filter failed. The client may retry it. The text has
-// the format of Kubernetes, plain text with escaped markup.
-func internalError(w http.ResponseWriter, r *http.Request, err error) {
+// writeInternalError responds to a request for which a filter failed. The client may retry it. The
+// text has the format of Kubernetes, plain text with escaped markup.
+func writeInternalError(w http.ResponseWriter, r *http.Request, err error) {
 	text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }

@@ -41,8 +41,8 @@ const authenticationGroup = "authentication." + api.Domain
 // errNoPermit reports that no permit became free in time.
 var errNoPermit = errors.New("no permit for a large request in time")
 
-// withImpersonation replaces the user of a request by the impersonated one. Each part of that
-// user needs a permission of its own (specification: "Authorization", verb impersonate).
+// withImpersonation replaces the user of a request by the impersonated one. Each part of that user
+// needs a separate permission (specification: "Authorization", verb impersonate).
 func (c *Config) withImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target, err := parseImpersonation(r.Header)
@@ -158,6 +158,7 @@ func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 	return nil, nil
 }
 
+// addSize adds the size of a header field to size.
 func (p *impersonatedUser) addSize(key string, values []string) {
 	for _, v := range values {
 		p.size += len(key) + len(v) + headerFieldOverhead

@@ -79,7 +79,7 @@ func newImpersonationFixture(
 		i.mu.Unlock()
 		return decide(i, ctx, a)
 	}}
-	i.h = overload.New(i.c.Overload, i.c.telemetry()).WithWork(i.c.withImpersonation(
+	i.h = overload.New(i.c.Overload, i.c.telemetryFilters()).WithWork(i.c.withImpersonation(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.passed.Store(true) })))
 	return i
 }

@@ -31,7 +31,7 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 			Kinds:    apiset.NewLive(&apiset.Set{}),
 			Logger:   slog.New(slog.DiscardHandler),
 		}
-		withRequestInfo := c.withRequestInfo(overload.New(c.Overload, c.telemetry()))
+		withRequestInfo := c.withRequestInfo(overload.New(c.Overload, c.telemetryFilters()))
 		request := func(length int) *http.Request {
 			return httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", length), nil)
 		}

@@ -41,7 +41,7 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 			}
 			r = c.resolveAgain(r, newest)
 		}
-		for range maxReturns {
+		for range maxRetries {
 			op := requestinfo.FromContext(r.Context())
 			if op.Target == nil || !op.Target.Custom() {
 				break
@@ -57,8 +57,8 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 	})
 }
 
-// maxReturns is how often a handler may return one request.
-const maxReturns = 3
+// maxRetries is how often a request is resolved again because the handler returned it.
+const maxRetries = 3
 
 // resolveAgain returns the request with a request info of a newer API set.
 func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {

@@ -177,7 +177,7 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 }
 
 // TestReturnedRequestIsAuthorizedAgain checks that a returned request is resolved and authorized
-// again, at most maxReturns times.
+// again, at most maxRetries times.
 func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 	for _, test := range []struct {
 		path                  string

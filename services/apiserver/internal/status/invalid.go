@@ -78,13 +78,14 @@ func Aggregated[E error](errs []E) error {
 	return errors.New(all.String())
 }
 
-// joinedError is the text of errors without duplicates.
+// joinedError is the text of errors without duplicates, up to MaxMessage bytes.
 type joinedError struct {
 	text     strings.Builder
 	reported map[string]bool
 	omitted  int // number of errors that the text does not include
 }
 
+// add appends the text of an error, or counts it as omitted if there is no room.
 func (j *joinedError) add(text string) {
 	if j.reported[text] {
 		return
@@ -140,11 +141,11 @@ func Shortened(st *metav1.Status) *metav1.Status {
 			RetryAfterSeconds: d.RetryAfterSeconds,
 		}
 	}
-	return bounded(&out)
+	return boundStatus(&out)
 }
 
-// bounded cuts the texts and causes of st to the limits.
-func bounded(st *metav1.Status) *metav1.Status {
+// boundStatus cuts the texts and causes of st to the limits and returns it.
+func boundStatus(st *metav1.Status) *metav1.Status {
 	st.Message = Truncate(st.Message, MaxMessage)
 	if st.Details == nil {
 		return st
@@ -161,12 +162,12 @@ func bounded(st *metav1.Status) *metav1.Status {
 	details := *st.Details // they may be shared
 	st.Details = &details
 	details.Name = Truncate(details.Name, maxCause)
-	details.Causes = boundedCauses(details.Causes)
+	details.Causes = boundCauses(details.Causes)
 	return st
 }
 
-// boundedCauses returns the first causes, and one that states how many are left out.
-func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
+// boundCauses returns the first causes, and one that states how many are left out.
+func boundCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	out := make([]metav1.StatusCause, 0, len(causes))
 	size := 0
 	for i, c := range causes {

@@ -39,7 +39,7 @@ func Method() error {
 		"the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 }
 
-// LongFields returns the 431 error for header fields that exceed their limit of most bytes.
+// LongFields returns the 431 error for header fields that together exceed maximum bytes.
 func LongFields(names []string, maximum int) error {
 	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge",
 		fmt.Sprintf("the header fields %s may have %d bytes together", strings.Join(names, ", "), maximum), nil)
@@ -62,7 +62,7 @@ func NotInForm(text string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, text, nil)
 }
 
-// BodyType returns the 415 error for a body.
+// BodyType returns the 415 error for a body whose media type is not one of types.
 func BodyType(types []string) error {
 	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(types, ", "),
@@ -156,12 +156,12 @@ func (ref Ref) Translate(err error) error {
 	return err
 }
 
-// fullError is an API error that the server can still recognize as storage.ErrFull.
+// fullError is an API error that errors.Is recognizes as storage.ErrFull.
 type fullError struct{ *apierrors.StatusError }
 
 func (e *fullError) Unwrap() []error { return []error{e.StatusError, storage.ErrFull} }
 
-// Failed returns an internal error without a reason.
+// Failed returns a 500 error with a message and without a reason.
 func Failed(message string) error { return Error(http.StatusInternalServerError, "", message, nil) }
 
 // Reloading returns the error of requests while the cache is reloading.
@@ -169,7 +169,8 @@ func Reloading() error {
 	return apierrors.NewTooManyRequests("storage is (re)initializing", 1)
 }
 
-// ManyWait returns the error of a request that would have to wait while too many requests wait.
+// ManyWait returns the 429 error for a request that would have to wait while too many other
+// requests wait.
 func ManyWait() error {
 	return apierrors.NewTooManyRequests("Too many requests wait already, please try again later", 1)
 }
@@ -189,7 +190,7 @@ func FromError(err error) *metav1.Status {
 		if st.Code == 0 {
 			st.Code = http.StatusInternalServerError
 		}
-		return bounded(&st)
+		return boundStatus(&st)
 	}
-	return bounded(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()})
+	return boundStatus(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()})
 }

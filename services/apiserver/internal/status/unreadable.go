@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// CorruptObjects is the policy for errors about stored objects that
-// cannot be read, with the texts of Kubernetes.
+// CorruptObjects defines the errors about stored objects that cannot be read, with the texts of
+// Kubernetes.
 type CorruptObjects struct {
 	// Named includes the keys in errors, for all unreadable objects of a list. It is needed where
 	// clients may delete such objects. Otherwise a list reports only the first error.
@@ -23,21 +23,21 @@ type CorruptObjects struct {
 	Root string
 }
 
-// maxCorrupt is the maximum number of objects that the error of a list names.
-const maxCorrupt = 100
+// maxListedCorrupt is the maximum number of objects that the error of a list names.
+const maxListedCorrupt = 100
 
-// detail returns why an object is unreadable, as the errors of Kubernetes state it.
-func detail(e *storage.CorruptObjectError) string {
+// corruptionDetail returns why an object is unreadable, in the words of Kubernetes.
+func corruptionDetail(e *storage.CorruptObjectError) string {
 	if e.Undecodable {
 		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
 	}
 	return fmt.Sprintf("data from the storage is not transformable revision=0: %v", e.Err)
 }
 
-// corrupt returns the error of Kubernetes for an unreadable object with a key.
-func corrupt(key string, e *storage.CorruptObjectError) error {
+// corruptObjectError returns the error of Kubernetes for an unreadable object with a key.
+func corruptObjectError(key string, e *storage.CorruptObjectError) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
-		key, detail(e)) //nolint:staticcheck // the wording is the API's
+		key, corruptionDetail(e)) //nolint:staticcheck // the wording is the API's
 }
 
 // internalError returns a 500 error with the given text. As in Kubernetes, it has no reason if the
@@ -49,8 +49,8 @@ func internalError(e *storage.CorruptObjectError, text string) error {
 	return apierrors.NewInternalError(errors.New(text))
 }
 
-// DecryptionRejected returns the error of a request that did not get to decrypt an object because
-// of a limit, so that the object may be intact. It returns nil for all other errors.
+// DecryptionRejected returns the error of a request that a limit kept from decrypting an object.
+// The object may be intact. It returns nil for all other errors.
 func DecryptionRejected(e *storage.CorruptObjectError) error {
 	var status *apierrors.StatusError
 	if errors.As(e.Err, &status) {
@@ -67,7 +67,7 @@ func (c CorruptObjects) OfObject(e *storage.CorruptObjectError) error {
 	if !c.Named {
 		return internalError(e, e.Error())
 	}
-	return apierrors.NewInternalError(corrupt(strings.TrimPrefix(e.Key, c.Root), e))
+	return apierrors.NewInternalError(corruptObjectError(strings.TrimPrefix(e.Key, c.Root), e))
 }
 
 // OfWrite returns the error of changing one object.
@@ -78,11 +78,11 @@ func (c CorruptObjects) OfWrite(e *storage.CorruptObjectError) error {
 	if !c.Named {
 		return internalError(e, e.Error())
 	}
-	return internalError(e, detail(e))
+	return internalError(e, corruptionDetail(e))
 }
 
 // CanStop reports whether a list with the given number of damaged objects can stop looking for more.
-func (c CorruptObjects) CanStop(found int) bool { return !c.Named || found > maxCorrupt }
+func (c CorruptObjects) CanStop(found int) bool { return !c.Named || found > maxListedCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.
 func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.CorruptObjectError) error {
@@ -100,7 +100,7 @@ func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage
 	}
 	details := &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource}
 	for i, e := range damaged {
-		if i == maxCorrupt {
+		if i == maxListedCorrupt {
 			details.Causes = append(details.Causes, metav1.StatusCause{
 				Type:    metav1.CauseTypeTooMany,
 				Message: "too many errors, the list is truncated",
@@ -110,7 +110,7 @@ func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage
 		details.Causes = append(details.Causes, metav1.StatusCause{
 			Type:    metav1.CauseTypeUnexpectedServerResponse,
 			Field:   e.Key,
-			Message: corrupt(e.Key, e).Error(),
+			Message: corruptObjectError(e.Key, e).Error(),
 		})
 	}
 	return Error(http.StatusInternalServerError, metav1.StatusReasonStoreReadError,

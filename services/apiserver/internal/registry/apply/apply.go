@@ -33,22 +33,22 @@ func (m *Manager) Apply(
 	manager string,
 	force bool,
 ) (registry.Object, error) {
-	obj, err := m.apply(ctx, live, patch, manager, force)
+	obj, err := m.applyUnmapped(ctx, live, patch, manager, force)
 	if err != nil {
 		return nil, m.representation.apiError(err)
 	}
 	return obj, nil
 }
 
-// apply merges a configuration into the live object and returns the new object.
-func (m *Manager) apply(
+// applyUnmapped is Apply without the mapping of errors for clients.
+func (m *Manager) applyUnmapped(
 	ctx context.Context,
 	live registry.Object,
 	patch map[string]any,
 	manager string,
 	force bool,
 ) (registry.Object, error) {
-	gvk, err := m.applicable(patch)
+	gvk, err := m.checkPatch(patch)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (m *Manager) apply(
 		return nil, fmt.Errorf("decode the live object's managedFields: %w", err)
 	}
 	if len(entries) == 0 {
-		if err := m.record(ctx, nil, live, entries, m.owner(firstManager, metav1.ManagedFieldsOperationUpdate)); err != nil {
+		if err := m.recordChanges(ctx, nil, live, entries, m.newOwner(firstManager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 			return nil, err
 		}
 	}
@@ -78,12 +78,12 @@ func (m *Manager) apply(
 	if exceedsLimits(typedLive) {
 		return nil, errExceedsLimits()
 	}
-	applier := m.owner(manager, metav1.ManagedFieldsOperationApply)
-	result, err := m.merge(ctx, typedLive, applied, entries, applier, force)
+	applier := m.newOwner(manager, metav1.ManagedFieldsOperationApply)
+	result, err := m.mergeApplied(ctx, typedLive, applied, entries, applier, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
 		conflicts = m.withoutLastApplied(manager, live, conflicts)
 		if len(conflicts) == 0 {
-			result, err = m.merge(ctx, typedLive, applied, entries, applier, true)
+			result, err = m.mergeApplied(ctx, typedLive, applied, entries, applier, true)
 		} else {
 			return nil, conflictError(conflicts)
 		}
@@ -93,7 +93,7 @@ func (m *Manager) apply(
 	}
 	out := live
 	if result.object != nil {
-		if out, err = m.object(result.object); err != nil {
+		if out, err = m.toObject(result.object); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (m *Manager) apply(
 	if err := syncLastApplied(manager, out, patch); err != nil {
 		return nil, err
 	}
-	m.representation.store(out)
+	m.representation.prepareForStorage(out)
 	list, err := entries.encode()
 	if err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func (m *Manager) apply(
 	return out, nil
 }
 
-// applicable checks the kind and the managedFields of an apply patch.
-func (m *Manager) applicable(patch map[string]any) (schema.GroupVersionKind, error) {
+// checkPatch checks the kind and the managedFields of an apply patch and returns the kind.
+func (m *Manager) checkPatch(patch map[string]any) (schema.GroupVersionKind, error) {
 	u := unstructured.Unstructured{Object: patch}
 	gvk := u.GroupVersionKind()
 	if gvk != m.gvk {
@@ -123,6 +123,7 @@ func (m *Manager) applicable(patch map[string]any) (schema.GroupVersionKind, err
 	return gvk, nil
 }
 
+// nameOf returns the namespace and name of a patch for messages.
 func nameOf(patch map[string]any) string {
 	u := unstructured.Unstructured{Object: patch}
 	return u.GetNamespace() + "/" + u.GetName()
@@ -134,12 +135,13 @@ type merged struct {
 	sets   fieldpath.ManagedFields
 }
 
-// merge applies without changing entries.
-func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, entries managed, applier owner, force bool) (merged, error) {
+// mergeApplied merges an applied value into the live one with the merge library. It does not change
+// entries. A conflict is merge.Conflicts, unless force is set.
+func (m *Manager) mergeApplied(ctx context.Context, live, applied *typed.TypedValue, entries managed, applier owner, force bool) (merged, error) {
 	sets := fieldpath.ManagedFields{}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for o, e := range entries {
-		sets[o.id()] = fieldpath.NewVersionedSet(e.Set, fieldpath.APIVersion(e.version), o.applied())
+		sets[o.id()] = fieldpath.NewVersionedSet(e.Set, fieldpath.APIVersion(e.version), o.isApply())
 		if m.filter != nil {
 			filters[fieldpath.APIVersion(e.version)] = m.filter
 		}
@@ -181,13 +183,13 @@ func (m *Manager) entriesAfter(result merged, before managed, applier owner) man
 	return entries
 }
 
-// object converts a merged value to a defaulted object of the kind.
-func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
+// toObject converts a merged value to a defaulted object of the kind.
+func (v *view) toObject(t *typed.TypedValue) (registry.Object, error) {
 	obj, err := v.fromTyped(t)
 	if err != nil {
 		return nil, err
 	}
-	return v.representation.complete(obj)
+	return v.representation.setDefaults(obj)
 }
 
 // fromTyped converts a typed value to an object of the kind.
@@ -213,7 +215,7 @@ func typeOfObject(o registry.Object) reflect.Type { return reflect.TypeOf(o).Ele
 // share memory with both. It does not change managedFields. It rejects a configuration that sets
 // atomic lists, maps or structs. k may be nil for objects with a Go type.
 func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-	t := f.typeFor(k, obj)
+	t := f.mergeTypeFor(k, obj)
 	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), t.Schema, t.TypeRef)
 	if exceedsLimits(patch) { // before the validation
 		return nil, errExceedsLimits()
@@ -251,14 +253,15 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	return tree, nil
 }
 
-func (f *Fields) typeFor(k *registry.Kind, obj runtime.Object) typed.ParseableType {
+// mergeTypeFor returns the merge rules of an object. k is nil for objects with a Go type.
+func (f *Fields) mergeTypeFor(k *registry.Kind, obj runtime.Object) typed.ParseableType {
 	switch {
 	case k != nil && k.MergeType != nil:
 		return k.MergeType()
 	case untypedObject(obj):
 		return typed.DeducedParseableType
 	}
-	return f.types.forType(reflect.TypeOf(obj).Elem())
+	return f.types.rulesFor(reflect.TypeOf(obj).Elem())
 }
 
 // checkNumbers rejects numbers that overflow the Go type. The conversion of a tree to an object would

@@ -20,7 +20,8 @@ type changes struct {
 	set, removed *fieldpath.Set
 }
 
-func (c *changes) filtered(f fieldpath.Filter) *changes {
+// filteredBy returns the changes without the fields that a filter removes. f may be nil.
+func (c *changes) filteredBy(f fieldpath.Filter) *changes {
 	if f == nil {
 		return c
 	}
@@ -42,7 +43,7 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 		return v.typedDifferences(live, obj)
 	}
 	c := newComparer()
-	c.object(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
+	c.compareObjects(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
 	return c.changes(), errors.Join(c.errs...)
 }
 
@@ -64,13 +65,13 @@ type pathSet struct {
 func (t *pathSet) insert(path fieldpath.Path) {
 	last := len(path) - 1
 	for len(t.nodes) < last {
-		t.nodes = append(t.nodes, t.node(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
+		t.nodes = append(t.nodes, t.setBelow(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
 	}
-	t.node(last).Members.Insert(path[last])
+	t.setBelow(last).Members.Insert(path[last])
 }
 
-// node returns the part of the set below the first n elements of the path.
-func (t *pathSet) node(n int) *fieldpath.Set {
+// setBelow returns the part of the set below the first n elements of the path.
+func (t *pathSet) setBelow(n int) *fieldpath.Set {
 	if n == 0 {
 		return t.root
 	}
@@ -90,32 +91,34 @@ func newComparer() *comparer {
 
 func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }
 
-func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
+// pushElement appends an element to the path.
+func (c *comparer) pushElement(e fieldpath.PathElement) { c.path = append(c.path, e) }
 
-func (c *comparer) pop() {
+// popElement removes the last element of the path.
+func (c *comparer) popElement() {
 	c.path = c.path[:len(c.path)-1]
 	c.set.truncate(len(c.path))
 	c.removed.truncate(len(c.path))
 }
 
-// object compares two objects, except for the fields that managedFields never contain.
-func (c *comparer) object(s *fieldSchema, a, b reflect.Value) {
+// compareObjects compares two objects, except for the fields that managedFields never contain.
+func (c *comparer) compareObjects(s *fieldSchema, a, b reflect.Value) {
 	for i := range s.fields {
 		f := &s.fields[i]
 		switch f.name {
 		case "apiVersion", "kind":
 		case "metadata":
-			x, _ := f.get(a)
-			y, _ := f.get(b)
-			c.push(fieldpath.PathElement{FieldName: &f.name})
+			x, _ := f.valueIn(a)
+			y, _ := f.valueIn(b)
+			c.pushElement(fieldpath.PathElement{FieldName: &f.name})
 			for j := range f.fields {
 				if g := &f.fields[j]; !serverOwned(g.name) {
-					c.field(g, x, y)
+					c.compareField(g, x, y)
 				}
 			}
-			c.pop()
+			c.popElement()
 		default:
-			c.field(f, a, b)
+			c.compareField(f, a, b)
 		}
 	}
 }
@@ -129,54 +132,54 @@ func serverOwned(name string) bool {
 	return false
 }
 
-// field compares one field of two structs. Either may be null.
-func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
+// compareField compares one field of two structs. Either may be null.
+func (c *comparer) compareField(f *fieldShape, a, b reflect.Value) {
 	var x, y reflect.Value
 	var hasX, hasY bool
 	if a.IsValid() {
-		x, hasX = f.get(a)
+		x, hasX = f.valueIn(a)
 	}
 	if b.IsValid() {
-		y, hasY = f.get(b)
+		y, hasY = f.valueIn(b)
 	}
 	if !hasX && !hasY {
 		return
 	}
-	c.push(fieldpath.PathElement{FieldName: &f.name})
-	c.value(f.fieldSchema, x, y, hasX, hasY)
-	c.pop()
+	c.pushElement(fieldpath.PathElement{FieldName: &f.name})
+	c.compareValues(f.fieldSchema, x, y, hasX, hasY)
+	c.popElement()
 }
 
-// value compares two values. Each may be absent, or null, which is present but not valid. At least
+// compareValues compares two values. Each may be absent, or null, which is present but not valid. At least
 // one is present.
-func (c *comparer) value(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case s.kind == foreignShape:
 		c.compareEncodings(s, a, b, hasA, hasB)
 		return
 	case s.atomic:
-		c.leaf(s, a, b, hasA, hasB)
+		c.compareLeaves(s, a, b, hasA, hasB)
 		return
 	case a.IsValid() && b.IsValid():
 	case s.isEmpty(a) && s.isEmpty(b):
-		c.leaf(s, a, b, hasA, hasB)
+		c.compareLeaves(s, a, b, hasA, hasB)
 		return
 	}
 	switch s.kind {
 	case structShape:
 		for i := range s.fields {
-			c.field(&s.fields[i], a, b)
+			c.compareField(&s.fields[i], a, b)
 		}
 	case mapShape:
 		if s.isEmpty(a) && s.isEmpty(b) {
 			return
 		}
-		c.maps(s, a, b)
+		c.compareMaps(s, a, b)
 	case listShape:
 		if s.isEmpty(a) && s.isEmpty(b) {
 			return
 		}
-		c.lists(s, a, b)
+		c.compareLists(s, a, b)
 	}
 	if !hasA {
 		c.set.insert(c.path)
@@ -185,8 +188,8 @@ func (c *comparer) value(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	}
 }
 
-// leaf compares two values that have no owners below them.
-func (c *comparer) leaf(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+// compareLeaves compares two values that have no owners below them.
+func (c *comparer) compareLeaves(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
 		c.set.insert(c.path)
@@ -206,31 +209,31 @@ func (s *fieldSchema) isEmpty(v reflect.Value) bool {
 		return v.Len() == 0
 	}
 	for i := range s.fields {
-		if _, has := s.fields[i].get(v); has {
+		if _, has := s.fields[i].valueIn(v); has {
 			return false
 		}
 	}
 	return true
 }
 
-// maps compares two maps. b may be invalid.
-func (c *comparer) maps(s *fieldSchema, a, b reflect.Value) {
+// compareMaps compares two maps. b may be invalid.
+func (c *comparer) compareMaps(s *fieldSchema, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
 		other := reflect.Value{}
 		if b.IsValid() {
 			other = b.MapIndex(key)
 		}
-		x := indirect(a.MapIndex(key))
-		if other.IsValid() && s.elem.atomic && equal(s.elem, x, indirect(other), nullEqualsNull) {
+		x := dereference(a.MapIndex(key))
+		if other.IsValid() && s.elem.atomic && equal(s.elem, x, dereference(other), nullEqualsNull) {
 			continue
 		}
-		c.item(s, key.String(), x, other, true)
+		c.compareEntries(s, key.String(), x, other, true)
 	}
 	for _, key := range keysOf(b) {
 		if a.IsValid() && a.MapIndex(key).IsValid() {
 			continue
 		}
-		c.item(s, key.String(), reflect.Value{}, b.MapIndex(key), false)
+		c.compareEntries(s, key.String(), reflect.Value{}, b.MapIndex(key), false)
 	}
 }
 
@@ -244,15 +247,16 @@ func keysOf(m reflect.Value) []reflect.Value {
 	return keys
 }
 
-// item compares the values of two maps at one key. b is invalid if the second map lacks the key.
-func (c *comparer) item(s *fieldSchema, key string, a, b reflect.Value, hasA bool) {
+// compareEntries compares the values of two maps at one key. b is invalid if the second map lacks
+// the key.
+func (c *comparer) compareEntries(s *fieldSchema, key string, a, b reflect.Value, hasA bool) {
 	hasB := b.IsValid()
 	if hasB {
-		b = indirect(b)
+		b = dereference(b)
 	}
-	c.push(fieldpath.PathElement{FieldName: &key})
-	c.value(s.elem, a, b, hasA, hasB)
-	c.pop()
+	c.pushElement(fieldpath.PathElement{FieldName: &key})
+	c.compareValues(s.elem, a, b, hasA, hasB)
+	c.popElement()
 }
 
 // element is an element of an associative list in one of two lists, identified by its key or value.
@@ -262,12 +266,12 @@ type element struct {
 	inB  bool
 }
 
-// lists compares two lists, whose items are identified by keys or by value. Either may be invalid.
-func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
+// compareLists compares two lists, whose items are identified by keys or by value. Either may be invalid.
+func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, nullEqualsNull) {
 		return
 	}
-	all := make([]element, 0, length(a)+length(b))
+	all := make([]element, 0, listLength(a)+listLength(b))
 	collect := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
 		if err != nil {
@@ -278,8 +282,8 @@ func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
 		}
 		all = append(all, element{p, v, inB})
 	}
-	each(a, func(v reflect.Value) { collect(v, false) })
-	each(b, func(v reflect.Value) { collect(v, true) })
+	eachElement(a, func(v reflect.Value) { collect(v, false) })
+	eachElement(b, func(v reflect.Value) { collect(v, true) })
 	// Insertion into a set is fast in path order.
 	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
 	for len(all) > 0 {
@@ -291,33 +295,33 @@ func (c *comparer) lists(s *fieldSchema, a, b reflect.Value) {
 		for inA < n && !all[inA].inB {
 			inA++
 		}
-		c.push(all[0].path)
-		c.elements(s, all[:inA], all[inA:n])
-		c.pop()
+		c.pushElement(all[0].path)
+		c.compareElements(s, all[:inA], all[inA:n])
+		c.popElement()
 		all = all[n:]
 	}
 }
 
-// length returns the length of a list, which may be absent.
-func length(list reflect.Value) int {
+// listLength returns the length of a list, which may be absent.
+func listLength(list reflect.Value) int {
 	if !list.IsValid() {
 		return 0
 	}
 	return list.Len()
 }
 
-// each calls f for the elements of a list, which may be absent.
-func each(list reflect.Value, f func(reflect.Value)) {
+// eachElement calls f for the elements of a list, which may be absent.
+func eachElement(list reflect.Value, f func(reflect.Value)) {
 	if !list.IsValid() {
 		return
 	}
 	for i := range list.Len() {
-		f(indirect(list.Index(i)))
+		f(dereference(list.Index(i)))
 	}
 }
 
-// elements compares the elements of two lists at one path. Duplicates are compared as a whole.
-func (c *comparer) elements(s *fieldSchema, a, b []element) {
+// compareElements compares the elements of two lists at one path. Duplicates are compared as a whole.
+func (c *comparer) compareElements(s *fieldSchema, a, b []element) {
 	switch {
 	case len(a) <= 1 && len(b) <= 1:
 		var x, y reflect.Value
@@ -327,19 +331,19 @@ func (c *comparer) elements(s *fieldSchema, a, b []element) {
 		if len(b) == 1 {
 			y = b[0].v
 		}
-		c.value(s.elem, x, y, len(a) == 1, len(b) == 1)
+		c.compareValues(s.elem, x, y, len(a) == 1, len(b) == 1)
 	case len(a) > 1 && len(b) > 1:
 		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, nullEqualsNull) }) {
 			c.set.insert(c.path)
 		}
 	case len(a) > 1:
 		if len(b) == 1 {
-			c.value(s.elem, reflect.Value{}, b[0].v, false, true)
+			c.compareValues(s.elem, reflect.Value{}, b[0].v, false, true)
 		}
 		c.removed.insert(c.path)
 	default:
 		if len(a) == 1 {
-			c.value(s.elem, a[0].v, reflect.Value{}, true, false)
+			c.compareValues(s.elem, a[0].v, reflect.Value{}, true, false)
 		}
 		c.set.insert(c.path)
 	}
@@ -356,7 +360,7 @@ func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error
 	}
 	keys := make(value.FieldList, 0, len(s.keys))
 	for _, k := range s.keys {
-		f, has := k.get(v)
+		f, has := k.valueIn(v)
 		switch {
 		case has && f.IsValid():
 			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
@@ -384,5 +388,5 @@ func scalarValue(v reflect.Value) value.Value {
 	case v.Kind() == reflect.String:
 		return value.NewValueInterface(v.String())
 	}
-	return value.NewValueInterface(encoded(v))
+	return value.NewValueInterface(decodedJSON(v))
 }

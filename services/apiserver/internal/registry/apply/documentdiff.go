@@ -34,33 +34,35 @@ func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	if !ok || root.Map == nil || root.Map.ElementRelationship == smd.Atomic {
 		return nil, false
 	}
-	d := documentDiffs.Get().(*documentDiff)
-	defer d.free()
+	d := documentDiffPool.Get().(*documentDiff)
+	defer d.release()
 	d.schema = rules.Schema
 	d.set.root = fieldpath.NewSet()
 	d.removed.root = fieldpath.NewSet()
-	if !d.objects(root.Map, was, is.UnstructuredContent()) {
+	if !d.compareObjects(root.Map, was, is.UnstructuredContent()) {
 		return nil, false
 	}
 	return &changes{set: d.set.root, removed: d.removed.root}, true
 }
 
-var documentDiffs = sync.Pool{New: func() any { return &documentDiff{path: make(fieldpath.Path, 0, 16)} }}
+var documentDiffPool = sync.Pool{New: func() any { return &documentDiff{path: make(fieldpath.Path, 0, 16)} }}
 
 // documentDiff collects the fields in which documents differ.
 type documentDiff struct {
 	schema       *smd.Schema
 	set, removed pathSet
 	path         fieldpath.Path
-	// side is the pathSet for values that only one document has.
-	side *pathSet
-	// whole reports whether the path is inside an atomic value.
-	whole bool
-	// names is a stack of the member names of the objects on the path.
+	// oneSided is the pathSet that records values that only one document has: set or removed.
+	oneSided *pathSet
+	// insideAtomic reports whether the path is inside an atomic value. Fields below it are checked
+	// but not recorded.
+	insideAtomic bool
+	// names is a stack of the sorted member names of the objects on the path.
 	names []string
 }
 
-func (d *documentDiff) free() {
+// release clears the diff, so that it retains no object, and returns it to the pool.
+func (d *documentDiff) release() {
 	clear(d.path[:cap(d.path)])
 	clear(d.names[:cap(d.names)])
 	clear(d.set.nodes[:cap(d.set.nodes)])
@@ -71,7 +73,7 @@ func (d *documentDiff) free() {
 		set:     pathSet{nodes: d.set.nodes[:0]},
 		removed: pathSet{nodes: d.removed.nodes[:0]},
 	}
-	documentDiffs.Put(d)
+	documentDiffPool.Put(d)
 }
 
 // withElement calls visit with e appended to the path.
@@ -86,12 +88,12 @@ func (d *documentDiff) withElement(e fieldpath.PathElement, visit func() bool) b
 
 // addOneSided adds a value that only one document has to side.
 func (d *documentDiff) addOneSided(side *pathSet, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
-	d.side = side
+	d.oneSided = side
 	return d.addChild(e, ref, v)
 }
 
-// compare compares two unequal values at the path.
-func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
+// compareValues compares two unequal values at the path.
+func (d *documentDiff) compareValues(ref smd.TypeRef, a, b any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
 		return false
@@ -103,7 +105,7 @@ func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
 			return false
 		}
 		if atom.Map.ElementRelationship != smd.Atomic {
-			return d.objects(atom.Map, a, b)
+			return d.compareObjects(atom.Map, a, b)
 		}
 	case []any:
 		b, is := b.([]any)
@@ -111,10 +113,10 @@ func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
 			return false
 		}
 		if atom.List.ElementRelationship != smd.Atomic {
-			return d.lists(atom.List, a, b)
+			return d.compareLists(atom.List, a, b)
 		}
 	default:
-		if atom.Scalar == nil || !matchesType(*atom.Scalar, a) || !matchesType(*atom.Scalar, b) {
+		if atom.Scalar == nil || !matchesScalar(*atom.Scalar, a) || !matchesScalar(*atom.Scalar, b) {
 			return false
 		}
 	}
@@ -127,16 +129,16 @@ func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
 
 // matchesType reports whether a value matches its type, without recording any field.
 func (d *documentDiff) matchesType(ref smd.TypeRef, v any) bool {
-	was := d.whole
-	d.whole = true
-	ok := d.add(ref, v)
-	d.whole = was
+	was := d.insideAtomic
+	d.insideAtomic = true
+	ok := d.addValue(ref, v)
+	d.insideAtomic = was
 	return ok
 }
 
-// objects compares two objects with the given rules. It returns false if the comparison needs the
-// library.
-func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
+// compareObjects compares two objects with the given rules. It returns false if the comparison
+// needs the library.
+func (d *documentDiff) compareObjects(rules *smd.Map, a, b map[string]any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
 	}
@@ -158,7 +160,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 	slices.Sort(d.names[start:end]) // insertion into a set is fast in order
 	for i := start; i < end; i++ {
 		name := d.names[i]
-		ref, ok := member(rules, name)
+		ref, ok := memberType(rules, name)
 		if !ok {
 			return false
 		}
@@ -171,7 +173,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 		case !inB:
 			ok = d.addOneSided(&d.removed, e, ref, v)
 		default:
-			ok = d.withElement(e, func() bool { return d.compare(ref, v, w) })
+			ok = d.withElement(e, func() bool { return d.compareValues(ref, v, w) })
 		}
 		if !ok {
 			return false
@@ -186,16 +188,18 @@ func (d *documentDiff) inMetadata() bool {
 	return len(d.path) == 1 && d.path[0].FieldName != nil && *d.path[0].FieldName == "metadata"
 }
 
-// member returns the type of an object's member.
-func member(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
+// memberType returns the type of an object's member. It returns false if the rules allow no such
+// member.
+func memberType(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
 	if f, ok := rules.FindField(name); ok {
 		return f.Type, true
 	}
 	return rules.ElementType, rules.ElementType != (smd.TypeRef{})
 }
 
-// lists compares two associative lists.
-func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
+// compareLists compares two associative lists. It returns false if the comparison needs the
+// library.
+func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
 	}
@@ -225,7 +229,7 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 		case !there:
 			ok = d.addOneSided(&d.set, e, rules.ElementType, w)
 		case !tape.EqualValues(v, w):
-			ok = d.withElement(e, func() bool { return d.compare(rules.ElementType, v, w) })
+			ok = d.withElement(e, func() bool { return d.compareValues(rules.ElementType, v, w) })
 		default: // equal elements are still checked, because the lists differ
 			ok = d.matchesType(rules.ElementType, w)
 		}
@@ -242,8 +246,9 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 	return true
 }
 
-// add records a value at the path that only one document has. It returns false for unusual values.
-func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
+// addValue records a value at the path that only one document has. It returns false for unusual
+// values.
+func (d *documentDiff) addValue(ref smd.TypeRef, v any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
 		return false
@@ -252,20 +257,20 @@ func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 	case nil:
 		ok = atom.Map != nil || atom.List != nil || atom.Scalar != nil
 	case map[string]any:
-		ok = atom.Map != nil && d.object(atom.Map, v)
+		ok = atom.Map != nil && d.addFields(atom.Map, v)
 	case []any:
-		ok = atom.List != nil && d.list(atom.List, v)
+		ok = atom.List != nil && d.addElements(atom.List, v)
 	default:
-		ok = atom.Scalar != nil && matchesType(*atom.Scalar, v)
+		ok = atom.Scalar != nil && matchesScalar(*atom.Scalar, v)
 	}
-	if ok && !d.whole && len(d.path) > 0 {
-		d.side.insert(d.path)
+	if ok && !d.insideAtomic && len(d.path) > 0 {
+		d.oneSided.insert(d.path)
 	}
 	return ok
 }
 
-// matchesType reports whether a scalar matches its type.
-func matchesType(expected smd.Scalar, v any) bool {
+// matchesScalar reports whether a value is a scalar of the expected type.
+func matchesScalar(expected smd.Scalar, v any) bool {
 	switch v.(type) {
 	case string:
 		return expected == smd.String || expected == smd.Untyped
@@ -277,21 +282,21 @@ func matchesType(expected smd.Scalar, v any) bool {
 	return false
 }
 
-// addChild is add with e appended to the path.
+// addChild calls addValue with e appended to the path.
 func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
-	if d.whole { // no field is recorded
-		return d.add(ref, v)
+	if d.insideAtomic { // no field is recorded
+		return d.addValue(ref, v)
 	}
-	return d.withElement(e, func() bool { return d.add(ref, v) })
+	return d.withElement(e, func() bool { return d.addValue(ref, v) })
 }
 
-// object adds the fields of an object that only one side has. It returns false if the comparison
+// addFields adds the fields of an object that only one side has. It returns false if the comparison
 // needs the library.
-func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
-	was := d.whole
-	d.whole = was || rules.ElementRelationship == smd.Atomic
-	defer func() { d.whole = was }()
-	if !d.whole && len(m) > MaxMembers {
+func (d *documentDiff) addFields(rules *smd.Map, m map[string]any) bool {
+	was := d.insideAtomic
+	d.insideAtomic = was || rules.ElementRelationship == smd.Atomic
+	defer func() { d.insideAtomic = was }()
+	if !d.insideAtomic && len(m) > MaxMembers {
 		return false
 	}
 	start := len(d.names)
@@ -302,7 +307,7 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 	slices.Sort(d.names[start:end]) // insertion into a set is fast in order
 	for i := start; i < end; i++ {
 		name := d.names[i]
-		ref, ok := member(rules, name)
+		ref, ok := memberType(rules, name)
 		if !ok {
 			return false
 		}
@@ -314,12 +319,12 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 	return true
 }
 
-// list adds the items of a list that only one side has. It returns false if the comparison needs
-// the library.
-func (d *documentDiff) list(rules *smd.List, l []any) bool {
-	was := d.whole
-	d.whole = was || rules.ElementRelationship == smd.Atomic
-	defer func() { d.whole = was }()
+// addElements adds the elements of a list that only one side has. It returns false if the
+// comparison needs the library.
+func (d *documentDiff) addElements(rules *smd.List, l []any) bool {
+	was := d.insideAtomic
+	d.insideAtomic = was || rules.ElementRelationship == smd.Atomic
+	defer func() { d.insideAtomic = was }()
 	keyed := rules.ElementRelationship == smd.Associative
 	if keyed && len(l) > MaxMembers {
 		return false
@@ -330,7 +335,7 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 		if keyed {
 			var ok bool
 			e, ok = elementOf(rules, v)
-			if !ok || !d.whole && seen.Has(e) {
+			if !ok || !d.insideAtomic && seen.Has(e) {
 				return false
 			}
 			seen.Insert(e)
@@ -345,7 +350,7 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 // elementOf returns the path element of an element of a set or keyed list.
 func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
 	if len(rules.Keys) == 0 {
-		if !matchesType(smd.Untyped, v) {
+		if !matchesScalar(smd.Untyped, v) {
 			return e, false
 		}
 		scalar := value.NewValueInterface(v)
@@ -358,7 +363,7 @@ func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
 	keys := make(value.FieldList, 0, len(rules.Keys))
 	for _, name := range rules.Keys {
 		v, has := m[name]
-		if !has || !matchesType(smd.Untyped, v) {
+		if !has || !matchesScalar(smd.Untyped, v) {
 			return e, false
 		}
 		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(v)})

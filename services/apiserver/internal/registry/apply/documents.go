@@ -172,7 +172,7 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 	}
 	trees := make([]any, len(list))
 	for i := range list {
-		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.fields(requested, raw) })
+		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.recordedFields(requested, raw) })
 		if !ok {
 			obj.SetManagedFields(list)
 			return
@@ -182,8 +182,9 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 	ManagedFields{tree: trees, doc: true}.ApplyTo(u)
 }
 
-// fields returns the recorded tree of a field set, or nil if it is not recorded.
-func (r ManagedFields) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
+// recordedFields returns the tree of a field set, given by its encoding raw, or nil if r does not
+// contain it. entries holds the decoded entries of r.
+func (r ManagedFields) recordedFields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
 	trees, _ := r.tree.([]any)
 	if len(trees) != len(entries) {
 		return nil

@@ -42,8 +42,8 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 
 // equalMeta compares metadata, except for managedFields.
 func equalMeta(f *fieldShape, a, b reflect.Value) bool {
-	x, _ := f.get(a)
-	y, _ := f.get(b)
+	x, _ := f.valueIn(a)
+	y, _ := f.valueIn(b)
 	for i := range f.fields {
 		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, nullEqualsEmpty) {
 			return false
@@ -54,8 +54,8 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 
 // equalField compares a field of two structs.
 func equalField(f *fieldShape, a, b reflect.Value, how nullComparison) bool {
-	x, hasX := f.get(a)
-	y, hasY := f.get(b)
+	x, hasX := f.valueIn(a)
+	y, hasY := f.valueIn(b)
 	return hasX == hasY && (!hasX || equal(f.fieldSchema, x, y, how))
 }
 
@@ -95,7 +95,7 @@ func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !equal(s.elem, indirect(it.Value()), indirect(other), how) {
+			if !other.IsValid() || !equal(s.elem, dereference(it.Value()), dereference(other), how) {
 				return false
 			}
 		}
@@ -104,7 +104,7 @@ func equal(s *fieldSchema, a, b reflect.Value, how nullComparison) bool {
 			return false
 		}
 		for i := range a.Len() {
-			if !equal(s.elem, indirect(a.Index(i)), indirect(b.Index(i)), how) {
+			if !equal(s.elem, dereference(a.Index(i)), dereference(b.Index(i)), how) {
 				return false
 			}
 		}
@@ -133,14 +133,14 @@ func equalScalars(a, b reflect.Value) bool {
 // equalOpaque reports whether two values that encode themselves have equal JSON.
 func equalOpaque(a, b reflect.Value) bool {
 	if a.CanAddr() && b.CanAddr() {
-		return equalPointees(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
+		return equalPointees(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(decodedJSON(a), decodedJSON(b))
 	}
 	if a.Type() == quantities && b.Type() == quantities { // map values are not addressable
 		x := a.Interface().(resource.Quantity)
 		y := b.Interface().(resource.Quantity)
-		return equalPointees(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
+		return equalPointees(&x, &y) || reflect.DeepEqual(decodedJSON(a), decodedJSON(b))
 	}
-	return reflect.DeepEqual(a.Interface(), b.Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
+	return reflect.DeepEqual(a.Interface(), b.Interface()) || reflect.DeepEqual(decodedJSON(a), decodedJSON(b))
 }
 
 var quantities = reflect.TypeFor[resource.Quantity]()
@@ -168,9 +168,10 @@ func samePointer[T comparable](a *T, b any) bool {
 	return ok && *a == *p
 }
 
-// encoded returns the decoded JSON of a value that encodes itself.
-func encoded(v reflect.Value) (out any) {
-	b, err := json.Marshal(addressed(v).Interface())
+// decodedJSON returns the JSON of a value that encodes itself, decoded to maps, lists and scalars.
+// An error is returned as its text.
+func decodedJSON(v reflect.Value) (out any) {
+	b, err := json.Marshal(pointerTo(v).Interface())
 	if err != nil {
 		return err.Error()
 	}
@@ -180,9 +181,9 @@ func encoded(v reflect.Value) (out any) {
 	return out
 }
 
-// addressed returns a pointer to a value or to a copy of it, because methods may have a pointer
+// pointerTo returns a pointer to a value or to a copy of it, because methods may have a pointer
 // receiver.
-func addressed(v reflect.Value) reflect.Value {
+func pointerTo(v reflect.Value) reflect.Value {
 	if v.CanAddr() {
 		return v.Addr()
 	}

@@ -38,7 +38,7 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 			}
 		}
 	}
-	f.types = newTypes(roots)
+	f.types = newMergeTypes(roots)
 	versions := map[string]map[string]*view{}
 	for _, k := range catalog.Kinds() {
 		// Kinds of one group with one storage prefix are versions of each other. A kind that is not
@@ -57,7 +57,7 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 
 func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
 	v := &view{fields: f, kind: k, representation: representationOf(k), versions: versions}
-	v.typed = sync.OnceValue(v.typeOf)
+	v.typed = sync.OnceValue(v.mergeType)
 	v.shape = sync.OnceValue(v.shapeOf)
 	versions[k.GroupVersion().String()] = v
 	return v
@@ -80,16 +80,18 @@ func (v *view) inVersion(apiVersion string) *view { return v.versions[apiVersion
 // untypedObject reports whether an object has no Go type of its own.
 func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
 
+// goType returns the struct type of the kind's objects.
 func (v *view) goType() reflect.Type { return reflect.TypeOf(v.kind.New()).Elem() }
 
-func (v *view) typeOf() typed.ParseableType {
+// mergeType returns the merge rules of the kind.
+func (v *view) mergeType() typed.ParseableType {
 	switch {
 	case v.kind.MergeType != nil:
 		return v.kind.MergeType()
 	case untypedObject(v.kind.New()):
 		return typed.DeducedParseableType
 	}
-	return v.fields.types.forType(v.goType())
+	return v.fields.types.rulesFor(v.goType())
 }
 
 // Manager tracks field ownership of one kind for one path.
@@ -145,8 +147,8 @@ func (f *Fields) ForOperation(gvk schema.GroupVersionKind, make func() runtime.O
 	}, sub)
 }
 
-// Standalone returns the manager of a subresource whose objects have a
-// kind of their own that is not in the catalog.
+// Standalone returns the manager of a subresource whose objects have a kind that is not in the
+// catalog.
 func (f *Fields) Standalone(kind *registry.Kind, subresource string) *Manager {
 	return &Manager{view: f.add(kind, map[string]*view{}), gvk: kind.GVK(), subresource: subresource}
 }
@@ -221,9 +223,9 @@ func (k *fieldSetCache) add(key setKey, s fieldSet) {
 	}
 }
 
-// parse parses a set and reconciles it with the merge rules of the type, which may have changed
-// since it was written. The result is shared.
-func (v *view) parse(raw []byte) (fieldSet, error) {
+// parseFieldSet parses a field set and reconciles it with the merge rules of the type, which may
+// have changed since the set was written. The result is shared: callers must not change it.
+func (v *view) parseFieldSet(raw []byte) (fieldSet, error) {
 	if v == nil { // a version that is not served
 		return parseSet(raw)
 	}
@@ -250,6 +252,7 @@ func (v *view) parse(raw []byte) (fieldSet, error) {
 	return set, nil
 }
 
+// parseSet parses a field set. The result has the canonical encoding.
 func parseSet(raw []byte) (fieldSet, error) {
 	set := &fieldpath.Set{}
 	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {

@@ -21,14 +21,15 @@ import (
 type representation interface {
 	// convert returns an object converted to another version. It does not change the object.
 	convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error)
-	// complete returns a merged object with defaults.
-	complete(obj registry.Object) (registry.Object, error)
-	// store prepares an object that has kind and apiVersion for being stored.
-	store(obj registry.Object)
+	// setDefaults returns a merged object with defaults.
+	setDefaults(obj registry.Object) (registry.Object, error)
+	// prepareForStorage removes from an object what is not stored, such as the kind of a Go type.
+	prepareForStorage(obj registry.Object)
 	// apiError returns the error of an apply as clients see it.
 	apiError(err error) error
 }
 
+// representationOf returns how the objects of a kind are processed.
 func representationOf(k *registry.Kind) representation {
 	if k.Custom() {
 		return documentRepresentation{k}
@@ -36,7 +37,7 @@ func representationOf(k *registry.Kind) representation {
 	return typedRepresentation{k}
 }
 
-// typedRepresentation is the form of objects with a Go type.
+// typedRepresentation processes objects with a Go type.
 type typedRepresentation struct{ kind *registry.Kind }
 
 // convert converts an object through the stored version.
@@ -56,23 +57,23 @@ func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to 
 	if expected, got := to.goType(), typeOfObject(obj); expected != got {
 		return nil, fmt.Errorf("%s is not %s", got, expected)
 	}
-	return to.representation.complete(obj)
+	return to.representation.setDefaults(obj)
 }
 
-func (f typedRepresentation) complete(obj registry.Object) (registry.Object, error) {
+func (f typedRepresentation) setDefaults(obj registry.Object) (registry.Object, error) {
 	if f.kind.Default != nil {
 		f.kind.Default(obj)
 	}
 	return obj, nil
 }
 
-func (typedRepresentation) store(obj registry.Object) {
+func (typedRepresentation) prepareForStorage(obj registry.Object) {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 }
 
 func (typedRepresentation) apiError(err error) error { return err }
 
-// documentRepresentation is the form of objects without a Go type.
+// documentRepresentation processes objects without a Go type.
 type documentRepresentation struct{ kind *registry.Kind }
 
 // convert converts an object as a JSON document.
@@ -94,9 +95,9 @@ func (f documentRepresentation) convert(ctx context.Context, obj registry.Object
 	return converted, converted.UnmarshalJSON(out[0])
 }
 
-// complete removes unknown fields and malformed metadata, too. It keeps nulls, because a merge
+// setDefaults also removes unknown fields and malformed metadata. It keeps nulls, because a merge
 // replaces an applied value that became empty by null, which validation must reject.
-func (f documentRepresentation) complete(obj registry.Object) (registry.Object, error) {
+func (f documentRepresentation) setDefaults(obj registry.Object) (registry.Object, error) {
 	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
 	if err != nil {
 		return nil, err
@@ -117,10 +118,10 @@ func (f documentRepresentation) complete(obj registry.Object) (registry.Object, 
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-func (documentRepresentation) store(registry.Object) {}
+func (documentRepresentation) prepareForStorage(registry.Object) {}
 
-// apiError returns an internal error without a reason for any error that is not an API error, such
-// as that of a conversion. The text is that of the error.
+// apiError returns any error that is not an API error, such as an error of a conversion, as an
+// internal error with the same text and without a reason.
 func (documentRepresentation) apiError(err error) error {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err

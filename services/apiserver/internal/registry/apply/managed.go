@@ -29,14 +29,16 @@ type owner struct {
 	Subresource string                            `json:"subresource,omitempty"`
 }
 
-func (o owner) applied() bool { return o.Operation == metav1.ManagedFieldsOperationApply }
+// isApply reports whether the owner is an applier.
+func (o owner) isApply() bool { return o.Operation == metav1.ManagedFieldsOperationApply }
 
-// id returns the owner as a manager name, by which conflicts are ordered.
+// id encodes the owner as a manager name for the merge library, which orders conflicts by it.
 func (o owner) id() string {
 	b, _ := json.Marshal(o) // only strings: cannot fail
 	return string(b)
 }
 
+// ownerOf decodes an owner that id encoded.
 func ownerOf(id string) (o owner) {
 	_ = json.Unmarshal([]byte(id), &o) // made by id
 	return o
@@ -58,10 +60,10 @@ type entry struct {
 // managed holds all entries of an object.
 type managed map[owner]*entry
 
-// reset reports whether a list requests the removal of all ownership: it is empty but not nil, or
+// requestsReset reports whether a list requests the removal of all ownership: it is empty but not nil, or
 // holds one empty entry. Documents cannot have an empty list: it is removed when their metadata is
 // normalized, as in Kubernetes.
-func reset(list []metav1.ManagedFieldsEntry) bool {
+func requestsReset(list []metav1.ManagedFieldsEntry) bool {
 	if len(list) != 1 {
 		return list != nil && len(list) == 0
 	}
@@ -100,7 +102,7 @@ func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
 		if e.FieldsV1 != nil {
 			raw = e.FieldsV1.Raw
 		}
-		set, err := v.inVersion(e.APIVersion).parse(raw)
+		set, err := v.inVersion(e.APIVersion).parseFieldSet(raw)
 		if err != nil {
 			return nil, fmt.Errorf("managed fields entry %d: %w", i, err)
 		}
@@ -115,7 +117,7 @@ func (m *Manager) Check(list []metav1.ManagedFieldsEntry) error {
 	return err
 }
 
-// decodeOrNone is decode that returns no entries for an invalid list.
+// decodeOrNone decodes a list like decode. For an invalid list it returns no entries.
 func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
 	m, err := v.decode(list)
 	if err != nil {
@@ -152,7 +154,7 @@ func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
 		if c := strings.Compare(string(a.Operation), string(b.Operation)); c != 0 {
 			return c
 		}
-		if x, y := seconds(a.Time), seconds(b.Time); x != y {
+		if x, y := unixSeconds(a.Time), unixSeconds(b.Time); x != y {
 			return int(x - y)
 		}
 		if c := strings.Compare(a.Manager, b.Manager); c != 0 {
@@ -166,7 +168,8 @@ func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
 	return list, nil
 }
 
-func seconds(t *metav1.Time) int64 {
+// unixSeconds returns a time in seconds, or 0 for nil.
+func unixSeconds(t *metav1.Time) int64 {
 	if t == nil {
 		return 0
 	}
@@ -257,7 +260,7 @@ func (o owner) String() string {
 	if o.Subresource != "" {
 		s += fmt.Sprintf(" with subresource %q", o.Subresource)
 	}
-	if !o.applied() {
+	if !o.isApply() {
 		s += " using " + o.APIVersion
 	}
 	return s
@@ -281,17 +284,18 @@ func errExceedsLimits() error {
 // exceedsLimits reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
 func exceedsLimits(t *typed.TypedValue) bool {
 	w := pathCounter{schema: t.Schema()}
-	return w.visit(t.TypeRef(), t.AsValue(), 0)
+	return w.exceedsLimits(t.TypeRef(), t.AsValue(), 0)
 }
 
-// pathCounter walks a value.
+// pathCounter adds up the sizes of all paths in a value.
 type pathCounter struct {
 	schema *smd.Schema
 	paths  int // bytes so far
 }
 
-// visit reports whether the limits are exceeded by a value whose path has the given size in bytes.
-func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded bool) {
+// exceedsLimits reports whether a value exceeds the limits. path is the size in bytes of the
+// value's path.
+func (w *pathCounter) exceedsLimits(ref smd.TypeRef, x value.Value, path int) (exceeded bool) {
 	w.paths += path
 	if w.paths > MaxPaths {
 		return true
@@ -314,7 +318,7 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 					element = f.Type
 				}
 			}
-			exceeded = w.visit(element, y, path+len(key)+1)
+			exceeded = w.exceedsLimits(element, y, path+len(key)+1)
 			return !exceeded
 		})
 	case x.IsList():
@@ -331,9 +335,9 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 			y := l.At(i)
 			step := indexStep
 			if associative {
-				step += keyOf(atom.List, y)
+				step += keySize(atom.List, y)
 			}
-			if w.visit(element, y, path+step) {
+			if w.exceedsLimits(element, y, path+step) {
 				return true
 			}
 		}
@@ -344,8 +348,8 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 // indexStep is the approximate size in bytes of an element's index in a path.
 const indexStep = 8
 
-// keyOf returns the size in bytes of the key of a list element.
-func keyOf(l *smd.List, x value.Value) (n int) {
+// keySize returns the size in bytes of the key of a list element.
+func keySize(l *smd.List, x value.Value) (n int) {
 	switch {
 	case x == nil:
 	case x.IsString():
@@ -362,8 +366,9 @@ func keyOf(l *smd.List, x value.Value) (n int) {
 	return n
 }
 
-// compare compares two values with structured-merge-diff.
-func compare(a, b *typed.TypedValue) (*typed.Comparison, error) {
+// compareTyped compares two values with structured-merge-diff. It returns an error if one of them
+// exceeds the limits.
+func compareTyped(a, b *typed.TypedValue) (*typed.Comparison, error) {
 	if exceedsLimits(a) || exceedsLimits(b) {
 		return nil, errExceedsLimits()
 	}

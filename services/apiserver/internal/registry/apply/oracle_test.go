@@ -28,12 +28,13 @@ import (
 
 var deploymentGVK = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// peer is the field manager of apimachinery with the same rules and Go types.
-type peer struct{ m *Manager }
+// referenceConverter adapts a Manager's rules and Go types to the field manager of apimachinery.
+type referenceConverter struct{ m *Manager }
 
-func newPeer(t testing.TB, m *Manager) *managedfields.FieldManager {
+// newReferenceManager returns the field manager of apimachinery with the rules and Go types of m.
+func newReferenceManager(t testing.TB, m *Manager) *managedfields.FieldManager {
 	t.Helper()
-	p := peer{m}
+	p := referenceConverter{m}
 	f, err := managedfields.NewDefaultFieldManager(p, p, p, p, m.gvk, m.gvk.GroupVersion(), m.subresource,
 		map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(m.gvk.GroupVersion().String()): m.filter})
 	if err != nil {
@@ -42,25 +43,27 @@ func newPeer(t testing.TB, m *Manager) *managedfields.FieldManager {
 	return f
 }
 
-func (p peer) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (p referenceConverter) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	return p.m.asTyped(o.(registry.Object), opts...)
 }
 
-func (p peer) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
+func (p referenceConverter) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
 	if u, ok := t.AsValue().Unstructured().(map[string]any); ok {
 		return &unstructured.Unstructured{Object: u}, nil
 	}
 	return nil, fmt.Errorf("no object")
 }
 
-func (p peer) New(schema.GroupVersionKind) (runtime.Object, error) { return p.empty(), nil }
-func (p peer) Default(runtime.Object)                              {}
-func (p peer) Convert(_, _, _ any) error                           { return fmt.Errorf("unused") }
-func (p peer) ConvertFieldLabel(schema.GroupVersionKind, string, string) (string, string, error) {
+func (p referenceConverter) New(schema.GroupVersionKind) (runtime.Object, error) {
+	return p.empty(), nil
+}
+func (p referenceConverter) Default(runtime.Object)    {}
+func (p referenceConverter) Convert(_, _, _ any) error { return fmt.Errorf("unused") }
+func (p referenceConverter) ConvertFieldLabel(schema.GroupVersionKind, string, string) (string, string, error) {
 	return "", "", fmt.Errorf("unused")
 }
 
-func (p peer) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+func (p referenceConverter) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		return in, nil
@@ -69,7 +72,7 @@ func (p peer) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (run
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
 }
 
-func (p peer) empty() registry.Object {
+func (p referenceConverter) empty() registry.Object {
 	o := p.m.kind.New().(registry.Object)
 	o.GetObjectKind().SetGroupVersionKind(p.m.gvk)
 	return o
@@ -87,8 +90,9 @@ func deploymentManager(t testing.TB, sub string) *Manager {
 	return m
 }
 
-// deployment draws a part of a deployment.
-func deployment(t *rapid.T, whole bool) map[string]any {
+// drawDeployment draws a part of a deployment. With whole set, the parts that validation requires
+// are present.
+func drawDeployment(t *rapid.T, whole bool) map[string]any {
 	maybe := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
 	some := func(name string, of ...any) []any {
@@ -153,30 +157,31 @@ func deployment(t *rapid.T, whole bool) map[string]any {
 	return out
 }
 
-// sequence sends the same requests to the manager and to apimachinery's.
-type sequence struct {
-	t     *rapid.T
-	m     *Manager
-	peer  *managedfields.FieldManager
-	live  registry.Object
-	other registry.Object
+// comparison sends the same requests to the manager and to apimachinery's field manager.
+type comparison struct {
+	t             *rapid.T
+	m             *Manager
+	reference     *managedfields.FieldManager
+	live          registry.Object
+	referenceLive registry.Object
 }
 
-func (s *sequence) manager() string {
+func (s *comparison) drawManager() string {
 	return rapid.SampledFrom([]string{
 		"kubectl", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12",
 	}).Draw(s.t, "manager")
 }
 
-func (s *sequence) apply() {
-	patch, manager, force := deployment(s.t, false), s.manager(), rapid.Bool().Draw(s.t, "force")
+// applyToBoth applies a random patch through both implementations and compares the results.
+func (s *comparison) applyToBoth() {
+	patch, manager, force := drawDeployment(s.t, false), s.drawManager(), rapid.Bool().Draw(s.t, "force")
 	before := s.live.DeepCopyObject()
 	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
 	if !sameJSON(before, s.live) {
 		s.t.Fatalf("live object is changed, want it unchanged:\n%s", toJSON(s.live))
 	}
-	other := s.other.DeepCopyObject()
-	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, manager, force)
+	other := s.referenceLive.DeepCopyObject()
+	want, wantErr := s.reference.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, manager, force)
 	if (gotErr == nil) != (wantErr == nil) {
 		s.t.Fatalf("apply: error %v, want %v", gotErr, wantErr)
 	}
@@ -184,18 +189,19 @@ func (s *sequence) apply() {
 		if apierrors.IsConflict(gotErr) != apierrors.IsConflict(wantErr) {
 			s.t.Fatalf("apply: error %v, want %v", gotErr, wantErr)
 		}
-		s.conflicts(gotErr, wantErr)
+		s.compareConflicts(gotErr, wantErr)
 		return
 	}
 	if force {
-		s.onlyOwner(before.(registry.Object), got, manager)
+		s.checkSoleOwner(before.(registry.Object), got, manager)
 	}
-	s.accept(got, want.(registry.Object))
-	s.again(patch, manager)
+	s.acceptResults(got, want.(registry.Object))
+	s.checkIdempotence(patch, manager)
 }
 
-// conflicts compares the causes of two conflicts. One of them has a random order.
-func (s *sequence) conflicts(got, want error) {
+// compareConflicts compares the causes of two conflicts as sets, because apimachinery returns them
+// in random order.
+func (s *comparison) compareConflicts(got, want error) {
 	causes := func(err error) map[metav1.StatusCause]bool {
 		out := map[metav1.StatusCause]bool{}
 		if status, ok := err.(apierrors.APIStatus); ok && apierrors.IsConflict(err) {
@@ -210,9 +216,9 @@ func (s *sequence) conflicts(got, want error) {
 	}
 }
 
-// again repeats an apply, which changes nothing, not even a time. Empty lists, which objects omit,
-// are a change each time.
-func (s *sequence) again(patch map[string]any, manager string) {
+// checkIdempotence repeats an apply and checks that it changes nothing, not even a time. It skips
+// patches with empty lists or maps: objects omit them, so applying them is a change each time.
+func (s *comparison) checkIdempotence(patch map[string]any, manager string) {
 	if text := toJSON(patch); strings.Contains(text, "[]") || strings.Contains(text, "{}") {
 		return
 	}
@@ -223,24 +229,24 @@ func (s *sequence) again(patch map[string]any, manager string) {
 	}
 }
 
-// onlyOwner checks that no other manager owns fields that a forced apply changed.
-func (s *sequence) onlyOwner(before, after registry.Object, manager string) {
+// checkSoleOwner checks that no other manager owns fields that a forced apply changed.
+func (s *comparison) checkSoleOwner(before, after registry.Object, manager string) {
 	d, err := s.m.differences(before, after)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
-		if both := e.Intersection(d.set); !(o.Manager == manager && o.applied()) && !both.Empty() {
+		if both := e.Intersection(d.set); !(o.Manager == manager && o.isApply()) && !both.Empty() {
 			s.t.Fatalf("%s: got forced fields %s, want none of them", o, both)
 		}
 	}
 }
 
-// update updates the object with random content through both implementations and compares the
+// updateBoth updates the object with random content through both implementations and compares the
 // results.
-func (s *sequence) update() {
-	manager := s.manager()
-	tree := deployment(s.t, true)
+func (s *comparison) updateBoth() {
+	manager := s.drawManager()
+	tree := drawDeployment(s.t, true)
 	obj := s.m.kind.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
 		s.t.Fatal(err)
@@ -262,15 +268,15 @@ func (s *sequence) update() {
 	if err := s.m.Update(context.Background(), live, obj, manager); err != nil {
 		s.t.Fatal(err)
 	}
-	other, err := s.peer.Update(s.other.DeepCopyObject(), want, manager)
+	other, err := s.reference.Update(s.referenceLive.DeepCopyObject(), want, manager)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.accept(obj, other.(registry.Object))
+	s.acceptResults(obj, other.(registry.Object))
 }
 
-// accept makes the results the live objects and compares them.
-func (s *sequence) accept(got, want registry.Object) {
+// acceptResults compares the results and makes them the live objects.
+func (s *comparison) acceptResults(got, want registry.Object) {
 	time.Sleep(time.Second)
 	want = want.DeepCopyObject().(registry.Object)
 	want.GetObjectKind().SetGroupVersionKind(s.m.gvk)
@@ -282,14 +288,15 @@ func (s *sequence) accept(got, want registry.Object) {
 	got.SetUID(types.UID("u"))
 	want.SetUID(types.UID("u"))
 	s.live = got
-	s.other = want
-	s.ownedFieldsExist()
+	s.referenceLive = want
+	s.checkOwnedFieldsExist()
 }
 
+// mayBeEmpty holds the fields that drawDeployment may set to an empty list or map.
 var mayBeEmpty = map[string]bool{"labels": true, "finalizers": true, "args": true, "env": true, "ports": true, "containers": true}
 
-// ownedFieldsExist checks that every owned field exists in the object.
-func (s *sequence) ownedFieldsExist() {
+// checkOwnedFieldsExist checks that every owned field exists in the object.
+func (s *comparison) checkOwnedFieldsExist() {
 	obj := s.live.DeepCopyObject().(registry.Object)
 	obj.SetManagedFields(nil)
 	value, err := s.m.asTyped(obj, typed.AllowDuplicates)
@@ -324,34 +331,34 @@ func toJSON(o any) string {
 
 func sameJSON(a, b any) bool { return toJSON(a) == toJSON(b) }
 
-// inBubble hides the deadline of a test, which has no meaning in a synctest bubble.
-type inBubble struct{ *testing.T }
+// noDeadline hides the deadline of a test, which has no meaning in a synctest bubble.
+type noDeadline struct{ *testing.T }
 
-func (inBubble) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // TestSequencesMatchApimachinery checks that several managers apply to and update the same object.
 // The object and the owners equal those of apimachinery's field manager, owned fields exist, a
 // forced apply leaves no conflict, and a repeated apply changes nothing.
 func TestSequencesMatchApimachinery(t *testing.T) {
 	m := deploymentManager(t, "")
-	field := newPeer(t, m)
+	field := newReferenceManager(t, m)
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(inBubble{t}, func(t *rapid.T) {
-			s := &sequence{t: t, m: m, peer: field, live: m.kind.New().(registry.Object), other: peer{m}.empty()}
+		rapid.Check(noDeadline{t}, func(t *rapid.T) {
+			s := &comparison{t: t, m: m, reference: field, live: m.kind.New().(registry.Object), referenceLive: referenceConverter{m}.empty()}
 			for range rapid.IntRange(1, 4).Draw(t, "requests") {
 				if rapid.Bool().Draw(t, "apply?") {
-					s.apply()
+					s.applyToBoth()
 				} else {
-					s.update()
+					s.updateBoth()
 				}
 			}
 		})
 	})
 }
 
-// TestTextsOfQuantities checks that quantities with equal value and different text are different
-// values for ownership.
-func TestTextsOfQuantities(t *testing.T) {
+// TestOwnershipComparesTextOfQuantities checks that quantities with equal value and different text
+// are different values for ownership.
+func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 	m := deploymentManager(t, "")
 	for _, texts := range [][2]string{
 		{"1", "+1"},
@@ -377,7 +384,7 @@ func TestTextsOfQuantities(t *testing.T) {
 		update(t, m, nil, live, "one")
 		other := obj.DeepCopy()
 		live.SetUID("u")
-		want, err := newPeer(t, m).Update(live.DeepCopy(), other, "two")
+		want, err := newReferenceManager(t, m).Update(live.DeepCopy(), other, "two")
 		if err != nil {
 			t.Fatal(err)
 		}

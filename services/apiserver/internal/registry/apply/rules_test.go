@@ -390,7 +390,7 @@ func TestSetCacheIsBounded(t *testing.T) {
 	for i := range 3000 {
 		raw := fmt.Appendf(nil, `{"f:data":{"f:%0200d":{}}}`, i)
 		for range 2 {
-			s, err := m.parse(raw)
+			s, err := m.parseFieldSet(raw)
 			if err != nil || string(s.raw) != string(raw) {
 				t.Fatalf("%s: %v", s.raw, err)
 			}

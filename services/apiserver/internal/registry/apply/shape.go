@@ -80,6 +80,7 @@ var (
 	unstructuredable = reflect.TypeFor[value.UnstructuredConverter]()
 )
 
+// encodesItself reports whether a type, or a pointer to it, has its own JSON encoding.
 func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(marshalerType) || p.Implements(unstructuredable)
@@ -106,12 +107,12 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *field
 		c.done[key] = s // before its fields: types may be recursive
 	}
 	atom, known := c.schema.Resolve(rule)
-	c.fill(s, t, rule, atom, atomic || !known)
+	c.fillShape(s, t, rule, atom, atomic || !known)
 	return s
 }
 
-// fill sets the fields of a shape for a type and its merge rules.
-func (c *compiler) fill(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
+// fillShape sets the fields of a shape for a type and its merge rules.
+func (c *compiler) fillShape(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
 	s.atomic = atomic
 	switch {
 	case encodesItself(t):
@@ -126,7 +127,7 @@ func (c *compiler) fill(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom s
 	case t.Kind() == reflect.Struct:
 		s.kind = structShape
 		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
-		c.structure(s, t, nil, atom.Map)
+		c.addStructFields(s, t, nil, atom.Map)
 	case t.Kind() == reflect.Map:
 		s.kind = mapShape
 		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
@@ -151,6 +152,7 @@ func (c *compiler) fill(s *fieldSchema, t reflect.Type, rule smd.TypeRef, atom s
 	}
 }
 
+// elementRule returns the rule of a map's values. Atomic maps have none.
 func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 	if atomic || m == nil {
 		return smd.TypeRef{}
@@ -158,8 +160,9 @@ func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 	return m.ElementType
 }
 
-// structure adds the fields of a struct.
-func (c *compiler) structure(s *fieldSchema, t reflect.Type, at []int, rules *smd.Map) {
+// addStructFields adds the fields of a struct, and of the structs embedded in it, to s. at is the
+// index path of an embedded struct.
+func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, at []int, rules *smd.Map) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -167,7 +170,7 @@ func (c *compiler) structure(s *fieldSchema, t reflect.Type, at []int, rules *sm
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && f.Anonymous:
-			c.structure(s, f.Type, index, rules)
+			c.addStructFields(s, f.Type, index, rules)
 		case name != "":
 			var rule smd.TypeRef
 			if rules != nil {
@@ -208,21 +211,22 @@ func (c *compiler) listKeys(s *fieldSchema, l *smd.List) {
 	}
 }
 
-// get returns the value of the field in a struct, and whether it is present: an empty one may be
-// omitted. A null value is present and invalid.
-func (f *fieldShape) get(structure reflect.Value) (reflect.Value, bool) {
+// valueIn returns the value of the field in a struct, and whether it is present: an empty one may
+// be omitted. A null value is present and invalid.
+func (f *fieldShape) valueIn(structure reflect.Value) (reflect.Value, bool) {
 	v := structure
 	for _, i := range f.index {
 		v = v.Field(i)
 	}
-	if f.omitEmpty && empty(v) {
+	if f.omitEmpty && isOmittable(v) {
 		return reflect.Value{}, false
 	}
-	return indirect(v), true
+	return dereference(v), true
 }
 
-// indirect dereferences pointers. The result for null is invalid.
-func indirect(v reflect.Value) reflect.Value {
+// dereference follows pointers and interfaces. The result for null, including a nil map or slice,
+// is invalid.
+func dereference(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
 			return reflect.Value{}
@@ -235,8 +239,8 @@ func indirect(v reflect.Value) reflect.Value {
 	return v
 }
 
-// empty reports whether omitempty omits a value.
-func empty(v reflect.Value) bool {
+// isOmittable reports whether omitempty omits a value.
+func isOmittable(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:
 		return v.Len() == 0

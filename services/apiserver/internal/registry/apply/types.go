@@ -25,15 +25,16 @@ type mergeTypes struct {
 	schema func() *smd.Schema
 }
 
-// Names of values of any type in schemas: atomic, or with rules deduced from the value.
+// The names under which schemas know values of any type: treated as atomic, or with rules that are
+// deduced from the value.
 const (
-	untyped = "__untyped_atomic_"
-	deduced = "__untyped_deduced_"
+	untypedAtomic  = "__untyped_atomic_"
+	untypedDeduced = "__untyped_deduced_"
 )
 
-// newTypes returns the merge types of Go types and everything below them. They are derived on
-// first use.
-func newTypes(roots []reflect.Type) *mergeTypes {
+// newMergeTypes returns the merge types of the roots and of all types that they contain. They are
+// derived on first use.
+func newMergeTypes(roots []reflect.Type) *mergeTypes {
 	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
 		d := &deriver{known: map[string]bool{}}
 		if known := mergetypes.Schema(); known != nil {
@@ -43,19 +44,20 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 			d.known[d.types[i].Name] = true
 		}
 		for _, t := range roots {
-			d.ref(t, "")
+			d.typeRef(t, "")
 		}
 		return &smd.Schema{Types: d.types}
 	})}
 }
 
-// forType returns the rules of a Go type, which is one of the roots or part of one.
-func (t *mergeTypes) forType(goType reflect.Type) typed.ParseableType {
+// rulesFor returns the rules of a Go type, which is one of the roots or part of one.
+func (t *mergeTypes) rulesFor(goType reflect.Type) typed.ParseableType {
 	name := typename.ForType(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
 }
 
-// deriver adds types to a schema.
+// deriver derives merge rules from Go types. known holds the names of all types in types, and of
+// those that are being derived.
 type deriver struct {
 	types []smd.TypeDef
 	known map[string]bool
@@ -64,51 +66,54 @@ type deriver struct {
 // schemaTyped is implemented by types that declare their JSON type.
 type schemaTyped interface{ OpenAPISchemaType() []string }
 
-func scalar(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: &s}} }
+// scalarRef returns a reference to the rules of a scalar.
+func scalarRef(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: &s}} }
 
-func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
+// namedRef returns a reference to the rules of a named type.
+func namedRef(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
-// ref returns a reference to the rules of a type in a field with the given tag.
-func (d *deriver) ref(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
+// typeRef returns a reference to the merge rules of t, the type of a field with the given tag. The
+// tag selects the rules of a list. The rules of a struct are added to the schema first.
+func (d *deriver) typeRef(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.PkgPath() != "" && d.known[typename.ForType(t)] {
-		return named(typename.ForType(t))
+		return namedRef(typename.ForType(t))
 	}
 	switch value := reflect.New(t).Interface().(type) {
 	case schemaTyped:
 		if len(value.OpenAPISchemaType()) == 1 && value.OpenAPISchemaType()[0] == "string" {
-			return scalar(smd.Untyped)
+			return scalarRef(smd.Untyped)
 		}
-		return named(deduced)
+		return namedRef(untypedDeduced)
 	case json.Marshaler:
-		return named(untyped)
+		return namedRef(untypedAtomic)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		return d.structure(t)
+		return d.structRef(t)
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return scalar(smd.String)
+			return scalarRef(smd.String)
 		}
-		return smd.TypeRef{Inlined: smd.Atom{List: d.list(t, tag)}}
+		return smd.TypeRef{Inlined: smd.Atom{List: d.listRules(t, tag)}}
 	case reflect.Map:
-		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: d.ref(t.Elem(), "")}}}
+		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: d.typeRef(t.Elem(), "")}}}
 	case reflect.String:
-		return scalar(smd.String)
+		return scalarRef(smd.String)
 	case reflect.Bool:
-		return scalar(smd.Boolean)
+		return scalarRef(smd.Boolean)
 	case reflect.Interface:
-		return named(untyped)
+		return namedRef(untypedAtomic)
 	default:
-		return scalar(smd.Numeric)
+		return scalarRef(smd.Numeric)
 	}
 }
 
-// list returns the merge rules of a list from the tags of its field.
-func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
-	l := &smd.List{ElementType: d.ref(t.Elem(), ""), ElementRelationship: smd.Atomic}
+// listRules returns the merge rules of a list from the tags of its field.
+func (d *deriver) listRules(t reflect.Type, tag reflect.StructTag) *smd.List {
+	l := &smd.List{ElementType: d.typeRef(t.Elem(), ""), ElementRelationship: smd.Atomic}
 	strategy := strings.Split(tag.Get("patchStrategy"), ",")
 	kind := tag.Get("listType")
 	switch {
@@ -126,25 +131,27 @@ func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
 	return l
 }
 
-func (d *deriver) structure(t reflect.Type) smd.TypeRef {
+// structRef adds the merge rules of a struct to the schema and returns a reference to them.
+func (d *deriver) structRef(t reflect.Type) smd.TypeRef {
 	name := typename.ForType(t)
 	d.known[name] = true // before its fields: types may be recursive
 	m := &smd.Map{}
-	d.fields(m, t)
+	d.addFields(m, t)
 	d.types = append(d.types, smd.TypeDef{Name: name, Atom: smd.Atom{Map: m}})
-	return named(name)
+	return namedRef(name)
 }
 
-func (d *deriver) fields(m *smd.Map, t reflect.Type) {
+// addFields adds the JSON fields of a struct to m, including those of embedded structs.
+func (d *deriver) addFields(m *smd.Map, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && f.Anonymous:
-			d.fields(m, f.Type)
+			d.addFields(m, f.Type)
 		case name != "":
-			m.Fields = append(m.Fields, smd.StructField{Name: name, Type: d.ref(f.Type, f.Tag)})
+			m.Fields = append(m.Fields, smd.StructField{Name: name, Type: d.typeRef(f.Type, f.Tag)})
 		}
 	}
 }
@@ -157,7 +164,7 @@ func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) 
 	return v.typed().FromStructured(obj, options...)
 }
 
-// typedDifferences compares two objects without a Go type.
+// typedDifferences compares two objects with the merge library.
 func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	live, obj = withoutEqualParts(live, obj)
 	a, err := v.asTyped(live, typed.AllowDuplicates)
@@ -168,16 +175,16 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := compare(a, b)
+	d, err := compareTyped(a, b)
 	if err != nil {
 		return nil, err
 	}
 	return &changes{set: d.Modified.Union(d.Added), removed: d.Removed}, nil
 }
 
-// compareEncodings compares two values of a type that encodes itself by their encodings.
+// compareEncodings compares the JSON of two values of a type that encodes itself.
 func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
-	d, err := compare(typedValue(s, a, hasA), typedValue(s, b, hasB))
+	d, err := compareTyped(typedFrom(s, a, hasA), typedFrom(s, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
 		return
@@ -199,13 +206,14 @@ func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, ha
 	}
 }
 
-func typedValue(s *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
+// typedFrom returns a value with the merge rules of a foreign shape. An absent value becomes null.
+func typedFrom(s *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
 	if !has {
 		return typed.AsTypedUnvalidated(nil, s.typed.Schema, s.typed.TypeRef)
 	}
 	var plain any
 	if v.IsValid() {
-		plain = encoded(v)
+		plain = decodedJSON(v)
 	}
 	return typed.AsTypedUnvalidated(value.NewValueInterface(plain), s.typed.Schema, s.typed.TypeRef)
 }

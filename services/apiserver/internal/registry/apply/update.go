@@ -48,7 +48,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 	before := ManagedFieldsOf(obj)
 	requested := before.Entries()
 	entries := managed{}
-	forget := m.subresource == "" && reset(requested)
+	forget := m.subresource == "" && requestsReset(requested)
 	if !forget {
 		if m.subresource == "" {
 			entries = m.decodeOrNone(requested)
@@ -62,10 +62,10 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 		return nil
 	}
 	obj.SetManagedFields(nil)
-	if err := m.record(ctx, live, obj, entries, m.owner(manager, metav1.ManagedFieldsOperationUpdate)); err != nil {
+	if err := m.recordChanges(ctx, live, obj, entries, m.newOwner(manager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 		return err
 	}
-	if err := entries.bound(); err != nil {
+	if err := entries.limitUpdateEntries(); err != nil {
 		return err
 	}
 	list, err := entries.encode()
@@ -76,27 +76,27 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 	return nil
 }
 
-// owner returns the owner for a write by a manager.
-func (m *Manager) owner(manager string, op metav1.ManagedFieldsOperationType) owner {
+// newOwner returns the owner for a write by a manager with the given operation.
+func (m *Manager) newOwner(manager string, op metav1.ManagedFieldsOperationType) owner {
 	if manager == "" {
 		manager = unknownManager
 	}
 	o := owner{Manager: manager, Operation: op, Subresource: m.subresource}
-	if !o.applied() {
+	if !o.isApply() {
 		o.APIVersion = m.gvk.GroupVersion().String()
 	}
 	return o
 }
 
-// record moves the ownership of the fields that differ between live and obj to an owner.
-func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries managed, to owner) error {
+// recordChanges moves the ownership of the fields that differ between live and obj to an owner.
+func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, entries managed, to owner) error {
 	own := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
 	diff, err := m.differences(live, obj)
 	if err != nil {
 		return err
 	}
-	changes[own] = diff.filtered(m.filter)
+	changes[own] = diff.filteredBy(m.filter)
 	used := changes[own].set.Difference(unownedFields)
 	for o, e := range entries {
 		ch, ok := changes[e.version]
@@ -151,14 +151,15 @@ func (m *Manager) differencesIn(ctx context.Context, version string, live, obj r
 	if err != nil {
 		return nil, err
 	}
-	return diff.filtered(m.filter), nil
+	return diff.filteredBy(m.filter), nil
 }
 
-// bound merges the oldest update entries of each version until at most maxUpdateManagers remain.
-func (m managed) bound() error {
+// limitUpdateEntries merges the oldest update entries of each version until at most
+// maxUpdateManagers remain.
+func (m managed) limitUpdateEntries() error {
 	var updaters []owner
 	for o := range m {
-		if !o.applied() {
+		if !o.isApply() {
 			updaters = append(updaters, o)
 		}
 	}
@@ -167,7 +168,7 @@ func (m managed) bound() error {
 		return nil
 	}
 	slices.SortFunc(updaters, func(a, b owner) int {
-		if x, y := seconds(m[a].time), seconds(m[b].time); x != y {
+		if x, y := unixSeconds(m[a].time), unixSeconds(m[b].time); x != y {
 			return int(x - y)
 		}
 		return strings.Compare(a.id(), b.id())

@@ -65,12 +65,12 @@ func Bool[T registry.Object](name, desc string, cell func(T) bool) registry.Colu
 }
 
 // Name returns the column of metadata.name.
-func Name() registry.Column { return named(0) }
+func Name() registry.Column { return nameColumn(0) }
 
-// WideName is the column of the name, for wide output only.
-func WideName() registry.Column { return named(1) }
+// WideName returns the column of metadata.name for the wide output.
+func WideName() registry.Column { return nameColumn(1) }
 
-func named(priority int32) registry.Column {
+func nameColumn(priority int32) registry.Column {
 	return New("Name", String, "name", Doc(metav1.ObjectMeta{}, "name"), priority,
 		func(o registry.Object) any { return o.GetName() })
 }
@@ -112,13 +112,13 @@ func Containers(cs []corev1.Container) (names, images string) {
 	return strings.Join(nameList, ","), strings.Join(imageList, ",")
 }
 
-// ContainerNames returns the names of Containers.
+// ContainerNames returns the names of containers, joined by commas.
 func ContainerNames(cs []corev1.Container) string {
 	names, _ := Containers(cs)
 	return names
 }
 
-// ContainerImages returns the images of Containers.
+// ContainerImages returns the images of containers, joined by commas.
 func ContainerImages(cs []corev1.Container) string {
 	_, images := Containers(cs)
 	return images

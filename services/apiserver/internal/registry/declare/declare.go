@@ -15,14 +15,14 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// pointer is *T that implements runtime.Object.
-type pointer[T any] interface {
+// pointerTo is the type *T, which implements runtime.Object.
+type pointerTo[T any] interface {
 	*T
 	runtime.Object
 }
 
 // New returns an empty value of a Go type: New[appsv1.Deployment].
-func New[T any, P pointer[T]]() runtime.Object { return P(new(T)) }
+func New[T any, P pointerTo[T]]() runtime.Object { return P(new(T)) }
 
 // Adapt adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
 // panics if the object has another type, so that no rule is skipped because of a programming
@@ -180,7 +180,7 @@ func Deref[T any](p *T) (value T) {
 	return value
 }
 
-// ReplicasOrDefault returns the wanted number, which is 1 by default.
+// ReplicasOrDefault returns the desired number of replicas, or the default 1 for nil.
 func ReplicasOrDefault(n *int32) int32 {
 	if n == nil {
 		return 1
@@ -188,8 +188,8 @@ func ReplicasOrDefault(n *int32) int32 {
 	return *n
 }
 
-// SelectorString returns a label selector in the form of the query parameter, or invalid if the
-// selector is invalid.
+// SelectorString returns a label selector as the text of a query parameter. It returns the text
+// invalid for an invalid selector.
 func SelectorString(s *metav1.LabelSelector, invalid string) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

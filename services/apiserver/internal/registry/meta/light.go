@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// withoutFieldSets returns the metadata of an object. In that of a custom resource, managedFields
-// have no field sets, because no rule reads them and they are large.
+// withoutFieldSets returns the metadata of an object. The managedFields of a custom resource lack
+// their field sets, because no rule reads them and they are large.
 func withoutFieldSets(obj registry.Object) metav1.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -21,24 +21,26 @@ func withoutFieldSets(obj registry.Object) metav1.Object {
 	}
 	entries := make([]metav1.ManagedFieldsEntry, len(trees))
 	for i, tree := range trees {
-		if entries[i], ok = lightEntry(tree); !ok {
+		if entries[i], ok = decodeEntryWithoutFields(tree); !ok {
 			return obj // the validation of the object reports the invalid entry
 		}
 	}
-	return lightDocument{u, entries}
+	return documentWithoutFieldSets{u, entries}
 }
 
-// lightDocument is a document with separately decoded managedFields. It implements metav1.Object.
-type lightDocument struct {
+// documentWithoutFieldSets is a document whose managedFields have no field sets. It implements
+// metav1.Object.
+type documentWithoutFieldSets struct {
 	*unstructured.Unstructured
 	entries []metav1.ManagedFieldsEntry
 }
 
 // GetManagedFields implements metav1.Object.
-func (d lightDocument) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
+func (d documentWithoutFieldSets) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
 
-// lightEntry decodes an entry without its field set. It returns false for an invalid entry.
-func lightEntry(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
+// decodeEntryWithoutFields decodes a managedFields entry without its field set. It returns false
+// for an invalid entry.
+func decodeEntryWithoutFields(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
 		text, is := v.(string)

@@ -19,7 +19,7 @@ func DNSLabel(name string, prefix bool) []string {
 	return validation.NameIsDNSLabel(name, prefix)
 }
 
-// DNS1035Label is DNSLabel that does not allow a leading digit.
+// DNS1035Label allows one lower-case DNS label that does not start with a digit.
 func DNS1035Label(name string, prefix bool) []string {
 	return validation.NameIsDNS1035Label(name, prefix)
 }

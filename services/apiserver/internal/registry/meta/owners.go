@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// manyOwners is the number of owner references above which an error is formatted once for all
+	// bulkOwners is the number of owner references above which an error is formatted once for all
 	// references that it applies to.
-	manyOwners = 64
-	// wrongOwners is the maximum number of cached kinds of errors.
-	wrongOwners = 1024
-	// shownOwners is the maximum number of references in the error about all of them. Its text
+	bulkOwners = 64
+	// maxCachedErrors is the maximum number of owner references whose errors are cached, by
+	// ownerErrorKey.
+	maxCachedErrors = 1024
+	// maxShownOwners is the maximum number of references in the error about all of them. Its text
 	// exceeds the limit of a response, and it is formatted for each error.
-	shownOwners = 1024
+	maxShownOwners = 1024
 )
 
-// ValidateObject is validation.ValidateObjectMetaAccessor with bounded memory use. The latter takes
-// a hundred megabytes for an object with a hundred thousand invalid owner references.
+// ValidateObject returns the errors of validation.ValidateObjectMetaAccessor with bounded memory
+// use. The latter takes a hundred megabytes for an object with a hundred thousand invalid owner
+// references.
 func ValidateObject(obj metav1.Object, namespaced bool, name validation.ValidateNameFunc, at *field.Path) field.ErrorList {
 	owners := obj.GetOwnerReferences()
-	if len(owners) <= manyOwners {
+	if len(owners) <= bulkOwners {
 		return validation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
 	}
 	errs := validation.ValidateObjectMetaAccessor(withoutOwners{obj}, namespaced, name, at)
@@ -58,7 +60,8 @@ type ownerErrorKey struct {
 	hasName, hasUID  bool
 }
 
-// validateOwners is validation.ValidateOwnerReferences that reuses the error of similar references.
+// validateOwners returns the errors of validation.ValidateOwnerReferences. References with the same
+// ownerErrorKey share one error.
 func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.ErrorList) {
 	known := map[ownerErrorKey]field.ErrorList{}
 	controller := ""
@@ -67,7 +70,7 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 		wrong, ok := known[key]
 		if !ok {
 			wrong = validation.ValidateOwnerReferences(owners[i:i+1], at)
-			if len(wrong) > 0 && len(known) < wrongOwners && !slices.ContainsFunc(wrong, showsOwner) {
+			if len(wrong) > 0 && len(known) < maxCachedErrors && !slices.ContainsFunc(wrong, showsOwner) {
 				known[key] = wrong
 			}
 		}
@@ -80,7 +83,7 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 			controller = this
 			continue
 		}
-		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(
+		errs = append(errs, field.Invalid(at, owners[:min(len(owners), maxShownOwners)], fmt.Sprintf(
 			`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
 	}
 	return errs

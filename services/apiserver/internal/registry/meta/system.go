@@ -27,7 +27,8 @@ func PrepareUnstored(obj registry.Object, namespace string) error {
 	return SetNamespace(obj, namespace)
 }
 
-// SetNamespace sets the namespace of an object like PrepareUnstored.
+// SetNamespace sets the namespace of an object to the namespace of the path, which is empty for
+// cluster-scoped kinds. It returns an error if the object names another namespace.
 func SetNamespace(obj registry.Object, namespace string) error {
 	if named := obj.GetNamespace(); named != "" && namespace != "" && named != namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")

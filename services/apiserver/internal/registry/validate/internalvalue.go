@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// versioned matches the name of a type in a package that is named after a version, such as v1.Pod.
-var versioned = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
+// versionedType matches the name of a type in a package that is named after a version, such as v1.Pod.
+var versionedType = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // InPackage replaces the package of versioned Go types in a text by pkg.
 func InPackage(text, pkg string) string {
-	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
+	return versionedType.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
 }
 
 // InternalValue returns a value whose text in messages has the names of Kubernetes' internal types,
@@ -31,19 +31,20 @@ func InternalValue(v any) any {
 	if len(groups) == 0 {
 		return v
 	}
-	return grouped{r.Interface(), groups}
+	return internalText{r.Interface(), groups}
 }
 
-// grouped is a value whose text is formatted only if the message is.
-type grouped struct {
+// internalText is a value whose text has the names of internal types. The text is formatted only if
+// the message is.
+type internalText struct {
 	value any
 	// groups holds the group of each type by the type's name in Go.
 	groups map[string]string
 }
 
 // String formats the value as %#v does, with groups in place of versions.
-func (g grouped) String() string {
-	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", g.value), func(name string) string {
+func (g internalText) String() string {
+	return versionedType.ReplaceAllStringFunc(fmt.Sprintf("%#v", g.value), func(name string) string {
 		if group, ok := g.groups[name]; ok {
 			return group + name[strings.IndexByte(name, '.'):]
 		}
@@ -58,7 +59,7 @@ func collectGroups(t reflect.Type, groups map[string]string, seen map[reflect.Ty
 	}
 	seen[t] = true
 	group := path.Base(path.Dir(t.PkgPath()))
-	isAPI := t.PkgPath() != "" && versioned.MatchString(t.String())
+	isAPI := t.PkgPath() != "" && versionedType.MatchString(t.String())
 	if isAPI && group != "meta" { // types of metav1 have no internal name
 		groups[t.String()] = group
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // EachKey applies rules to the values of the map in a field, in key order.
@@ -35,7 +36,8 @@ func KeySet[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	return s
 }
 
-// KeyIndex returns the indexes of a list's elements by key. For equal keys it is the first index.
+// KeyIndex returns the indexes of a list's elements by key. Of elements with equal keys, it returns
+// the first.
 func KeyIndex[T any, K comparable](list []T, key func(*T) K) map[K]int {
 	indexes := make(map[K]int, len(list))
 	for i := range slices.Backward(list) {
@@ -97,7 +99,8 @@ func Member[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	rules(u.path.Child(name), value)
 }
 
-// AnyMember adds a member like Member, whose rules always apply.
+// AnyMember adds a field to a union, like Member, but its rules apply even if an earlier field is
+// set.
 func AnyMember[T any](u *Union, name string, value *T, rules func(Field, *T)) {
 	if value != nil {
 		u.set++
@@ -124,6 +127,7 @@ func (f Field) AllowFields(value any, detail string, allowed ...string) {
 	}
 }
 
+// lowerFirst returns s with its first letter in lower case: the JSON name of a Go field.
 func lowerFirst(s string) string {
 	r, n := utf8.DecodeRuneInString(s)
 	return string(unicode.ToLower(r)) + s[n:]

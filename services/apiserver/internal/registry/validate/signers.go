@@ -7,8 +7,8 @@ import (
 
 // Limits of the names of signers, in bytes.
 const (
-	maxDomain = 253
-	maxPath   = 253
+	maxSignerDomain = 253
+	maxSignerPath   = 253
 )
 
 // CheckSignerName requires a domain and a path with one segment.
@@ -22,7 +22,7 @@ func (f Field) CheckSignerName(name, signer string) {
 		f.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
 		return
 	}
-	f.CheckMaxBytes(name, domain, maxDomain)
+	f.CheckMaxBytes(name, domain, maxSignerDomain)
 	labels := strings.Split(domain, ".")
 	validatePart := func(value, part string, format Format) {
 		for _, msg := range format(part) {
@@ -38,7 +38,7 @@ func (f Field) CheckSignerName(name, signer string) {
 	for part := range strings.SplitSeq(path, ".") {
 		validatePart(path, part, DNSSubdomain)
 	}
-	f.CheckMaxBytes(name, signer, maxDomain+1+maxPath)
+	f.CheckMaxBytes(name, signer, maxSignerDomain+1+maxSignerPath)
 }
 
 // TrustBundleName is the Format of the name of a ClusterTrustBundle. It requires the signer's name

@@ -35,7 +35,8 @@ func OptionalOneOf[T ~string](f Field, name string, value *T, allowed ...T) {
 	}
 }
 
-// NamedOneOf is RequiredOneOf whose message lists the values if the field is empty.
+// NamedOneOf requires that a field is set to one of the values, like RequiredOneOf. If the field is
+// empty, the message lists the values.
 func NamedOneOf[T ~string](f Field, name string, value T, allowed ...T) {
 	if value == "" {
 		f.Required(name, fmt.Sprintf("valid values: %q", allowed))
@@ -155,8 +156,7 @@ func HasInvalidLabelValue(s *metav1.LabelSelector) bool {
 	return s != nil && metav1validation.LabelSelectorHasInvalidLabelValue(s)
 }
 
-// CheckSelector requires a valid label selector. Invalid label values are reported only if anyValue is
-// false.
+// CheckSelector requires a valid label selector. allowInvalidValues accepts invalid label values.
 func (f Field) CheckSelector(name string, s *metav1.LabelSelector, allowInvalidValues bool) {
 	if s == nil {
 		return

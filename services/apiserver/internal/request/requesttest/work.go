@@ -16,7 +16,7 @@ type Work struct {
 	OnReleaseSeats func(started bool) (resume func() error, ok bool)
 }
 
-// With returns a context with this work.
+// With returns a context of a request with this work.
 func (w *Work) With(ctx context.Context) context.Context {
 	ctx, s := request.Derive(ctx)
 	s.Work = w

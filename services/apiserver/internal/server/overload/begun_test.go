@@ -151,14 +151,14 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newShared(1), ctx: t.Context(), user: newClient("a"), request: enter()}
-		w.pause()
+		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w.pauseForClient()
 		other := enter()
 		resumed := make(chan error)
 		go func() { resumed <- w.resume() }()
 		synctest.Wait()
-		w.end()
-		w.end()
+		w.close()
+		w.close()
 		flow.Release(other)
 		if err := <-resumed; err != nil {
 			t.Error(err)

@@ -23,8 +23,8 @@ const (
 	// for YAML, whose conversion to JSON takes as long as decoding, checking and storing the result.
 	costFactor     = 4
 	costFactorYAML = 16
-	// minCosted is the size in bytes below which no body counts as large.
-	minCosted = 512
+	// minLargeBody is the size in bytes below which no body counts as large.
+	minLargeBody = 512
 	// costPerValue is the cost of one value of a document, in bytes of text.
 	costPerValue = request.PerValue
 	// minBodySize is the minimum size in bytes that a body counts. A
@@ -43,12 +43,12 @@ const (
 // object takes many times the memory of its text.
 func (f *Filters) WithBody(next http.Handler) http.Handler {
 	return f.limitBodies(&levelBudgets{
-		size:    max(f.options.Bounds.MinBodyBytes, f.options.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
-		waiting: f.options.Bounds.WaitingBodies,
+		size:       max(f.options.Bounds.MinBodyBytes, f.options.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
+		maxWaiting: f.options.Bounds.WaitingBodies,
 	}, next)
 }
 
-// limitBodies is WithBody with the given memory.
+// limitBodies returns the filter of WithBody with the given memory.
 func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -76,8 +76,8 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer exchange.AtEnd(w, func(any) { work.end() })
-		if size := bytesFor(received, cost); size > 0 && !work.Estimate(ctx, size) {
+		defer exchange.AtEnd(w, func(any) { work.close() })
+		if size := memoryOf(received, cost); size > 0 && !work.Estimate(ctx, size) {
 			TooManyRequests(w, 1)
 			return
 		}
@@ -85,17 +85,17 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 	})
 }
 
-// bytesFor returns the memory in bytes to reserve for a body of a size and cost, 0 for one that
-// is not large. A cost stands for time. The memory for the same work is a quarter of it.
-func bytesFor(body, cost int) int {
+// memoryOf returns the memory in bytes to reserve for a body of a size and cost, 0 for one that is
+// not large. A cost stands for time; the memory for the same work is a quarter of it.
+func memoryOf(body, cost int) int {
 	if cost == 0 {
 		return 0
 	}
 	return max(largeBody, body, cost/4)
 }
 
-// hasBody reports whether a request has a body that a handler reads. A body that announces
-// too much is left to the handler, which rejects it.
+// hasBody reports whether a request has a body that a handler reads. A body whose announced length
+// is too large is left to the handler, which rejects it.
 func hasBody(op *requestinfo.Info, r *http.Request) bool {
 	known := op.Target != nil || op.Delegate != nil
 	return known && op.IsWrite() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody

@@ -124,7 +124,7 @@ func TestBodyCost(t *testing.T) {
 		if n := bodyCost(large[:largeBody/times-1], r); n != 0 {
 			t.Errorf("small body of %q: got %d, want 0", media, n)
 		}
-		if n := bodyCost(bytes.Repeat([]byte("{},"), minCosted/3), r); n != 0 {
+		if n := bodyCost(bytes.Repeat([]byte("{},"), minLargeBody/3), r); n != 0 {
 			t.Errorf("tiny body of %q: got %d, want 0", media, n)
 		}
 		yaml := strings.Contains(strings.ToLower(media), "yaml")
@@ -165,7 +165,7 @@ func TestBodyCost(t *testing.T) {
 func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
-	large := newShared(2 * testBounds.LargeBytesPerCPU)
+	large := newSharedLimit(2 * testBounds.LargeBytesPerCPU)
 	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
@@ -217,7 +217,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		"webhooks": nil,
 		"nothing":  nil,
 	} {
-		large := newShared(testBounds.LargeBytesPerCPU)
+		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
@@ -270,7 +270,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 // limiter out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		large := newShared(testBounds.LargeBytesPerCPU)
+		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var weigh []int
@@ -317,7 +317,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 				t.Errorf("%s of %.20s, %d: got %s bytes used, want %d", c.verb, c.target, c.weigh, got, c.want)
 			}
 		}
-		if !large.TryAcquire(newClient("a").claim(large, share)) {
+		if !large.TryAcquire(newClient("a").newClaim(large, share)) {
 			t.Fatal("no free bytes")
 		}
 		weigh = []int{largeBody}
@@ -367,7 +367,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			return nil
 		},
 	} {
-		large := newShared(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
+		large := newSharedLimit(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
 		used := large.InUse
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
@@ -407,7 +407,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 			}),
 			Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
 		}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
-		large := newShared(testBounds.LargeBytesPerCPU)
+		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		weighs := make(chan struct{})
 		done := make(chan string, 2)
 		h := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -427,7 +427,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 				requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)))
 		}
-		held := newClient("b").claim(large, testBounds.LargeBytesPerCPU/2-largeBody)
+		held := newClient("b").newClaim(large, testBounds.LargeBytesPerCPU/2-largeBody)
 		large.TryAcquire(held)
 		var all sync.WaitGroup
 		all.Go(func() { send("patch", "{}") })

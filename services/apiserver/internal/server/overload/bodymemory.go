@@ -41,16 +41,18 @@ type reservedBody struct {
 	budget *bodyBudget
 	ctx    context.Context
 	user   client
-	// arriving ends when the body is rejected.
-	arriving context.Context
-	reject   context.CancelCauseFunc
+	// arrival is the context of receive. It is canceled when the body is rejected.
+	arrival context.Context
+	reject  context.CancelCauseFunc
 
-	mu     sync.Mutex // the response may end while the body arrives
-	ended  bool
-	size   int
-	claims []limit.Claim[string]
+	mu sync.Mutex // the response may end while the body arrives
+	// released is set when the memory is released for good.
+	released bool
+	size     int
+	claims   []limit.Claim[string]
 
-	// The mutex of the budget guards these fields.
+	// occupied is the value of size at the last reservation. The mutex of the budget guards this
+	// and the following fields.
 	occupied int       // a copy of size
 	since    time.Time // of the last reservation
 	rejected bool
@@ -61,11 +63,11 @@ type reservedBody struct {
 // waits for memory, if too many bodies are stalled, or at the end of the request, which the
 // handler reports.
 func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
-	b.arriving, b.reject = context.WithCancelCause(b.ctx)
+	b.arrival, b.reject = context.WithCancelCause(b.ctx)
 	defer b.reject(nil)
 	b.budget.addArriving(b)
 	defer b.budget.removeArriving(b)
-	err = request.Wait(b.arriving, errManyStalled, func(ctx context.Context) error {
+	err = request.Wait(b.arrival, errManyStalled, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() {
 			if cause := context.Cause(ctx); errors.Is(cause, errManyStalled) || errors.Is(cause, errNoMemory) {
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now())
@@ -89,7 +91,7 @@ func (b *reservedBody) reserve(size int) error {
 	if size <= b.size {
 		return nil
 	}
-	c, held, ok := b.acquire(size - b.size)
+	c, held, ok := b.acquireBytes(size - b.size)
 	if !ok && b.ctx.Err() != nil {
 		return b.ctx.Err()
 	}
@@ -97,7 +99,7 @@ func (b *reservedBody) reserve(size int) error {
 		return errNoMemory
 	}
 	b.mu.Lock()
-	ended := b.ended
+	ended := b.released
 	if !ended {
 		b.size = size
 		if held {
@@ -115,12 +117,13 @@ func (b *reservedBody) reserve(size int) error {
 	return nil
 }
 
-// acquire waits for n more bytes. While it waits, it rejects stalled bodies.
-func (b *reservedBody) acquire(n int) (c limit.Claim[string], held, ok bool) {
+// acquireBytes waits for n more bytes. While it waits, it rejects stalled bodies. held reports
+// whether c must be released: an administrator may be admitted without a claim.
+func (b *reservedBody) acquireBytes(n int) (c limit.Claim[string], held, ok bool) {
 	if c, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
 		return c, held, true
 	}
-	ctx, cancel := context.WithTimeout(b.arriving, maxBodyWait(b.arriving))
+	ctx, cancel := context.WithTimeout(b.arrival, maxBodyWait(b.arrival))
 	defer cancel()
 	b.budget.evictStalled(b, c)
 	go func() {
@@ -144,14 +147,14 @@ func (b *reservedBody) release() {
 	b.mu.Lock()
 	claims := b.claims
 	b.claims = nil
-	b.ended = true
+	b.released = true
 	b.mu.Unlock()
 	for _, c := range claims {
 		b.budget.Release(c)
 	}
 }
 
-// addArriving adds a body to those that may be evicted; removeArriving removes it.
+// addArriving adds a body to the bodies that may be evicted.
 func (b *bodyBudget) addArriving(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,12 +162,14 @@ func (b *bodyBudget) addArriving(r *reservedBody) {
 	b.arriving = append(b.arriving, r)
 }
 
+// removeArriving removes a body from the bodies that may be evicted.
 func (b *bodyBudget) removeArriving(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.arriving = slices.DeleteFunc(b.arriving, func(o *reservedBody) bool { return o == r })
 }
 
+// recordSize records a new reservation of an arriving body.
 func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,12 +228,12 @@ func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled 
 	return victim
 }
 
-// levelBudgets is the memory of bodies by priority level. Each level has size bytes, so that
-// the bodies of one level never delay those of another.
+// levelBudgets holds the memory of bodies by priority level. Each level has size bytes, so that the
+// bodies of one level never delay the bodies of another.
 type levelBudgets struct {
 	size int
-	// waiting is the maximum number of bodies of one principal that wait; 0 means no limit.
-	waiting int
+	// maxWaiting is the maximum number of bodies of one principal that wait; 0 means no limit.
+	maxWaiting int
 
 	levels sync.Map // *bodyBudget by name
 }
@@ -238,7 +243,7 @@ func (l *levelBudgets) forLevel(level string) *bodyBudget {
 	b, ok := l.levels.Load(level)
 	if !ok {
 		b, _ = l.levels.LoadOrStore(level, &bodyBudget{
-			Queue: limit.New[string](limit.Options{Size: l.size, FairShare: true, MaxWaiting: l.waiting}),
+			Queue: limit.New[string](limit.Options{Size: l.size, FairShare: true, MaxWaiting: l.maxWaiting}),
 		})
 	}
 	return b.(*bodyBudget)

@@ -20,12 +20,12 @@ import (
 )
 
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
-	s := newShared(100)
+	s := newSharedLimit(100)
 	taken := 0
 	for _, name := range []string{"one", "two", "three", "four"} {
 		taken += acquireAll(s, newClient("system:serviceaccount:b:"+name))
 	}
-	if alone := acquireAll(newShared(100), newClient("user")); taken != alone {
+	if alone := acquireAll(newSharedLimit(100), newClient("user")); taken != alone {
 		t.Errorf("four service accounts of a namespace got %d units, want %d as one user", taken, alone)
 	}
 	if other := acquireAll(s, newClient("system:serviceaccount:c:one")); other == 0 {

@@ -20,12 +20,14 @@ type client struct {
 	principal string
 }
 
+// clientFrom returns the client of the request in ctx.
 func clientFrom(ctx context.Context) client {
 	return client{request.UserFrom(ctx), request.Principal(ctx)}
 }
 
-// claim returns a claim of n units of q.
-func (u client) claim(q *limit.Queue[string], n int) limit.Claim[string] {
+// newClaim returns a claim of n units of q. The claim leaves a reserve free for nodes and the
+// suite's services, unless the client is one of them.
+func (u client) newClaim(q *limit.Queue[string], n int) limit.Claim[string] {
 	c := limit.Claim[string]{Key: u.principal, Cost: n}
 	reserved := q.Size() / reservedShare
 	switch {
@@ -44,7 +46,7 @@ func (u client) claim(q *limit.Queue[string], n int) limit.Claim[string] {
 // tryAcquire acquires a claim of n units of q. If too few are free, an administrator is
 // admitted without units: ok is true and held is false.
 func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string], held, ok bool) {
-	c = u.claim(q, n)
+	c = u.newClaim(q, n)
 	master := u.InGroup(api.GroupMasters)
 	if master {
 		c.MinFree = 0
@@ -54,7 +56,7 @@ func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string]
 	return c, held, held || master
 }
 
-// newShared returns a limit of n units that principals share; 0 means no limit.
-func newShared(n int) *limit.Queue[string] {
+// newSharedLimit returns a limit of n units that principals share; 0 means no limit.
+func newSharedLimit(n int) *limit.Queue[string] {
 	return limit.New[string](limit.Options{Size: n, FairShare: true})
 }

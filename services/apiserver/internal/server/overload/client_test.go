@@ -59,7 +59,7 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	other := newClient("system:node:b", "system:nodes")
 	suite := newClient("system:binnacle:authn-webhook", "system:binnacle")
 	master := newClient("root", "system:masters")
-	q := newShared(100)
+	q := newSharedLimit(100)
 	if n := acquireAll(q, newClient("greedy")); n != 45 {
 		t.Errorf("one user got %d of 100 units, want 45", n)
 	}

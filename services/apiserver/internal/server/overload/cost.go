@@ -54,7 +54,7 @@ func yamlCost(body []byte) int {
 	n := costFactorYAML * len(body)
 	if bytes.IndexByte(body, '&') >= 0 && bytes.IndexByte(body, '*') >= 0 {
 		n = max(n, largeBody)
-	} else if len(body) < minCosted {
+	} else if len(body) < minLargeBody {
 		return 0
 	}
 	return max(n, costPerValue*max(request.Values(body), bytes.Count(body, []byte{'\n'}), bytes.Count(body, []byte{'\r'})))
@@ -63,7 +63,7 @@ func yamlCost(body []byte) int {
 // jsonCost returns the cost of a JSON document.
 func jsonCost(body []byte) int {
 	n := len(body)
-	if n < minCosted {
+	if n < minLargeBody {
 		return n
 	}
 	return max(n, request.WeightOfJSON(body))

@@ -12,7 +12,7 @@ import (
 // newArrivingBody returns a body of a user that is being received.
 func newArrivingBody(t *testing.T, budget *bodyBudget, name string) *reservedBody {
 	b := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
-	b.arriving, b.reject = context.WithCancelCause(t.Context())
+	b.arrival, b.reject = context.WithCancelCause(t.Context())
 	budget.addArriving(b)
 	t.Cleanup(func() {
 		budget.removeArriving(b)
@@ -24,7 +24,7 @@ func newArrivingBody(t *testing.T, budget *bodyBudget, name string) *reservedBod
 // releaseWhenRejected releases the memory of the body when it is rejected, as its request does.
 func (b *reservedBody) releaseWhenRejected() {
 	go func() {
-		<-b.arriving.Done()
+		<-b.arrival.Done()
 		b.release()
 	}()
 }
@@ -33,12 +33,12 @@ func (b *reservedBody) releaseWhenRejected() {
 // namespace still gets memory.
 func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := &bodyBudget{Queue: newShared(testBounds.MinBodyBytes)}
+		budget := &bodyBudget{Queue: newSharedLimit(testBounds.MinBodyBytes)}
 		for i := range 20 {
 			for {
 				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
 				b.releaseWhenRejected()
-				c := b.user.claim(budget.Queue, 64<<10)
+				c := b.user.newClaim(budget.Queue, 64<<10)
 				if !budget.TryAcquire(c) {
 					break
 				}
@@ -61,7 +61,7 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 // that the other needs to grow. The older one completes, the later one is rejected.
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := &bodyBudget{Queue: newShared(4 << 20)}
+		budget := &bodyBudget{Queue: newSharedLimit(4 << 20)}
 		first := newArrivingBody(t, budget, "a")
 		second := newArrivingBody(t, budget, "a")
 		first.releaseWhenRejected()

@@ -47,16 +47,16 @@ type Bounds struct {
 	NegotiationFields int
 }
 
-// Filters are the filters that limit requests.
+// Filters holds the filters that limit requests.
 type Filters struct {
 	options   Options
 	telemetry *telemetry.Filters
 }
 
-// New returns filters that record waits with t.
+// New returns the filters. They record waits with t.
 func New(o Options, t *telemetry.Filters) *Filters { return &Filters{options: o, telemetry: t} }
 
-// WithWork adds the work of the request, which the limits of large requests count.
+// With adds the work of the request, which the limits of large requests count.
 func (f *Filters) WithWork(next http.Handler) http.Handler {
 	limits := newWorkLimits(f.options.Bounds, f.options.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,5 +95,5 @@ func AdmitHeaders(ctx context.Context, size int) (release func(), ok bool) {
 		return func() {}, true
 	}
 	w := workFrom(ctx)
-	return w.release, w.Estimate(ctx, largeBody)
+	return w.releaseWork, w.Estimate(ctx, largeBody)
 }

@@ -26,7 +26,7 @@ import (
 func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 	// stalled limits the requests that have released their seats while they wait, for example for a
 	// client that does not read its response.
-	stalled := newShared(f.options.Bounds.Stalled)
+	stalled := newSharedLimit(f.options.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
@@ -57,18 +57,18 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 			return
 		}
 		seats := &seatHolder{flow: f.options.Flow, stalled: stalled, ctx: ctx, user: clientFrom(ctx), request: admitted}
-		defer exchange.AtEnd(w, func(any) { seats.end() })
-		if streamReset(r) {
+		defer exchange.AtEnd(w, func(any) { seats.close() })
+		if clientResetStream(r) {
 			w.WriteHeader(status.ClosedRequest)
 			return
 		}
 		request.FromContext(ctx).PriorityLevel = class.Level
-		exchange.OnSlowWrite(w, seats.pause, seats.resume)
+		exchange.OnSlowWrite(w, seats.pauseForClient, seats.resume)
 		var started func()
 		if long || op.Delegate != nil {
-			started = seats.end
+			started = seats.close
 		}
-		workFrom(ctx).begin(seats, started)
+		workFrom(ctx).attachSeats(seats, started)
 		if !long {
 			g := f.telemetry.Metrics.InFlight(op)
 			g.Inc()
@@ -78,9 +78,9 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 	})
 }
 
-// streamReset reports whether the client has reset the HTTP/2 stream of the request. HTTP/1
+// clientResetStream reports whether the client has reset the HTTP/2 stream of the request. HTTP/1
 // requests do not count, because their client may have closed one direction only.
-func streamReset(r *http.Request) bool {
+func clientResetStream(r *http.Request) bool {
 	return r.ProtoMajor == 2 && errors.Is(r.Context().Err(), context.Canceled)
 }
 

@@ -166,8 +166,8 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newShared(1), ctx: t.Context(), user: newClient("a"), request: enter()}
-		w.pause()
+		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w.pauseForClient()
 		other := enter()
 		resumed := make(chan error)
 		go func() { resumed <- w.resume() }()
@@ -175,7 +175,7 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 		if err := w.resume(); err != nil {
 			t.Error(err)
 		}
-		w.end()
+		w.close()
 		flow.Release(other)
 		<-resumed
 		start := time.Now()

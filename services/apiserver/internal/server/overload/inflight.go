@@ -22,8 +22,8 @@ func isSuiteService(u *request.User) bool {
 // Other long-running requests count until their connection is proxied. Health checks
 // pass, because a busy server must not be restarted.
 func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
-	reads := newShared(f.options.MaxInFlight)
-	writes := newShared(f.options.MaxMutatingInFlight)
+	reads := newSharedLimit(f.options.MaxInFlight)
+	writes := newSharedLimit(f.options.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.FromContext(r.Context())
 		long := op.LongRunning()
@@ -49,7 +49,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		if !long {
 			release = nil
 		}
-		workFrom(r.Context()).begin(nil, release)
+		workFrom(r.Context()).attachSeats(nil, release)
 		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, start)
 		if !long {
 			g := f.telemetry.Metrics.InFlight(op)

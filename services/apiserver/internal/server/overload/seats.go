@@ -36,9 +36,9 @@ type seatHolder struct {
 	waited   time.Duration // total time of waits for the client
 }
 
-// pause releases the seats of a response that has started. It returns false, and keeps them, if too
+// pauseForClient releases the seats of a response that has started. It returns false, and keeps them, if too
 // many requests have released theirs.
-func (h *seatHolder) pause() bool {
+func (h *seatHolder) pauseForClient() bool {
 	h.mu.Lock()
 	h.pausedAt = time.Now()
 	h.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *seatHolder) release(started bool) bool {
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
 // of the limit is for requests whose response has started. The caller holds mu.
 func (h *seatHolder) releaseSeats(started bool) bool {
-	c := h.user.claim(h.stalled, 1)
+	c := h.user.newClaim(h.stalled, 1)
 	if !started {
 		c.MinFree += h.stalled.Size() / 2
 	}
@@ -78,7 +78,7 @@ func (h *seatHolder) releaseSeats(started bool) bool {
 	return true
 }
 
-// resume ends one wait. After the last wait it acquires the seats, and releases them again if
+// resume ends one wait. After the last wait it acquires the seats. It releases them again if
 // another wait has started in the meantime. It returns an error if the request has ended.
 func (h *seatHolder) resume() error {
 	h.mu.Lock()
@@ -98,21 +98,22 @@ func (h *seatHolder) resume() error {
 			h.mu.Lock()
 			continue
 		}
-		if err := h.acquire(); err != nil {
+		if err := h.reacquireSeats(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// acquire waits for the seats. The caller holds mu, which acquire unlocks while it waits.
-func (h *seatHolder) acquire() error {
+// reacquireSeats waits for the seats. The caller holds mu, which reacquireSeats unlocks while it
+// waits.
+func (h *seatHolder) reacquireSeats() error {
 	ctx, cancel := h.extendedContext()
 	defer cancel()
 	r := h.request
 	done := make(chan struct{})
 	h.resuming = done
-	h.endStall()
+	h.uncountStalled()
 	h.mu.Unlock()
 	err := h.flow.Resume(ctx, r)
 	h.mu.Lock()
@@ -146,19 +147,19 @@ func (h *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// endStall releases the place among the stalled requests. The caller holds mu.
-func (h *seatHolder) endStall() {
+// uncountStalled removes the request from the stalled requests. The caller holds mu.
+func (h *seatHolder) uncountStalled() {
 	if h.countsAsStalled {
 		h.stalled.Release(h.stall)
 	}
 	h.countsAsStalled = false
 }
 
-// end releases the seats for good. It may be called at any time and more than once.
-func (h *seatHolder) end() {
+// close releases the seats for good. It may be called at any time and more than once.
+func (h *seatHolder) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.endStall()
+	h.uncountStalled()
 	if h.ended {
 		return
 	}

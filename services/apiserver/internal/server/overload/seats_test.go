@@ -24,7 +24,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			MaxWait: time.Second,
 			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now),
 		})
-		stalled := newShared(4)
+		stalled := newSharedLimit(4)
 		start := func() *seatHolder {
 			t.Helper()
 			u := newClient("a")
@@ -42,8 +42,8 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			}
 		}
 		a := start()
-		is("first pause", 1, a.pause())
-		is("second pause", 1, a.pause())
+		is("first pause", 1, a.pauseForClient())
+		is("second pause", 1, a.pauseForClient())
 		b := start()
 		if err := a.resume(); err != nil {
 			t.Error(err)
@@ -53,26 +53,26 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		go func() { over <- a.resume() }()
 		synctest.Wait()
 		is("waiting for seats", 0, true)
-		is("pause while waiting for seats", 0, a.pause())
-		b.end()
+		is("pause while waiting for seats", 0, a.pauseForClient())
+		b.close()
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
 		is("no seats while paused", 1, true)
 		is("last resume", 0, a.resume() == nil)
-		a.end()
-		is("pause after the end", 0, a.pause())
-		b.end()
-		is("pause of the other after its end", 0, b.pause())
+		a.close()
+		is("pause after the end", 0, a.pauseForClient())
+		b.close()
+		is("pause of the other after its end", 0, b.pauseForClient())
 		c := start() // the seat is free
 		for _, name := range []string{"w", "x", "y", "z"} {
 			newClient(name).tryAcquire(stalled, 1)
 		}
-		is("pause with too many stalled requests", 4, !c.pause())
+		is("pause with too many stalled requests", 4, !c.pauseForClient())
 		if _, _, err := flow.Acquire(t.Context(), newClient("b").User, &requestinfo.Info{Verb: "list", Path: "/x"}, nil); err == nil {
 			t.Error("another request got the seat")
 		}
-		c.end()
+		c.close()
 	})
 }
 

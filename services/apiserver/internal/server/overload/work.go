@@ -18,7 +18,7 @@ import (
 // suspendedBytesTime is how long a suspended request keeps its bytes of memory.
 const suspendedBytesTime = time.Second
 
-// workLimits are the limits that all requests share.
+// workLimits holds the limits that all requests share.
 type workLimits struct {
 	// bytes limits the memory of large requests; nil for no limit.
 	bytes *limit.Queue[string]
@@ -74,9 +74,9 @@ func workFrom(ctx context.Context) *work {
 	return &work{}
 }
 
-// begin records the seats of the request, which may be nil, and what
-// Started calls. A request may pass the filters again.
-func (w *work) begin(seats *seatHolder, started func()) {
+// attachSeats sets the seats of the request, which may be nil, and the function that Started calls.
+// A request may pass the filters again.
+func (w *work) attachSeats(seats *seatHolder, started func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seats = seats
@@ -95,12 +95,12 @@ func (w *work) Estimate(ctx context.Context, size int) bool {
 	defer w.estimating.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, maxBodyWait(ctx))
 	defer cancel()
-	return (size < largeBody || w.reserve(ctx, size)) && w.acquirePermit(ctx)
+	return (size < largeBody || w.reserveBytes(ctx, size)) && w.acquirePermit(ctx)
 }
 
-// reserve waits for bytes, unless the request holds some. The caller holds estimating.
-func (w *work) reserve(ctx context.Context, size int) bool {
-	c := clientFrom(ctx).claim(w.limits.bytes, size)
+// reserveBytes waits for bytes, unless the request holds some. The caller holds estimating.
+func (w *work) reserveBytes(ctx context.Context, size int) bool {
+	c := clientFrom(ctx).newClaim(w.limits.bytes, size)
 	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2)) // what one principal may hold
 	w.mu.Lock()
 	done := w.hasBytes || w.ended
@@ -108,7 +108,7 @@ func (w *work) reserve(ctx context.Context, size int) bool {
 	if done {
 		return true
 	}
-	if !w.acquire(ctx, w.limits.bytes, c) {
+	if !w.acquireClaim(ctx, w.limits.bytes, c) {
 		return false
 	}
 	w.mu.Lock()
@@ -129,7 +129,7 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	if !w.needsPermit() {
 		return true
 	}
-	if !w.acquire(ctx, w.limits.permits, c) {
+	if !w.acquireClaim(ctx, w.limits.permits, c) {
 		return false
 	}
 	if !w.needsPermit() { // the request was suspended or ended at the same time
@@ -142,9 +142,9 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	return true
 }
 
-// acquire acquires a claim of a limit. If it has to wait, it releases the seats first. It returns
+// acquireClaim acquires a claim of a limit. If it has to wait, it releases the seats first. It returns
 // false if too many requests have released theirs, or if ctx ends.
-func (w *work) acquire(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
+func (w *work) acquireClaim(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
 	if q.TryAcquire(c) {
 		return true
 	}
@@ -154,6 +154,8 @@ func (w *work) acquire(ctx context.Context, q *limit.Queue[string], c limit.Clai
 	return q.Acquire(ctx, c) == nil
 }
 
+// needsPermit reports whether the request holds bytes, but no permit, and is neither suspended nor
+// ended.
 func (w *work) needsPermit() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +190,7 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 	w.releasePermit()
 	stop := func() bool { return true }
 	if occupies {
-		stop = time.AfterFunc(suspendedBytesTime, func() { w.waitsLong(ctx) }).Stop
+		stop = time.AfterFunc(suspendedBytesTime, func() { w.handleLongWait(ctx) }).Stop
 	}
 	return func() {
 		stop()
@@ -201,9 +203,10 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 	}
 }
 
-// waitsLong ends the work of a request that only waits for another
-// server, and parks the bytes of others.
-func (w *work) waitsLong(ctx context.Context) {
+// handleLongWait is called when a suspension lasts long. A long-running request counts as started,
+// because it only waits for another server. Any other request moves its bytes to the budget of
+// suspended requests.
+func (w *work) handleLongWait(ctx context.Context) {
 	w.mu.Lock()
 	started := w.started != nil
 	w.mu.Unlock()
@@ -222,7 +225,7 @@ func (w *work) moveToSuspendedBudget(ctx context.Context) {
 	if !w.hasBytes || w.inSuspendedBudget || w.suspended == 0 {
 		return
 	}
-	c := clientFrom(ctx).claim(w.limits.suspended, w.bytes.Cost)
+	c := clientFrom(ctx).newClaim(w.limits.suspended, w.bytes.Cost)
 	if !w.limits.suspended.TryAcquire(c) {
 		return
 	}
@@ -236,7 +239,7 @@ func (w *work) Started() {
 	w.mu.Lock()
 	started := w.started
 	w.mu.Unlock()
-	w.release()
+	w.releaseWork()
 	if started != nil {
 		started()
 	}
@@ -253,16 +256,16 @@ func (w *work) ReleaseSeats(started bool) (resume func() error, ok bool) {
 	return seats.resume, seats.release(started)
 }
 
-// end releases the permit and the bytes for good.
-func (w *work) end() {
+// close releases the permit and the bytes for good.
+func (w *work) close() {
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()
-	w.release()
+	w.releaseWork()
 }
 
-// release releases the permit and the bytes.
-func (w *work) release() {
+// releaseWork releases the permit and the bytes. The request may acquire them again.
+func (w *work) releaseWork() {
 	w.releasePermit()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -277,6 +280,7 @@ func (w *work) release() {
 	w.inSuspendedBudget = false
 }
 
+// releasePermit releases the permit if the request holds it.
 func (w *work) releasePermit() {
 	w.mu.Lock()
 	hadPermit := w.hasPermit
@@ -294,11 +298,11 @@ func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached con
 	w := &work{limits: workLimits{permits: permits}}
 	detached, s := request.Derive(ctx)
 	s.Work = w
-	return detached, w.end
+	return detached, w.close
 }
 
-// PrincipalLimiter is a limit of permits that responsewriters and audit use: by
-// the principal of the request.
+// PrincipalLimiter limits work by permits, which the principals of requests share. responsewriters
+// and audit use it.
 type PrincipalLimiter struct{ *limit.Queue[string] }
 
 // Acquire waits for a permit, which Release releases.
@@ -309,7 +313,7 @@ func (p PrincipalLimiter) Acquire(ctx context.Context) error {
 // Release releases a permit.
 func (p PrincipalLimiter) Release() { p.Queue.Release(limit.Claim[string]{}) }
 
-// SlowPrincipalLimiter is Permits for work on responses that are slow to encode.
+// SlowPrincipalLimiter is a PrincipalLimiter for work on responses that are slow to encode.
 type SlowPrincipalLimiter struct{ PrincipalLimiter }
 
 // Acquire implements responsewriters.SlowLimiter. A request that waits works without
@@ -335,20 +339,20 @@ type startingWriter struct {
 // WriteHeader implements http.ResponseWriter.
 func (w *startingWriter) WriteHeader(code int) {
 	if code >= http.StatusOK {
-		w.work.release()
+		w.work.releaseWork()
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
 func (w *startingWriter) Write(b []byte) (int, error) {
-	w.work.release()
+	w.work.releaseWork()
 	return w.ResponseWriter.Write(b)
 }
 
 // Flush implements http.Flusher, which watches need.
 func (w *startingWriter) Flush() {
-	w.work.release()
+	w.work.releaseWork()
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
@@ -356,13 +360,13 @@ func (w *startingWriter) Flush() {
 
 // Send implements exchange.Sender.
 func (w *startingWriter) Send(b []byte) error {
-	w.work.release()
+	w.work.releaseWork()
 	return exchange.Send(w.ResponseWriter, b)
 }
 
 // Hijack implements http.Hijacker. An upgrade starts the response.
 func (w *startingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.work.release()
+	w.work.releaseWork()
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 

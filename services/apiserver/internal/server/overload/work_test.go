@@ -127,7 +127,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, w *work) (more func()){
 		"both continue":    func(context.Context, *work) func() { return func() {} },
 		"one waits again":  func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
-		"the request ends": func(_ context.Context, w *work) func() { w.end(); return func() {} },
+		"the request ends": func(_ context.Context, w *work) func() { w.close(); return func() {} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 					t.Errorf("the request holds %d permits while it waits or after its end, want 0", n)
 				}
 				more()
-				w.end()
+				w.close()
 				if n := permits.InUse(); n != 0 {
 					t.Errorf("got %d permits in use after the end, want 0", n)
 				}
@@ -171,10 +171,10 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 // its memory.
 func TestLongSuspensionReleasesBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := workLimits{bytes: newShared(4 * largeBody), permits: newPermits(1)}
+		limits := workLimits{bytes: newSharedLimit(4 * largeBody), permits: newPermits(1)}
 		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
 		started := false
-		workFrom(ctx).begin(nil, func() { started = true })
+		workFrom(ctx).attachSeats(nil, func() { started = true })
 		if request.Estimate(ctx, largeBody) != nil {
 			t.Fatal("the work was not admitted")
 		}
@@ -188,7 +188,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 			t.Errorf("got %d bytes in use, started = %t, want 0 and true", n, started)
 		}
 		resume()
-		workFrom(ctx).end()
+		workFrom(ctx).close()
 	})
 }
 
@@ -205,7 +205,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 				t.Fatal("the work was not admitted")
 			}
 			resume := request.Suspend(ctx)
-			ends = append(ends, func() { resume(); workFrom(ctx).end() })
+			ends = append(ends, func() { resume(); workFrom(ctx).close() })
 			time.Sleep(suspendedBytesTime)
 			synctest.Wait()
 		}
@@ -278,7 +278,7 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 
 // Work that continues after its request holds neither bytes nor a permit.
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
-	limits := workLimits{bytes: newShared(8 * largeBody), permits: newPermits(1)}
+	limits := workLimits{bytes: newSharedLimit(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
 	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
@@ -294,7 +294,7 @@ func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 
 // Parallel goroutines of one request reserve its bytes once.
 func TestParallelEstimatesCountOnce(t *testing.T) {
-	limits := workLimits{bytes: newShared(100 * largeBody)}
+	limits := workLimits{bytes: newSharedLimit(100 * largeBody)}
 	for range 200 {
 		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
 		var all sync.WaitGroup
@@ -305,7 +305,7 @@ func TestParallelEstimatesCountOnce(t *testing.T) {
 		if n := limits.bytes.InUse(); n != largeBody {
 			t.Errorf("%d bytes are in use, want %d", n, largeBody)
 		}
-		workFrom(ctx).end()
+		workFrom(ctx).close()
 	}
 	if n := limits.bytes.InUse(); n != 0 {
 		t.Errorf("%d bytes are in use after the end, want 0", n)

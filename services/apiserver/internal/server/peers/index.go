@@ -14,9 +14,9 @@ import (
 // resource is a resource in one version.
 type resource = schema.GroupVersionResource
 
-// index maps resources to the replicas that serve them, according to storage versions at one
-// version.
-type index struct {
+// servingIndex maps resources to the identities of the replicas that serve them. version is the
+// version of the storage versions that it was built from.
+type servingIndex struct {
 	version objects.Version
 	serving map[resource][]string
 }
@@ -32,14 +32,14 @@ func (p *Peers) servingReplicas() map[resource][]string {
 	if current.serving != nil && current.version == p.Store.Snapshot().Version() {
 		return current.serving
 	}
-	p.indexes.Lock()
-	defer p.indexes.Unlock()
+	p.indexUpdates.Lock()
+	defer p.indexUpdates.Unlock()
 	s := p.Store.Snapshot()
 	current = p.index.Load() // another goroutine may have updated the index
 	if current.serving != nil && current.version == s.Version() {
 		return current.serving
 	}
-	next := &index{version: s.Version(), serving: map[resource][]string{}}
+	next := &servingIndex{version: s.Version(), serving: map[resource][]string{}}
 	s.Ascend(p.Store.Prefix(), "", func(e *objects.Entry) bool {
 		v, err := p.Decode(e)
 		if err != nil {
@@ -58,7 +58,7 @@ func (p *Peers) servingReplicas() map[resource][]string {
 }
 
 // add adds the replicas of a storage version.
-func (i *index) add(v *apiserverinternalv1alpha1.StorageVersion) {
+func (i *servingIndex) add(v *apiserverinternalv1alpha1.StorageVersion) {
 	// The name is group.resource, where the core group is called core. A served version contains
 	// its group too, which may be another group with the same objects.
 	name := v.Name[strings.LastIndex(v.Name, ".")+1:]

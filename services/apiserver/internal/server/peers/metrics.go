@@ -21,8 +21,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// count counts a request by the status code of its response.
-func (m *Metrics) count(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
+// countResponse counts a request by the status code of its response.
+func (m *Metrics) countResponse(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
 
 // codeRecorder records the status code of a response.
 type codeRecorder struct {

@@ -43,7 +43,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 		trusted:     trusted,
 		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, p.Certificate),
 	}
-	probing, stopProbes := context.WithCancel(p.alive)
+	probing, stopProbes := context.WithCancel(p.lifetime)
 	peer.stopProbes = stopProbes
 	peer.proxy = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {

@@ -60,21 +60,21 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Peers finds the replicas that serve resources that this one does not.
+// Peers finds the replicas that serve resources that this replica does not serve.
 type Peers struct {
 	Config
-	pages  *responselimit.PageLimiter
-	alive  context.Context
-	cancel context.CancelFunc
-	probes sync.WaitGroup
+	pages    *responselimit.PageLimiter
+	lifetime context.Context
+	cancel   context.CancelFunc
+	probes   sync.WaitGroup
 
-	index   atomic.Pointer[index]
-	indexes sync.Mutex // serializes updates; leaf lock
+	index        atomic.Pointer[servingIndex]
+	indexUpdates sync.Mutex // serializes updates; leaf lock
 
-	reading   sync.Mutex // serializes reads of addresses; acquired before mu
-	cached    map[string]string
-	cachedErr error
-	readAt    time.Time
+	addressReads sync.Mutex // serializes reads of addresses; acquired before mu
+	cached       map[string]string
+	cachedErr    error
+	readAt       time.Time
 
 	mu    sync.Mutex // leaf lock
 	peers map[string]*peer
@@ -83,8 +83,8 @@ type Peers struct {
 // New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
 	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(c.MaxPages), peers: map[string]*peer{}}
-	p.alive, p.cancel = context.WithCancel(context.Background())
-	p.index.Store(&index{})
+	p.lifetime, p.cancel = context.WithCancel(context.Background())
+	p.index.Store(&servingIndex{})
 	return p
 }
 
@@ -103,29 +103,29 @@ func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
 	if !op.IsResource || r.Header.Get(Header) == "true" {
 		return nil
 	}
-	ids := p.serving(op.GVR())
+	ids := p.otherReplicas(op.GVR())
 	if len(ids) == 0 {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxy(w, r, ids) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxyToAny(w, r, ids) })
 }
 
-// proxy proxies a request to one of the replicas with the given ids.
-func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
-	peer, err := p.choose(r.Context(), ids)
+// proxyToAny proxies a request to one of the replicas with the given ids.
+func (p *Peers) proxyToAny(w http.ResponseWriter, r *http.Request, ids []string) {
+	peer, err := p.choosePeer(r.Context(), ids)
 	if err != nil {
 		p.Logger.Warn("no peer available for request", "path", r.URL.Path, "error", err)
 		p.Reject(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
 		return
 	}
 	recorder := &codeRecorder{ResponseWriter: w}
-	defer func() { p.Metrics.count(recorder.code) }()
+	defer func() { p.Metrics.countResponse(recorder.code) }()
 	peer.proxy.Serve(recorder, r, http.Header{Header: {"true"}})
 }
 
-// choose returns a random live replica, preferably one whose breaker is closed.
-func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
-	addresses, err := p.addresses(ctx)
+// choosePeer returns a random live replica, preferably one whose breaker is closed.
+func (p *Peers) choosePeer(ctx context.Context, ids []string) (*peer, error) {
+	addresses, err := p.liveAddresses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 		if addresses[id] == "" {
 			continue
 		}
-		peer := p.peer(id, addresses[id])
+		peer := p.peerAt(id, addresses[id])
 		if peer.proxy.Breaker.Open() == nil {
 			reachable = append(reachable, peer)
 		} else {
@@ -151,10 +151,11 @@ func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 	return candidates[rand.IntN(len(candidates))], nil
 }
 
-// addresses returns the addresses of live replicas. They are read on demand, once for all callers.
-func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
-	p.reading.Lock()
-	defer p.reading.Unlock()
+// liveAddresses returns the addresses of live replicas by identity. They are read on demand, once
+// for all callers.
+func (p *Peers) liveAddresses(ctx context.Context) (map[string]string, error) {
+	p.addressReads.Lock()
+	defer p.addressReads.Unlock()
 	if time.Since(p.readAt) < addressTTL {
 		return p.cached, p.cachedErr
 	}
@@ -180,9 +181,9 @@ func (p *Peers) closeMoved(addresses map[string]string) {
 	}
 }
 
-// peer returns the peer with an id. It replaces the peer if its address or the authorities have
+// peerAt returns the peer with an id. It replaces the peer if its address or the authorities have
 // changed.
-func (p *Peers) peer(id, address string) *peer {
+func (p *Peers) peerAt(id, address string) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	existing := p.peers[id]
@@ -198,7 +199,7 @@ func (p *Peers) peer(id, address string) *peer {
 	return replacement
 }
 
-// serving returns the other replicas that serve a resource, in order.
-func (p *Peers) serving(r resource) []string {
+// otherReplicas returns the identities of the other replicas that serve a resource, in order.
+func (p *Peers) otherReplicas(r resource) []string {
 	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
 }

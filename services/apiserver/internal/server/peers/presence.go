@@ -40,6 +40,7 @@ type Presence struct {
 	Port     int
 	Logger   *slog.Logger
 
+	// published is set once the address has been written.
 	published atomic.Bool
 }
 
@@ -56,7 +57,7 @@ func (p *Presence) Check(*http.Request) error {
 func (p *Presence) Run(ctx context.Context) error {
 	for {
 		wait := presenceInterval
-		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
+		if err := p.publishAddress(ctx); err != nil && ctx.Err() == nil {
 			p.Logger.Warn("failed to publish the address of this replica; retrying", "error", err)
 			wait = retryInterval
 			if errors.Is(err, storage.ErrFull) {
@@ -68,17 +69,17 @@ func (p *Presence) Run(ctx context.Context) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			p.remove(ctx)
+			p.removeAddress(ctx)
 			return ctx.Err()
 		}
 	}
 }
 
-// key returns the key of this replica's address.
-func (p *Presence) key() string { return p.Root + presencePath + p.Identity }
+// addressKey returns the key of this replica's address.
+func (p *Presence) addressKey() string { return p.Root + presencePath + p.Identity }
 
-// publish writes the address of this replica with a TTL.
-func (p *Presence) publish(ctx context.Context) error {
+// publishAddress writes the address of this replica with a TTL.
+func (p *Presence) publishAddress(ctx context.Context) error {
 	value, err := p.Encode(&corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{identityLabel: p.Identity}},
 		Subsets: []corev1.EndpointSubset{{
@@ -90,22 +91,22 @@ func (p *Presence) publish(ctx context.Context) error {
 		return err
 	}
 	ttl := storage.WriteOptions{TTL: presenceTTL}
-	kv, _, err := p.Store.Get(ctx, p.key(), 0)
+	kv, _, err := p.Store.Get(ctx, p.addressKey(), 0)
 	if errors.Is(err, storage.ErrNotFound) {
-		_, err = p.Store.Create(ctx, p.key(), value, ttl)
+		_, err = p.Store.Create(ctx, p.addressKey(), value, ttl)
 	} else if err == nil {
-		_, err = p.Store.Update(ctx, p.key(), value, kv.ModRevision, ttl)
+		_, err = p.Store.Update(ctx, p.addressKey(), value, kv.ModRevision, ttl)
 	}
 	return err
 }
 
-// remove deletes the address of this replica.
-func (p *Presence) remove(ctx context.Context) {
+// removeAddress deletes the address of this replica.
+func (p *Presence) removeAddress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	kv, _, err := p.Store.Get(ctx, p.key(), 0)
+	kv, _, err := p.Store.Get(ctx, p.addressKey(), 0)
 	if err == nil {
-		_, err = p.Store.Delete(ctx, p.key(), kv.ModRevision)
+		_, err = p.Store.Delete(ctx, p.addressKey(), kv.ModRevision)
 	}
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		p.Logger.Warn("failed to remove the address of this replica; it expires in a few seconds", "error", err)

@@ -8,13 +8,13 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-const dumpPrefix = "/debug/api_priority_and_fairness/"
+const flowDumpPrefix = "/debug/api_priority_and_fairness/"
 
 // serveFlowDump serves the debug dumps of flow control.
 func serveFlowDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
 	var b strings.Builder
 	var err error
-	switch strings.TrimPrefix(r.URL.Path, dumpPrefix) {
+	switch strings.TrimPrefix(r.URL.Path, flowDumpPrefix) {
 	case "dump_priority_levels":
 		err = c.DumpLevels(&b)
 	case "dump_queues":

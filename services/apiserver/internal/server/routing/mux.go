@@ -74,7 +74,7 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Flagz.ServeHTTP(w, r)
 	case m.Statusz != nil && path == "/statusz":
 		m.Statusz.ServeHTTP(w, r)
-	case m.Flow != nil && strings.HasPrefix(path, dumpPrefix):
+	case m.Flow != nil && strings.HasPrefix(path, flowDumpPrefix):
 		serveFlowDump(w, r, m.Flow)
 	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
 		m.serveLogs(w, r)
@@ -170,7 +170,7 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		m.API.ServeHTTP(w, r)
 	case gv.Version != "" && !op.Kinds.Serves(gv):
 		m.API.Error(w, r, status.NoResource())
-	case anyMethod(op, parts[0], gv):
+	case servesAnyMethod(op, parts[0], gv):
 		m.serveDiscovery(w, r, parts[0], gv)
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
@@ -181,16 +181,16 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// anyMethod reports whether Kubernetes serves a discovery document for any method. root is api or apis
+// servesAnyMethod reports whether Kubernetes serves a discovery document for any method. root is api or apis
 // if the path names no group.
-func anyMethod(op *requestinfo.Info, root string, gv schema.GroupVersion) bool {
+func servesAnyMethod(op *requestinfo.Info, root string, gv schema.GroupVersion) bool {
 	if gv.Version != "" {
 		return !op.Kinds.BuiltIn(gv.Group)
 	}
 	return root != "api" && gv.Group != apiregistrationv1.GroupName
 }
 
-// serveDiscovery serves a discovery document; see anyMethod.
+// serveDiscovery serves a discovery document; see servesAnyMethod.
 func (m *Mux) serveDiscovery(w http.ResponseWriter, r *http.Request, root string, gv schema.GroupVersion) {
 	switch {
 	case gv.Version != "":

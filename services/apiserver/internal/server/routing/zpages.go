@@ -12,7 +12,7 @@ import (
 
 // Flagz serves the names and values of flags as text, in the order of lines.
 func Flagz(component string, lines [][2]string) http.Handler {
-	return plainPage(func(w io.Writer) {
+	return servePlainText(func(w io.Writer) {
 		fmt.Fprintf(w, pageHeader+"\n", component, "flags")
 		for _, l := range lines {
 			fmt.Fprintf(w, "%s=%s\n", l[0], l[1])
@@ -25,7 +25,7 @@ type Versions struct{ Binary, Emulation string }
 
 // Statusz serves the start time, uptime and versions of a component as text.
 func Statusz(component string, started time.Time, v Versions) http.Handler {
-	return plainPage(func(w io.Writer) {
+	return servePlainText(func(w io.Writer) {
 		up := int64(time.Since(started).Seconds())
 		fmt.Fprintf(w, pageHeader, component, "statusz")
 		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\n",
@@ -38,10 +38,11 @@ const pageHeader = `
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-// plainPage serves text to clients that accept text/plain.
-func plainPage(write func(io.Writer)) http.Handler {
+// servePlainText returns a handler that serves the text of write to clients that accept text/plain.
+// Other clients get 406.
+func servePlainText(write func(io.Writer)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !acceptsText(r.Header.Get("Accept")) {
+		if !acceptsPlainText(r.Header.Get("Accept")) {
 			http.Error(w, "media type not acceptable, must be: text/plain", http.StatusNotAcceptable)
 			return
 		}
@@ -50,8 +51,8 @@ func plainPage(write func(io.Writer)) http.Handler {
 	})
 }
 
-// acceptsText reports whether an Accept header has text/plain in UTF-8, or a wildcard for it.
-func acceptsText(header string) bool {
+// acceptsPlainText reports whether an Accept header has text/plain in UTF-8, or a wildcard for it.
+func acceptsPlainText(header string) bool {
 	for media := range strings.SplitSeq(header, ",") {
 		name, params, err := mime.ParseMediaType(media)
 		if err != nil {

@@ -36,10 +36,10 @@ type Metrics struct {
 	sizes             *prometheus.HistogramVec
 	sli               *prometheus.HistogramVec
 	validation        map[string]prometheus.Observer
-	bodies            *bodySizes
+	bodySizes         *bodySizes
 	// Filters measures the time from the start of a filter until it calls the next one.
 	Filters  FilterTimes
-	requests *metrics.Series[requestKey, *series]
+	requests *metrics.Series[requestKey, *requestSeries]
 }
 
 // requestKey holds the labels of the metrics of a request.
@@ -48,8 +48,8 @@ type requestKey struct {
 	code                                                                  int
 }
 
-// series holds the metrics of one combination of labels.
-type series struct {
+// requestSeries holds the metrics of one combination of labels.
+type requestSeries struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
 	size     prometheus.Observer // nil for verbs without response sizes
@@ -69,7 +69,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "[STABLE] Response latency in seconds by verb, dry run, resource, scope and component.",
-			Buckets: append([]float64{0.005, 0.025}, latencies()...),
+			Buckets: append([]float64{0.005, 0.025}, latencyBuckets()...),
 		}, labels),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_response_sizes",
@@ -79,20 +79,20 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_sli_duration_seconds",
 			Help:    "[ALPHA] Response latency in seconds, excluding admission webhooks and queues, by verb, resource, scope and component. Excludes watches.",
-			Buckets: latencies(),
+			Buckets: latencyBuckets(),
 		}, withoutDryRun),
 	}
 	r.MustRegister(m.clients)
 	m.inflight = newReadWriteGauges(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
 	m.inqueue = newReadWriteGauges(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
 	m.validation = newValidationTimes(r)
-	m.bodies = newBodySizes(r)
+	m.bodySizes = newBodySizes(r)
 	m.Filters = newFilterTimes(r)
-	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *series]{
+	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *requestSeries]{
 		Limit:    maxRequestSeries,
-		Add:      m.add,
-		Remove:   m.remove,
-		Overflow: requestKey.overflow,
+		Add:      m.newSeries,
+		Remove:   m.removeSeries,
+		Overflow: requestKey.overflowKey,
 	})
 	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
 	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -101,7 +101,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, withoutDryRun)
 	m.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
 		Limit:    maxRequestSeries,
-		Overflow: requestKey.overflow,
+		Overflow: requestKey.overflowKey,
 		Add:      func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
 		Remove:   func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
 	})
@@ -110,13 +110,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // InFlight returns the gauge of running requests of the kind of op: reading or mutating.
-func (m *Metrics) InFlight(op *requestinfo.Info) prometheus.Gauge { return m.inflight.gauge(op) }
+func (m *Metrics) InFlight(op *requestinfo.Info) prometheus.Gauge { return m.inflight.gaugeFor(op) }
 
 // Queued returns the gauge of requests of the kind of op that wait in flow control.
-func (m *Metrics) Queued(op *requestinfo.Info) prometheus.Gauge { return m.inqueue.gauge(op) }
+func (m *Metrics) Queued(op *requestinfo.Info) prometheus.Gauge { return m.inqueue.gaugeFor(op) }
 
-// ObserveBody records the size of a body in bytes if its resource is served.
-func (m *Metrics) ObserveBody(op *requestinfo.Info, size int) { m.bodies.observe(op, size) }
+// ObserveBody records the size of a body in bytes. It does nothing unless the resource is served.
+func (m *Metrics) ObserveBody(op *requestinfo.Info, size int) { m.bodySizes.observeSize(op, size) }
 
 // Filters holds what the filters of this package use.
 type Filters struct {
@@ -130,9 +130,9 @@ type Filters struct {
 
 // KeepWhileServed removes the series of resources that are not served any more.
 func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
-	m.requests.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
-	m.longRunning.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
-	m.bodies.KeepWhile(func() func(bodyKey) bool {
+	m.requests.KeepWhile(func() func(requestKey) bool { return isServedIn(kinds.Current()) })
+	m.longRunning.KeepWhile(func() func(requestKey) bool { return isServedIn(kinds.Current()) })
+	m.bodySizes.KeepWhile(func() func(bodyKey) bool {
 		set := kinds.Current()
 		return func(k bodyKey) bool {
 			return k.resource == "" || set.ServesResource(schema.GroupResource{Group: k.group, Resource: k.resource})
@@ -140,7 +140,9 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 	})
 }
 
-func servedIn(set *apiset.Set) func(requestKey) bool {
+// isServedIn returns a function that reports whether the resource of a key is in an API set. A key
+// without a resource always is.
+func isServedIn(set *apiset.Set) func(requestKey) bool {
 	return func(k requestKey) bool {
 		return k.resource == "" ||
 			set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
@@ -154,8 +156,8 @@ const (
 	maxBodySeries    = 5000
 )
 
-// overflow returns the key of requests beyond maxRequestSeries.
-func (k requestKey) overflow() requestKey {
+// overflowKey returns the key of requests beyond maxRequestSeries.
+func (k requestKey) overflowKey() requestKey {
 	return requestKey{verb: "other", component: component, code: k.code}
 }
 
@@ -164,13 +166,15 @@ func (k requestKey) labelsWithoutDryRun() []string {
 	return []string{k.verb, k.group, k.version, k.resource, k.subresource, k.scope, k.component}
 }
 
-func (k requestKey) labels() []string {
+// labelValues returns the values of all labels except code.
+func (k requestKey) labelValues() []string {
 	return []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, k.component}
 }
 
-func (m *Metrics) add(k requestKey) *series {
-	base := k.labels()
-	s := &series{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
+// newSeries looks up the metrics of a key.
+func (m *Metrics) newSeries(k requestKey) *requestSeries {
+	base := k.labelValues()
+	s := &requestSeries{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
 	if k.verb == "GET" || k.verb == "LIST" {
 		s.size = m.sizes.WithLabelValues(k.labelsWithoutDryRun()...)
 	}
@@ -180,10 +184,10 @@ func (m *Metrics) add(k requestKey) *series {
 	return s
 }
 
-// remove deletes the series of a key. Keys that differ in code or dry run share some of
+// removeSeries deletes the series of a key. Keys that differ in code or dry run share some of
 // them: they name the same resource, so they are removed together.
-func (m *Metrics) remove(k requestKey) {
-	base := k.labels()
+func (m *Metrics) removeSeries(k requestKey) {
+	base := k.labelValues()
 	m.total.DeleteLabelValues(append(base, strconv.Itoa(k.code))...)
 	m.duration.DeleteLabelValues(base...)
 	m.sizes.DeleteLabelValues(k.labelsWithoutDryRun()...)
@@ -192,21 +196,21 @@ func (m *Metrics) remove(k requestKey) {
 
 const component = "apiserver"
 
-// recorder records the status code and size of a response.
-type recorder struct {
+// responseRecorder records the status code and size of a response.
+type responseRecorder struct {
 	http.ResponseWriter
 	code  int
 	bytes int64
 }
 
-func (w *recorder) WriteHeader(code int) {
+func (w *responseRecorder) WriteHeader(code int) {
 	if w.code == 0 {
 		w.code = code
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *recorder) Write(b []byte) (int, error) {
+func (w *responseRecorder) Write(b []byte) (int, error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
@@ -215,14 +219,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (w *recorder) Flush() {
+func (w *responseRecorder) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
 }
 
 // Send implements exchange.Sender.
-func (w *recorder) Send(b []byte) error {
+func (w *responseRecorder) Send(b []byte) error {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
@@ -231,13 +235,13 @@ func (w *recorder) Send(b []byte) error {
 }
 
 // Hijack serves upgrades.
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.code = http.StatusSwitchingProtocols
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap serves http.ResponseController.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *responseRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WithMetrics records metrics and the access log of requests.
 func (f *Filters) WithMetrics(next http.Handler) http.Handler {
@@ -248,7 +252,7 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
-		rec := &recorder{ResponseWriter: w}
+		rec := &responseRecorder{ResponseWriter: w}
 		key := f.requestKeyOf(r, i)
 		done := func() {}
 		if i.LongRunning() {
@@ -263,14 +267,14 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 			if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			exchange.AtEnd(rec, func(any) { f.record(rec, r, i, key, start, done, id) })
+			exchange.AtEnd(rec, func(any) { f.recordRequest(rec, r, i, key, start, done, id) })
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-// record records metrics and logs of a request whose response has ended.
-func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, start time.Time, done func(), auditID string) {
+// recordRequest records metrics and logs of a request whose response has ended.
+func (f *Filters) recordRequest(rec *responseRecorder, r *http.Request, i *requestinfo.Info, key requestKey, start time.Time, done func(), auditID string) {
 	done()
 	key.code = rec.code
 	if key.code == 0 {
@@ -302,8 +306,8 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 	}
 }
 
-// verbs are the reported names of API verbs.
-var verbs = map[string]string{
+// reportedVerbs are the reported names of API verbs.
+var reportedVerbs = map[string]string{
 	"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
 	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT", "head": "GET",
 }
@@ -312,7 +316,7 @@ var verbs = map[string]string{
 // clients cannot create arbitrary series.
 func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	k := requestKey{verb: "other", component: component}
-	if v, ok := verbs[i.Verb]; ok {
+	if v, ok := reportedVerbs[i.Verb]; ok {
 		k.verb = v
 	}
 	if !i.IsResource {
@@ -347,8 +351,8 @@ func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey 
 }
 
 // documentLabels returns the labels subresource and component for a path that is no resource. Some
-// handlers of kube-apiserver name no component.
-func documentLabels(path string) (subresource, of string) {
+// handlers of kube-apiserver set no component.
+func documentLabels(path string) (subresource, component string) {
 	switch {
 	case path == "/healthz", path == "/livez", path == "/readyz":
 		return path, ""

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// latencies returns the bucket bounds of response latencies in seconds.
-func latencies() []float64 {
+// latencyBuckets returns the bucket bounds of response latencies in seconds.
+func latencyBuckets() []float64 {
 	return []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 }
 
@@ -31,7 +31,8 @@ func newReadWriteGauges(r prometheus.Registerer, name, help string) readWriteGau
 	return readWriteGauges{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
 }
 
-func (g *readWriteGauges) gauge(op *requestinfo.Info) prometheus.Gauge {
+// gaugeFor returns the gauge for the kind of op.
+func (g *readWriteGauges) gaugeFor(op *requestinfo.Info) prometheus.Gauge {
 	if op.IsWrite() {
 		return g.mutating
 	}
@@ -75,7 +76,7 @@ func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer 
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "field_validation_request_duration_seconds",
 		Help:    "[ALPHA] Response latency of writes in seconds by requested field validation.",
-		Buckets: latencies(),
+		Buckets: latencyBuckets(),
 	}, []string{"field_validation"})
 	r.MustRegister(v)
 	out := map[string]prometheus.Observer{}
@@ -106,7 +107,7 @@ type bodySizes struct {
 // bodyKey holds the labels of the metric of body sizes.
 type bodyKey struct{ group, resource, verb string }
 
-func (k bodyKey) labels() []string {
+func (k bodyKey) labelValues() []string {
 	verb := k.verb
 	if verb == "deletecollection" {
 		verb = "delete_collection"
@@ -122,8 +123,8 @@ func newBodySizes(r prometheus.Registerer) *bodySizes {
 	}, []string{"resource", "verb"})
 	s := metrics.NewSeries(metrics.SeriesConfig[bodyKey, prometheus.Observer]{
 		Limit:  maxBodySeries,
-		Add:    func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labels()...) },
-		Remove: func(k bodyKey) { v.DeleteLabelValues(k.labels()...) },
+		Add:    func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labelValues()...) },
+		Remove: func(k bodyKey) { v.DeleteLabelValues(k.labelValues()...) },
 		// Beyond the limit, all resources share one series per verb, with an empty resource.
 		Overflow: func(k bodyKey) bodyKey { return bodyKey{verb: k.verb} },
 	})
@@ -131,8 +132,8 @@ func newBodySizes(r prometheus.Registerer) *bodySizes {
 	return &bodySizes{s}
 }
 
-// observe records the size of a body if the resource is served.
-func (b *bodySizes) observe(op *requestinfo.Info, size int) {
+// observeSize records the size of a body if the resource is served.
+func (b *bodySizes) observeSize(op *requestinfo.Info, size int) {
 	if op.Target == nil {
 		return
 	}

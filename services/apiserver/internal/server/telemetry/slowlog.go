@@ -12,19 +12,19 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// slowAfter is the default of Filters.Slow, as in Kubernetes.
-const slowAfter = 500 * time.Millisecond
+// defaultSlow is the default of Filters.Slow, as in Kubernetes.
+const defaultSlow = 500 * time.Millisecond
 
 // logSlow logs the steps of a slow request in the format of Kubernetes ("Trace[...]"). Long-running
 // requests never count as slow.
 func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, start time.Time, took time.Duration) {
 	name := operationNames[op.Verb]
-	if took < cmp.Or(f.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
+	if took < cmp.Or(f.Slow, defaultSlow) || name == "" || op.Target == nil || op.LongRunning() {
 		return
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Trace[%d]: %q ", rand.Int32(), name)
-	for i, f := range operationFields(w, r, op) {
+	for i, f := range operationAttributes(w, r, op) {
 		if i > 0 {
 			b.WriteByte(',')
 		}

@@ -18,7 +18,7 @@ import (
 // traces. Every other client starts a trace, which links to the one that the client names
 // (Kubernetes: "Traces For Kubernetes System Components").
 func (f *Filters) WithTracing(next http.Handler) http.Handler {
-	return f.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
+	return f.Traces.Handler(tracing.Incoming{Name: spanName, Follow: mayContinueTrace, Start: func(r *http.Request) time.Time {
 		return request.FromContext(r.Context()).Received
 	}}, next)
 }
@@ -29,13 +29,14 @@ const (
 	monitoringGroup = "system:monitoring"
 )
 
-// privileged reports whether the user that authenticated may continue a trace. Impersonation
-// does not change the answer.
-func privileged(r *http.Request) bool {
+// mayContinueTrace reports whether the authenticated user may continue a trace. Impersonation does
+// not change the answer.
+func mayContinueTrace(r *http.Request) bool {
 	u := request.UserFrom(r.Context())
 	return u != nil && (slices.Contains(u.Groups, mastersGroup) || slices.Contains(u.Groups, monitoringGroup))
 }
 
+// spanName returns the name of the span of a request, as Kubernetes names it.
 func spanName(r *http.Request) string {
 	if op := requestinfo.FromContext(r.Context()); op != nil {
 		return op.Pattern()
@@ -75,7 +76,7 @@ func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
 			return
 		}
 		ctx, span := tracing.Start(r.Context(), name, func() (out []attribute.KeyValue) {
-			for _, f := range operationFields(w, r, op) {
+			for _, f := range operationAttributes(w, r, op) {
 				out = append(out, attribute.String(f.name, f.value))
 			}
 			return out
@@ -85,21 +86,22 @@ func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
 	})
 }
 
-// field is an attribute of an operation in spans and the slow log.
-type field struct{ name, value string }
+// operationAttribute is a name and a value that describe an operation in spans and the slow log.
+type operationAttribute struct{ name, value string }
 
-// maxFieldValue is the maximum size in bytes of a header value in a field.
-const maxFieldValue = 1024
+// maxAttributeValue is the maximum size in bytes of a header value in an attribute.
+const maxAttributeValue = 1024
 
-func truncated(header string) string {
-	if len(header) > maxFieldValue {
-		return header[:maxFieldValue] + "...TRUNCATED"
+// truncateValue returns a header value, cut to maxAttributeValue bytes.
+func truncateValue(header string) string {
+	if len(header) > maxAttributeValue {
+		return header[:maxAttributeValue] + "...TRUNCATED"
 	}
 	return header
 }
 
-// operationFields returns the attributes of an operation, named as in Kubernetes.
-func operationFields(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field {
+// operationAttributes returns the attributes of an operation, named as in Kubernetes.
+func operationAttributes(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []operationAttribute {
 	scope := "cluster"
 	switch {
 	case op.Name != "", op.Verb == "create":
@@ -107,7 +109,7 @@ func operationFields(w http.ResponseWriter, r *http.Request, op *requestinfo.Inf
 	case op.Namespace != "":
 		scope = "namespace"
 	}
-	verb := verbs[op.Verb]
+	verb := reportedVerbs[op.Verb]
 	if op.Verb == "patch" && isApply(r) {
 		verb = "APPLY"
 	}
@@ -116,9 +118,9 @@ func operationFields(w http.ResponseWriter, r *http.Request, op *requestinfo.Inf
 		client = ip.String()
 	}
 	id := w.Header().Get("Audit-Id")
-	return []field{
-		{"accept", truncated(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
+	return []operationAttribute{
+		{"accept", truncateValue(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
 		{"api-group", op.Group}, {"api-version", op.Version}, {"name", op.Name}, {"subresource", op.Subresource}, {"namespace", op.Namespace},
-		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", truncated(r.URL.Path)}, {"user-agent", truncated(r.UserAgent())}, {"verb", verb},
+		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", truncateValue(r.URL.Path)}, {"user-agent", truncateValue(r.UserAgent())}, {"verb", verb},
 	}
 }

@@ -20,12 +20,12 @@ func DeepCopy[T any](v *T) *T {
 	}
 	out := new(T)
 	*out = *v
-	detach(reflect.ValueOf(out).Elem())
+	copyReferences(reflect.ValueOf(out).Elem())
 	return out
 }
 
-// flat caches which types hold no references.
-var flat sync.Map
+// flatTypes caches by type whether it holds no references: reflect.Type to bool.
+var flatTypes sync.Map
 
 // isFlat reports whether an assignment copies values of a type completely.
 func isFlat(t reflect.Type) bool {
@@ -35,11 +35,11 @@ func isFlat(t reflect.Type) bool {
 	case reflect.Array:
 		return isFlat(t.Elem())
 	case reflect.Struct:
-		if known, ok := flat.Load(t); ok {
+		if known, ok := flatTypes.Load(t); ok {
 			return known.(bool)
 		}
 		result := hasFlatFields(t)
-		flat.Store(t, result)
+		flatTypes.Store(t, result)
 		return result
 	default:
 		return true
@@ -58,8 +58,8 @@ func hasFlatFields(t reflect.Type) bool {
 	return true
 }
 
-// detach replaces every reference in v, a shallow copy, by a copy of its target.
-func detach(v reflect.Value) {
+// copyReferences replaces every reference in v, a shallow copy, by a copy of its target.
+func copyReferences(v reflect.Value) {
 	if isFlat(v.Type()) {
 		return
 	}
@@ -67,12 +67,12 @@ func detach(v reflect.Value) {
 	case reflect.Struct:
 		for i := 0; i < v.NumField(); i++ {
 			if v.Type().Field(i).IsExported() {
-				detach(v.Field(i))
+				copyReferences(v.Field(i))
 			}
 		}
 	case reflect.Array:
 		for i := 0; i < v.Len(); i++ {
-			detach(v.Index(i))
+			copyReferences(v.Index(i))
 		}
 	case reflect.Pointer:
 		if v.IsNil() || v.Type().Implements(immutableType) {
@@ -80,7 +80,7 @@ func detach(v reflect.Value) {
 		}
 		c := reflect.New(v.Type().Elem())
 		c.Elem().Set(v.Elem())
-		detach(c.Elem())
+		copyReferences(c.Elem())
 		v.Set(c)
 	case reflect.Slice:
 		if v.IsNil() {
@@ -90,7 +90,7 @@ func detach(v reflect.Value) {
 		reflect.Copy(c, v)
 		if !isFlat(v.Type().Elem()) {
 			for i := 0; i < c.Len(); i++ {
-				detach(c.Index(i))
+				copyReferences(c.Index(i))
 			}
 		}
 		v.Set(c)
@@ -100,8 +100,8 @@ func detach(v reflect.Value) {
 		}
 		c := reflect.MakeMapWithSize(v.Type(), v.Len())
 		for it := v.MapRange(); it.Next(); {
-			item := addressable(it.Value())
-			detach(item)
+			item := addressableCopy(it.Value())
+			copyReferences(item)
 			c.SetMapIndex(it.Key(), item)
 		}
 		v.Set(c)

@@ -58,8 +58,9 @@ func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 // sizeVarint returns the size of a number as a varint.
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// tag returns the encoded tag of a field: its number and wire type, which precede its value.
-func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
+// tag returns the encoded tag of a field, which precedes its value: the field number shifted by
+// three bits, and the wire type.
+func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wireType()) }
 
 // size returns the encoded size of a message in bytes.
 func (p *program) size(v reflect.Value) int {
@@ -68,23 +69,23 @@ func (p *program) size(v reflect.Value) int {
 		s := &p.steps[i]
 		f := v.Field(s.index)
 		tag := sizeVarint(uint64(s.num) << 3)
-		switch s.shape {
-		case shapeOne:
+		switch s.multiplicity {
+		case singleValue:
 			if s.elem.isOmitted(f) {
 				continue
 			}
 			n += tag + s.elem.size(f)
-		case shapePointer:
+		case pointerValue:
 			if !f.IsNil() {
 				n += tag + s.elem.size(f.Elem())
 			}
-		case shapeSlice:
+		case sliceValue:
 			for j := 0; j < f.Len(); j++ {
 				n += tag + s.elem.size(f.Index(j))
 			}
-		case shapeMap:
+		case mapValue:
 			for it := f.MapRange(); it.Next(); {
-				n += tag + prefixedSize(s.entrySize(it.Key(), addressable(it.Value())))
+				n += tag + prefixedSize(s.entrySize(it.Key(), addressableCopy(it.Value())))
 			}
 		}
 	}
@@ -94,7 +95,8 @@ func (p *program) size(v reflect.Value) int {
 // prefixedSize returns the size of n bytes with their length as prefix.
 func prefixedSize(n int) int { return sizeVarint(uint64(n)) + n }
 
-// entrySize returns the size of a map entry: key in field 1, value in field 2.
+// entrySize returns the size of a map entry. An entry is a message with the key in field 1 and the
+// value in field 2.
 func (s *step) entrySize(key, value reflect.Value) int {
 	n := 1 + prefixedSize(key.Len())
 	if s.elem.isOmitted(value) {
@@ -106,8 +108,8 @@ func (s *step) entrySize(key, value reflect.Value) int {
 // isOmitted reports whether a field that is not a pointer is omitted. Only byte strings can be nil.
 func (e *element) isOmitted(v reflect.Value) bool { return e.form == formBytes && v.IsNil() }
 
-// addressable copies a map's value so that its methods can be called.
-func addressable(v reflect.Value) reflect.Value {
+// addressableCopy copies a map's value so that its methods can be called.
+func addressableCopy(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)
 	return c
@@ -135,37 +137,37 @@ func (e *element) size(v reflect.Value) int {
 
 // writer fills a buffer from its end, so that a length is known when it is written.
 type writer struct {
-	buf []byte
-	at  int // start of what is written
+	buf   []byte
+	start int // index in buf of the first written byte
 }
 
-// varint writes a number.
-func (w *writer) varint(v uint64) {
-	w.at -= sizeVarint(v)
-	binary.PutUvarint(w.buf[w.at:], v)
+// writeVarint writes a number in front of what is written.
+func (w *writer) writeVarint(v uint64) {
+	w.start -= sizeVarint(v)
+	binary.PutUvarint(w.buf[w.start:], v)
 }
 
-// bytes writes a byte string with its length.
-func (w *writer) bytes(b []byte) {
-	w.at -= len(b)
-	copy(w.buf[w.at:], b)
-	w.varint(uint64(len(b)))
+// writeBytes writes a byte string, preceded by its length.
+func (w *writer) writeBytes(b []byte) {
+	w.start -= len(b)
+	copy(w.buf[w.start:], b)
+	w.writeVarint(uint64(len(b)))
 }
 
-// text writes a string with its length.
-func (w *writer) text(s string) {
-	w.at -= len(s)
-	copy(w.buf[w.at:], s)
-	w.varint(uint64(len(s)))
+// writeString writes a string, preceded by its length.
+func (w *writer) writeString(s string) {
+	w.start -= len(s)
+	copy(w.buf[w.start:], s)
+	w.writeVarint(uint64(len(s)))
 }
 
 // marshal encodes a message at the end of buf and returns its size.
 func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
-	w := &writer{buf: buf, at: len(buf)}
+	w := &writer{buf: buf, start: len(buf)}
 	if err := p.write(w, v); err != nil {
 		return 0, err
 	}
-	return len(buf) - w.at, nil
+	return len(buf) - w.start, nil
 }
 
 // write encodes the fields of a message in front of what is written, the last field first.
@@ -181,31 +183,31 @@ func (p *program) write(w *writer, v reflect.Value) error {
 
 // write encodes a field in front of what is written.
 func (s *step) write(w *writer, f reflect.Value) error {
-	switch s.shape {
-	case shapeOne:
+	switch s.multiplicity {
+	case singleValue:
 		if s.elem.isOmitted(f) {
 			return nil
 		}
-	case shapePointer:
+	case pointerValue:
 		if f.IsNil() {
 			return nil
 		}
 		f = f.Elem()
-	case shapeSlice:
+	case sliceValue:
 		for j := f.Len() - 1; j >= 0; j-- {
 			if err := s.elem.write(w, f.Index(j)); err != nil {
 				return err
 			}
-			w.varint(s.tag())
+			w.writeVarint(s.tag())
 		}
 		return nil
-	case shapeMap:
+	case mapValue:
 		return s.writeMap(w, f)
 	}
 	if err := s.elem.write(w, f); err != nil {
 		return err
 	}
-	w.varint(s.tag())
+	w.writeVarint(s.tag())
 	return nil
 }
 
@@ -214,18 +216,18 @@ func (s *step) writeMap(w *writer, f reflect.Value) error {
 	keys := f.MapKeys()
 	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
 	for j := len(keys) - 1; j >= 0; j-- {
-		end := w.at
-		value := addressable(f.MapIndex(keys[j]))
+		end := w.start
+		value := addressableCopy(f.MapIndex(keys[j]))
 		if !s.elem.isOmitted(value) {
 			if err := s.elem.write(w, value); err != nil {
 				return err
 			}
-			w.varint(2<<3 | uint64(s.elem.form.wire()))
+			w.writeVarint(2<<3 | uint64(s.elem.form.wireType()))
 		}
-		w.text(keys[j].String())
-		w.varint(1<<3 | wireBytes)
-		w.varint(uint64(end - w.at))
-		w.varint(s.tag())
+		w.writeString(keys[j].String())
+		w.writeVarint(1<<3 | wireBytes)
+		w.writeVarint(uint64(end - w.start))
+		w.writeVarint(s.tag())
 	}
 	return nil
 }
@@ -238,31 +240,31 @@ func (e *element) write(w *writer, v reflect.Value) error {
 		if v.Bool() {
 			b = 1
 		}
-		w.varint(b)
+		w.writeVarint(b)
 	case formInt:
-		w.varint(uint64(v.Int()))
+		w.writeVarint(uint64(v.Int()))
 	case formUint:
-		w.varint(v.Uint())
+		w.writeVarint(v.Uint())
 	case formDouble:
-		w.at -= 8
-		binary.LittleEndian.PutUint64(w.buf[w.at:], math.Float64bits(v.Float()))
+		w.start -= 8
+		binary.LittleEndian.PutUint64(w.buf[w.start:], math.Float64bits(v.Float()))
 	case formString:
-		w.text(v.String())
+		w.writeString(v.String())
 	case formBytes:
-		w.bytes(v.Bytes())
+		w.writeBytes(v.Bytes())
 	case formStruct:
-		end := w.at
+		end := w.start
 		if err := e.sub.write(w, v); err != nil {
 			return err
 		}
-		w.varint(uint64(end - w.at))
+		w.writeVarint(uint64(end - w.start))
 	case formMessage:
-		n, err := v.Addr().Interface().(message).MarshalToSizedBuffer(w.buf[:w.at])
+		n, err := v.Addr().Interface().(message).MarshalToSizedBuffer(w.buf[:w.start])
 		if err != nil {
 			return err
 		}
-		w.at -= n
-		w.varint(uint64(n))
+		w.start -= n
+		w.writeVarint(uint64(n))
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ const (
 	formMessage
 )
 
-// wire returns the wire type of a form.
-func (f form) wire() int {
+// wireType returns the wire type of a form.
+func (f form) wireType() int {
 	switch f {
 	case formBool, formInt, formUint:
 		return wireVarint
@@ -55,14 +55,15 @@ func (f form) wire() int {
 	}
 }
 
-// multiplicity is the multiplicity of a field.
+// multiplicity is how many values a field has: one, at most one (a pointer), a list, or the entries
+// of a map.
 type multiplicity uint8
 
 const (
-	shapeOne multiplicity = iota
-	shapePointer
-	shapeSlice
-	shapeMap
+	singleValue multiplicity = iota
+	pointerValue
+	sliceValue
+	mapValue
 )
 
 // element is one value: its form, its Go type and, for a struct, its program.
@@ -74,10 +75,10 @@ type element struct {
 
 // step is one field of a struct.
 type step struct {
-	index int // of the field in the struct
-	num   int // of the field on the wire
-	shape multiplicity
-	elem  element
+	index        int // of the field in the struct
+	num          int // of the field on the wire
+	multiplicity multiplicity
+	elem         element
 }
 
 // program describes how a struct is encoded and decoded. Its steps are sorted by field number,
@@ -106,7 +107,8 @@ func programOf(t reflect.Type) (*program, error) {
 	return p, nil
 }
 
-// compiler holds the programs of one compilation, for recursive types.
+// compiler holds the finished and the unfinished programs of one compilation. Recursive types refer
+// to unfinished ones.
 type compiler map[reflect.Type]*program
 
 // compile returns the program of a struct.
@@ -130,7 +132,7 @@ func (c compiler) compile(t reflect.Type) (*program, error) {
 			return nil, fmt.Errorf("%s.%s: %w", t, f.Name, err)
 		}
 		s := step{index: i, num: num}
-		if err := c.field(&s, f.Type); err != nil {
+		if err := c.setField(&s, f.Type); err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", t, f.Name, err)
 		}
 		p.steps = append(p.steps, s)
@@ -159,31 +161,31 @@ func fieldNumber(tag string) (int, error) {
 	return n, nil
 }
 
-// field sets the multiplicity and the element of a step from the type of its field.
-func (c compiler) field(s *step, t reflect.Type) (err error) {
+// setField sets the multiplicity and the element of a step from the type of its field.
+func (c compiler) setField(s *step, t reflect.Type) (err error) {
 	switch {
 	case t.Kind() == reflect.Pointer:
-		s.shape = shapePointer
+		s.multiplicity = pointerValue
 		t = t.Elem()
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		s.shape = shapeSlice
+		s.multiplicity = sliceValue
 		t = t.Elem()
 	case t.Kind() == reflect.Map && !isMessage(t):
 		if t.Key().Kind() != reflect.String {
 			return fmt.Errorf("maps by %s are not supported", t.Key())
 		}
-		s.shape = shapeMap
+		s.multiplicity = mapValue
 		t = t.Elem()
 	}
-	s.elem, err = c.element(t)
+	s.elem, err = c.elementOf(t)
 	return err
 }
 
 // isMessage reports whether a type has its own protobuf methods.
 func isMessage(t reflect.Type) bool { return reflect.PointerTo(t).Implements(messageType) }
 
-// element returns the element of a type.
-func (c compiler) element(t reflect.Type) (element, error) {
+// elementOf returns the element of a type.
+func (c compiler) elementOf(t reflect.Type) (element, error) {
 	e := element{typ: t}
 	if isMessage(t) {
 		e.form = formMessage

@@ -35,8 +35,8 @@ type value struct {
 	raw         []byte
 }
 
-// uvarint reads a number and returns it with the remaining bytes.
-func uvarint(b []byte) (uint64, []byte, error) {
+// readUvarint reads a number and returns it with the remaining bytes.
+func readUvarint(b []byte) (uint64, []byte, error) {
 	v, n := binary.Uvarint(b)
 	switch {
 	case n > 0:
@@ -48,9 +48,9 @@ func uvarint(b []byte) (uint64, []byte, error) {
 	}
 }
 
-// next reads one field. It returns a group as a value of wire type wireStart without content.
-func next(b []byte) (v value, rest []byte, err error) {
-	tag, b, err := uvarint(b)
+// readValue reads one field. It returns a group as a value of wire type wireStart without content.
+func readValue(b []byte) (v value, rest []byte, err error) {
+	tag, b, err := readUvarint(b)
 	if err != nil {
 		return v, nil, err
 	}
@@ -61,7 +61,7 @@ func next(b []byte) (v value, rest []byte, err error) {
 	v.wire = int(tag & 7)
 	switch v.wire {
 	case wireVarint:
-		v.num, b, err = uvarint(b)
+		v.num, b, err = readUvarint(b)
 	case wireFixed64:
 		if len(b) < 8 {
 			return v, nil, io.ErrUnexpectedEOF
@@ -76,7 +76,7 @@ func next(b []byte) (v value, rest []byte, err error) {
 		b = b[4:]
 	case wireBytes:
 		var n uint64
-		if n, b, err = uvarint(b); err != nil {
+		if n, b, err = readUvarint(b); err != nil {
 			return v, nil, err
 		}
 		if n > uint64(len(b)) {
@@ -95,7 +95,7 @@ func next(b []byte) (v value, rest []byte, err error) {
 // skipGroup skips to the end of a group, without recursion.
 func skipGroup(b []byte) ([]byte, error) {
 	for depth := 1; depth > 0; {
-		tag, rest, err := uvarint(b)
+		tag, rest, err := readUvarint(b)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func skipGroup(b []byte) ([]byte, error) {
 			depth--
 			b = rest
 		default:
-			if _, b, err = next(b); err != nil {
+			if _, b, err = readValue(b); err != nil {
 				return nil, err
 			}
 		}
@@ -121,7 +121,7 @@ func (p *program) read(data []byte, into reflect.Value, depth int) error {
 		return errDepth
 	}
 	for len(data) > 0 {
-		v, rest, err := next(data)
+		v, rest, err := readValue(data)
 		if err != nil {
 			return err
 		}
@@ -142,16 +142,16 @@ func (p *program) read(data []byte, into reflect.Value, depth int) error {
 
 // read decodes one occurrence of a field. A slice gets one more element.
 func (s *step) read(v value, f reflect.Value, depth int) error {
-	switch s.shape {
-	case shapePointer:
+	switch s.multiplicity {
+	case pointerValue:
 		if f.IsNil() {
 			f.Set(reflect.New(s.elem.typ))
 		}
 		return s.elem.read(v, f.Elem(), depth)
-	case shapeSlice:
+	case sliceValue:
 		f.Set(reflect.Append(f, reflect.Zero(s.elem.typ)))
 		return s.elem.read(v, f.Index(f.Len()-1), depth)
-	case shapeMap:
+	case mapValue:
 		return s.readEntry(v, f, depth)
 	default:
 		return s.elem.read(v, f, depth)
@@ -166,7 +166,7 @@ func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 	key := reflect.New(f.Type().Key()).Elem()
 	item := reflect.New(s.elem.typ).Elem()
 	for data := v.raw; len(data) > 0; {
-		part, rest, err := next(data)
+		part, rest, err := readValue(data)
 		if err != nil {
 			return err
 		}
@@ -192,8 +192,8 @@ func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 
 // read decodes a single value.
 func (e *element) read(v value, into reflect.Value, depth int) error {
-	if v.wire != e.form.wire() {
-		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wire())
+	if v.wire != e.form.wireType() {
+		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wireType())
 	}
 	switch e.form {
 	case formBool:

@@ -14,13 +14,13 @@ import (
 
 //go:generate go run ./generate
 
-// embedded is the output of Write for all types.
+// embeddedTypes is the output of Write for all types.
 //
 //go:embed types.gob
-var embedded []byte
+var embeddedTypes []byte
 
-// document is the content of the embedded file. Defaults are separate because they may have any type.
-type document struct {
+// fileContent is the content of the embedded file. Defaults are separate because they may have any type.
+type fileContent struct {
 	Types    []smd.TypeDef
 	Defaults []fieldDefault
 }
@@ -36,19 +36,20 @@ type fieldDefault struct {
 type defaultKind byte
 
 const (
-	isText defaultKind = iota
-	isNumber
-	isBool
-	isMap // an empty map
+	textDefault defaultKind = iota
+	numberDefault
+	boolDefault
+	emptyMapDefault // an empty map
 )
 
 // Schema returns the schema of all types. Callers must not change it. It is nil if the embedded file
 // cannot be read, which a test rules out. The file is read once.
-func Schema() *smd.Schema { return known() }
+func Schema() *smd.Schema { return parsedSchema() }
 
-// known is a constant that is read on first use.
-var known = sync.OnceValue(func() *smd.Schema {
-	types, err := Read(bytes.NewReader(embedded))
+// parsedSchema decodes the embedded file on its first call. It returns nil if the file cannot be
+// read.
+var parsedSchema = sync.OnceValue(func() *smd.Schema {
+	types, err := Read(bytes.NewReader(embeddedTypes))
 	if err != nil {
 		return nil
 	}
@@ -57,7 +58,7 @@ var known = sync.OnceValue(func() *smd.Schema {
 
 // Read decodes the output of Write.
 func Read(r io.Reader) ([]smd.TypeDef, error) {
-	var d document
+	var d fileContent
 	if err := gob.NewDecoder(r).Decode(&d); err != nil {
 		return nil, fmt.Errorf("read merge rules: %w", err)
 	}
@@ -77,11 +78,11 @@ func Read(r io.Reader) ([]smd.TypeDef, error) {
 // value returns the default as YAML decodes it.
 func (f fieldDefault) value() (any, error) {
 	switch f.Kind {
-	case isNumber:
+	case numberDefault:
 		return strconv.Atoi(f.Text)
-	case isBool:
+	case boolDefault:
 		return strconv.ParseBool(f.Text)
-	case isMap:
+	case emptyMapDefault:
 		return map[any]any{}, nil
 	}
 	return f.Text, nil
@@ -89,7 +90,7 @@ func (f fieldDefault) value() (any, error) {
 
 // Write encodes types and removes the defaults from them.
 func Write(w io.Writer, types []smd.TypeDef) error {
-	d := document{Types: types}
+	d := fileContent{Types: types}
 	for i, t := range types {
 		if t.Map == nil {
 			continue
@@ -100,13 +101,13 @@ func Write(w io.Writer, types []smd.TypeDef) error {
 			switch v := field.Default.(type) {
 			case nil:
 				continue
-			case string: // isText is the zero value
+			case string: // textDefault is the zero value
 			case int:
-				f.Kind = isNumber
+				f.Kind = numberDefault
 			case bool:
-				f.Kind = isBool
+				f.Kind = boolDefault
 			case map[any]any:
-				f.Kind = isMap
+				f.Kind = emptyMapDefault
 				if len(v) > 0 {
 					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", t.Name, field.Name)
 				}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// published maps prefixes of package paths in this module to those of Kubernetes, under whose names
+// publishedPackages maps prefixes of package paths in this module to those of Kubernetes, under whose names
 // clients expect the models.
-var published = []struct{ own, kubernetes string }{
+var publishedPackages = []struct{ own, kubernetes string }{
 	{
 		own:        "binnacle/services/apiserver/internal/registry/apis/apiextensions/",
 		kubernetes: "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/",
@@ -25,7 +25,7 @@ var published = []struct{ own, kubernetes string }{
 // k8s.io/api/core/v1.Pod.
 func ForType(t reflect.Type) string {
 	path := t.PkgPath()
-	for _, p := range published {
+	for _, p := range publishedPackages {
 		if rest, ok := strings.CutPrefix(path, p.own); ok {
 			path = p.kubernetes + rest
 		}

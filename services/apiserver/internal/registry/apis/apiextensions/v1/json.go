@@ -52,7 +52,7 @@ func (s JSONSchemaPropsOrArray) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes an object as a schema and an array as a list. It ignores any other value.
 func (s *JSONSchemaPropsOrArray) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrArray{}
-	switch first(data) {
+	switch firstByte(data) {
 	case '{':
 		s.Schema = &JSONSchemaProps{}
 		return json.Unmarshal(data, s.Schema)
@@ -73,7 +73,7 @@ func (s JSONSchemaPropsOrStringArray) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes an object as a schema and an array as names. It ignores any other value.
 func (s *JSONSchemaPropsOrStringArray) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrStringArray{}
-	switch first(data) {
+	switch firstByte(data) {
 	case '{':
 		s.Schema = &JSONSchemaProps{}
 		return json.Unmarshal(data, s.Schema)
@@ -95,7 +95,7 @@ func (s JSONSchemaPropsOrBool) MarshalJSON() ([]byte, error) {
 func (s *JSONSchemaPropsOrBool) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrBool{}
 	switch {
-	case first(data) == '{':
+	case firstByte(data) == '{':
 		s.Allows = true
 		s.Schema = &JSONSchemaProps{}
 		return json.Unmarshal(data, s.Schema)
@@ -108,8 +108,8 @@ func (s *JSONSchemaPropsOrBool) UnmarshalJSON(data []byte) error {
 	return errors.New("boolean or JSON schema expected")
 }
 
-// first returns the first byte of a JSON value, or 0.
-func first(data []byte) byte {
+// firstByte returns the first byte of a JSON value, or 0 if data is empty.
+func firstByte(data []byte) byte {
 	if len(data) == 0 {
 		return 0
 	}

@@ -24,8 +24,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// text returns the JSON of an object for messages.
-func text(v any) string {
+// jsonText returns the JSON of an object for messages.
+func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
@@ -40,7 +40,7 @@ func (*CustomResourceDefinition) ProtoMessage() {}
 func (c *CustomResourceDefinition) Reset() { *c = CustomResourceDefinition{} }
 
 // String returns the object's JSON for messages.
-func (c *CustomResourceDefinition) String() string { return text(c) }
+func (c *CustomResourceDefinition) String() string { return jsonText(c) }
 
 // Size returns the size of the protobuf form in bytes.
 func (c *CustomResourceDefinition) Size() int { return apitype.Size(c) }
@@ -75,7 +75,7 @@ func (*CustomResourceDefinitionList) ProtoMessage() {}
 func (c *CustomResourceDefinitionList) Reset() { *c = CustomResourceDefinitionList{} }
 
 // String returns the list's JSON for messages.
-func (c *CustomResourceDefinitionList) String() string { return text(c) }
+func (c *CustomResourceDefinitionList) String() string { return jsonText(c) }
 
 // Size returns the size of the protobuf form in bytes.
 func (c *CustomResourceDefinitionList) Size() int { return apitype.Size(c) }
@@ -116,7 +116,7 @@ func (*ConversionReview) ProtoMessage() {}
 func (c *ConversionReview) Reset() { *c = ConversionReview{} }
 
 // String returns the review's JSON for messages.
-func (c *ConversionReview) String() string { return text(c) }
+func (c *ConversionReview) String() string { return jsonText(c) }
 
 // Size returns the size of the protobuf form in bytes.
 func (c *ConversionReview) Size() int { return apitype.Size(c) }

@@ -19,8 +19,8 @@ func ReadSchema(data []byte) (*JSONSchemaProps, error) {
 	return s, json.Unmarshal(data, s)
 }
 
-// ReadPlainSchema is ReadSchema for schemas without unknown or repeated keywords whose values all
-// have the right types. It returns false for any other schema.
+// ReadPlainSchema reads a schema like ReadSchema if it has no unknown or repeated keywords and all
+// values have the right types. It returns false for any other schema.
 func ReadPlainSchema(data []byte) (*JSONSchemaProps, bool) {
 	d, err := tape.Parse(data)
 	if err != nil {
@@ -29,20 +29,20 @@ func ReadPlainSchema(data []byte) (*JSONSchemaProps, bool) {
 	defer d.Release()
 	s := &JSONSchemaProps{}
 	r := &schemaReader{d}
-	return s, d.Clean() && r.schema(tape.Root, s)
+	return s, d.Clean() && r.readSchema(tape.Root, s)
 }
 
 // schemaReader fills schemas from a document without repeated keys. Its methods return false for
 // unusual values.
 type schemaReader struct{ *tape.Doc }
 
-// schema reads a schema.
-func (r *schemaReader) schema(at tape.Ref, s *JSONSchemaProps) bool {
-	return r.members(at, func(name string, v tape.Ref) bool { return r.keyword(name, v, s) })
+// readSchema reads a schema.
+func (r *schemaReader) readSchema(at tape.Ref, s *JSONSchemaProps) bool {
+	return r.readMembers(at, func(name string, v tape.Ref) bool { return r.readKeyword(name, v, s) })
 }
 
-// members calls each for the members of an object until it returns false.
-func (r *schemaReader) members(at tape.Ref, each func(name string, v tape.Ref) bool) bool {
+// readMembers calls read for each member of an object, until it returns false.
+func (r *schemaReader) readMembers(at tape.Ref, each func(name string, v tape.Ref) bool) bool {
 	if r.Kind(at) != tape.Object {
 		return false
 	}
@@ -54,100 +54,101 @@ func (r *schemaReader) members(at tape.Ref, each func(name string, v tape.Ref) b
 	return true
 }
 
-// keyword reads the value of a keyword. It returns false if the keyword or its value is not known.
-func (r *schemaReader) keyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
+// readKeyword reads the value of a keyword. It returns false if the keyword or its value is not known.
+func (r *schemaReader) readKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	if r.Kind(v) == tape.Null {
-		return known[name]
+		return knownKeywords[name]
 	}
 	switch name {
 	case "type":
-		return r.text(v, &s.Type)
+		return r.readText(v, &s.Type)
 	case "description":
-		return r.text(v, &s.Description)
+		return r.readText(v, &s.Description)
 	case "properties":
-		return r.schemas(v, &s.Properties)
+		return r.readSchemaMap(v, &s.Properties)
 	case "items":
-		return r.orArray(v, &s.Items)
+		return r.readItems(v, &s.Items)
 	case "additionalProperties":
-		return r.orBool(v, &s.AdditionalProperties)
+		return r.readSchemaOrBool(v, &s.AdditionalProperties)
 	case "required":
-		return r.texts(v, &s.Required)
+		return r.readTexts(v, &s.Required)
 	case "format":
-		return r.text(v, &s.Format)
+		return r.readText(v, &s.Format)
 	case "pattern":
-		return r.text(v, &s.Pattern)
+		return r.readText(v, &s.Pattern)
 	case "enum":
-		return r.values(v, &s.Enum)
+		return r.readAnyList(v, &s.Enum)
 	case "default":
-		return r.value(v, &s.Default)
+		return r.readAny(v, &s.Default)
 	case "minimum":
-		return r.float(v, &s.Minimum)
+		return r.readFloat(v, &s.Minimum)
 	case "maximum":
-		return r.float(v, &s.Maximum)
+		return r.readFloat(v, &s.Maximum)
 	case "minLength":
-		return r.integer(v, &s.MinLength)
+		return r.readInt(v, &s.MinLength)
 	case "maxLength":
-		return r.integer(v, &s.MaxLength)
+		return r.readInt(v, &s.MaxLength)
 	case "minItems":
-		return r.integer(v, &s.MinItems)
+		return r.readInt(v, &s.MinItems)
 	case "maxItems":
-		return r.integer(v, &s.MaxItems)
+		return r.readInt(v, &s.MaxItems)
 	case "nullable":
-		return r.flag(v, &s.Nullable)
+		return r.readBool(v, &s.Nullable)
 	case "x-kubernetes-validations":
-		return r.rules(v, &s.XValidations)
+		return r.readRules(v, &s.XValidations)
 	case "x-kubernetes-int-or-string":
-		return r.flag(v, &s.XIntOrString)
+		return r.readBool(v, &s.XIntOrString)
 	case "x-kubernetes-preserve-unknown-fields":
-		return r.optionalFlag(v, &s.XPreserveUnknownFields)
+		return r.readBoolPointer(v, &s.XPreserveUnknownFields)
 	case "x-kubernetes-embedded-resource":
-		return r.flag(v, &s.XEmbeddedResource)
+		return r.readBool(v, &s.XEmbeddedResource)
 	case "x-kubernetes-list-map-keys":
-		return r.texts(v, &s.XListMapKeys)
+		return r.readTexts(v, &s.XListMapKeys)
 	case "x-kubernetes-list-type":
-		return r.optionalText(v, &s.XListType)
+		return r.readTextPointer(v, &s.XListType)
 	case "x-kubernetes-map-type":
-		return r.optionalText(v, &s.XMapType)
+		return r.readTextPointer(v, &s.XMapType)
 	case "anyOf":
-		return r.list(v, &s.AnyOf)
+		return r.readSchemaList(v, &s.AnyOf)
 	case "allOf":
-		return r.list(v, &s.AllOf)
+		return r.readSchemaList(v, &s.AllOf)
 	case "oneOf":
-		return r.list(v, &s.OneOf)
+		return r.readSchemaList(v, &s.OneOf)
 	case "not":
 		s.Not = &JSONSchemaProps{}
-		return r.schema(v, s.Not)
+		return r.readSchema(v, s.Not)
 	}
-	return r.rareKeyword(name, v, s)
+	return r.readRareKeyword(name, v, s)
 }
 
-// rareKeyword is keyword for the keywords that few schemas have.
-func (r *schemaReader) rareKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
+// readRareKeyword reads the value of a keyword that few schemas have. It returns false like
+// readKeyword.
+func (r *schemaReader) readRareKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	switch name {
 	case "title":
-		return r.text(v, &s.Title)
+		return r.readText(v, &s.Title)
 	case "exclusiveMinimum":
-		return r.flag(v, &s.ExclusiveMinimum)
+		return r.readBool(v, &s.ExclusiveMinimum)
 	case "exclusiveMaximum":
-		return r.flag(v, &s.ExclusiveMaximum)
+		return r.readBool(v, &s.ExclusiveMaximum)
 	case "multipleOf":
-		return r.float(v, &s.MultipleOf)
+		return r.readFloat(v, &s.MultipleOf)
 	case "uniqueItems":
-		return r.flag(v, &s.UniqueItems)
+		return r.readBool(v, &s.UniqueItems)
 	case "minProperties":
-		return r.integer(v, &s.MinProperties)
+		return r.readInt(v, &s.MinProperties)
 	case "maxProperties":
-		return r.integer(v, &s.MaxProperties)
+		return r.readInt(v, &s.MaxProperties)
 	case "example":
-		return r.value(v, &s.Example)
+		return r.readAny(v, &s.Example)
 	case "externalDocs":
 		s.ExternalDocs = &ExternalDocumentation{}
-		return r.members(v, func(name string, v tape.Ref) bool {
+		return r.readMembers(v, func(name string, v tape.Ref) bool {
 			switch name {
 			case "description":
-				return r.text(v, &s.ExternalDocs.Description)
+				return r.readText(v, &s.ExternalDocs.Description)
 			case "url":
-				return r.text(v, &s.ExternalDocs.URL)
+				return r.readText(v, &s.ExternalDocs.URL)
 			}
 			return false
 		})
@@ -155,8 +156,8 @@ func (r *schemaReader) rareKeyword(name string, v tape.Ref, s *JSONSchemaProps) 
 	return false // keywords that no structural schema may have, and unknown names
 }
 
-// known holds the keywords that schemaReader reads.
-var known = func() map[string]bool {
+// knownKeywords holds the keywords that schemaReader reads.
+var knownKeywords = func() map[string]bool {
 	all := map[string]bool{}
 	for _, name := range strings.Fields(`type description properties items additionalProperties required format pattern enum default minimum maximum
 		minLength maxLength minItems maxItems nullable x-kubernetes-validations x-kubernetes-int-or-string x-kubernetes-preserve-unknown-fields
@@ -169,7 +170,9 @@ var known = func() map[string]bool {
 
 // The methods below read one value of a type into a field of a schema.
 
-func (r *schemaReader) text(v tape.Ref, into *string) bool {
+// readText reads a string. This method and the ones below read one value of a type into a field of
+// a schema.
+func (r *schemaReader) readText(v tape.Ref, into *string) bool {
 	if r.Kind(v) != tape.String {
 		return false
 	}
@@ -177,22 +180,22 @@ func (r *schemaReader) text(v tape.Ref, into *string) bool {
 	return true
 }
 
-func (r *schemaReader) optionalText(v tape.Ref, into **string) bool {
+func (r *schemaReader) readTextPointer(v tape.Ref, into **string) bool {
 	*into = new(string)
-	return r.text(v, *into)
+	return r.readText(v, *into)
 }
 
-func (r *schemaReader) flag(v tape.Ref, into *bool) bool {
+func (r *schemaReader) readBool(v tape.Ref, into *bool) bool {
 	*into = r.Kind(v) == tape.True
 	return *into || r.Kind(v) == tape.False
 }
 
-func (r *schemaReader) optionalFlag(v tape.Ref, into **bool) bool {
+func (r *schemaReader) readBoolPointer(v tape.Ref, into **bool) bool {
 	*into = new(bool)
-	return r.flag(v, *into)
+	return r.readBool(v, *into)
 }
 
-func (r *schemaReader) integer(v tape.Ref, into **int64) bool {
+func (r *schemaReader) readInt(v tape.Ref, into **int64) bool {
 	if r.Kind(v) != tape.Number {
 		return false
 	}
@@ -201,7 +204,7 @@ func (r *schemaReader) integer(v tape.Ref, into **int64) bool {
 	return ok
 }
 
-func (r *schemaReader) float(v tape.Ref, into **float64) bool {
+func (r *schemaReader) readFloat(v tape.Ref, into **float64) bool {
 	if r.Kind(v) != tape.Number {
 		return false
 	}
@@ -210,12 +213,12 @@ func (r *schemaReader) float(v tape.Ref, into **float64) bool {
 	return !math.IsInf(n, 0)
 }
 
-func (r *schemaReader) texts(v tape.Ref, into *[]string) bool {
-	return each(r, v, into, r.text)
+func (r *schemaReader) readTexts(v tape.Ref, into *[]string) bool {
+	return readElements(r, v, into, r.readText)
 }
 
-// each fills a list from an array. fill returns false for an unusual element, such as null.
-func each[T any](r *schemaReader, v tape.Ref, into *[]T, fill func(tape.Ref, *T) bool) bool {
+// readElements fills a list from an array. read returns false for an unusual element, such as null.
+func readElements[T any](r *schemaReader, v tape.Ref, into *[]T, fill func(tape.Ref, *T) bool) bool {
 	if r.Kind(v) != tape.Array {
 		return false
 	}
@@ -230,13 +233,13 @@ func each[T any](r *schemaReader, v tape.Ref, into *[]T, fill func(tape.Ref, *T)
 	return true
 }
 
-func (r *schemaReader) value(v tape.Ref, into **JSON) bool {
+func (r *schemaReader) readAny(v tape.Ref, into **JSON) bool {
 	*into = &JSON{Raw: bytes.Clone(r.Text(v))}
 	return true
 }
 
-func (r *schemaReader) values(v tape.Ref, into *[]JSON) bool {
-	return each(r, v, into, func(v tape.Ref, into *JSON) bool {
+func (r *schemaReader) readAnyList(v tape.Ref, into *[]JSON) bool {
+	return readElements(r, v, into, func(v tape.Ref, into *JSON) bool {
 		if r.Kind(v) != tape.Null {
 			into.Raw = bytes.Clone(r.Text(v))
 		}
@@ -244,20 +247,20 @@ func (r *schemaReader) values(v tape.Ref, into *[]JSON) bool {
 	})
 }
 
-func (r *schemaReader) list(v tape.Ref, into *[]JSONSchemaProps) bool {
-	return each(r, v, into, r.schema)
+func (r *schemaReader) readSchemaList(v tape.Ref, into *[]JSONSchemaProps) bool {
+	return readElements(r, v, into, r.readSchema)
 }
 
-// schemas reads a map of schemas.
-func (r *schemaReader) schemas(v tape.Ref, into *map[string]JSONSchemaProps) bool {
+// readSchemaMap reads a map of schemas.
+func (r *schemaReader) readSchemaMap(v tape.Ref, into *map[string]JSONSchemaProps) bool {
 	if r.Kind(v) != tape.Object {
 		return false
 	}
 	*into = make(map[string]JSONSchemaProps, r.Len(v))
 	var s JSONSchemaProps // reused, because schemas are large and the map holds copies
-	return r.members(v, func(name string, v tape.Ref) bool {
+	return r.readMembers(v, func(name string, v tape.Ref) bool {
 		s = JSONSchemaProps{}
-		if !r.schema(v, &s) {
+		if !r.readSchema(v, &s) {
 			return false
 		}
 		(*into)[strings.Clone(name)] = s
@@ -265,39 +268,40 @@ func (r *schemaReader) schemas(v tape.Ref, into *map[string]JSONSchemaProps) boo
 	})
 }
 
-func (r *schemaReader) orArray(v tape.Ref, into **JSONSchemaPropsOrArray) bool {
+// readItems reads items, which is always a single schema here: a structural schema has no list.
+func (r *schemaReader) readItems(v tape.Ref, into **JSONSchemaPropsOrArray) bool {
 	*into = &JSONSchemaPropsOrArray{Schema: &JSONSchemaProps{}}
-	return r.schema(v, (*into).Schema)
+	return r.readSchema(v, (*into).Schema)
 }
 
-func (r *schemaReader) orBool(v tape.Ref, into **JSONSchemaPropsOrBool) bool {
+func (r *schemaReader) readSchemaOrBool(v tape.Ref, into **JSONSchemaPropsOrBool) bool {
 	*into = &JSONSchemaPropsOrBool{}
 	if r.Kind(v) != tape.Object {
-		return r.flag(v, &(*into).Allows)
+		return r.readBool(v, &(*into).Allows)
 	}
 	(*into).Allows = true
 	(*into).Schema = &JSONSchemaProps{}
-	return r.schema(v, (*into).Schema)
+	return r.readSchema(v, (*into).Schema)
 }
 
-// rules reads the validation rules of a schema.
-func (r *schemaReader) rules(v tape.Ref, into *ValidationRules) bool {
-	return each(r, v, (*[]ValidationRule)(into), func(at tape.Ref, rule *ValidationRule) bool {
-		return r.members(at, func(name string, v tape.Ref) bool {
+// readRules reads the validation rules of a schema.
+func (r *schemaReader) readRules(v tape.Ref, into *ValidationRules) bool {
+	return readElements(r, v, (*[]ValidationRule)(into), func(at tape.Ref, rule *ValidationRule) bool {
+		return r.readMembers(at, func(name string, v tape.Ref) bool {
 			switch name {
 			case "rule":
-				return r.text(v, &rule.Rule)
+				return r.readText(v, &rule.Rule)
 			case "message":
-				return r.text(v, &rule.Message)
+				return r.readText(v, &rule.Message)
 			case "messageExpression":
-				return r.text(v, &rule.MessageExpression)
+				return r.readText(v, &rule.MessageExpression)
 			case "fieldPath":
-				return r.text(v, &rule.FieldPath)
+				return r.readText(v, &rule.FieldPath)
 			case "reason":
 				rule.Reason = new(FieldValueErrorReason)
-				return r.text(v, (*string)(rule.Reason))
+				return r.readText(v, (*string)(rule.Reason))
 			case "optionalOldSelf":
-				return r.optionalFlag(v, &rule.OptionalOldSelf)
+				return r.readBoolPointer(v, &rule.OptionalOldSelf)
 			}
 			return false
 		})

@@ -14,127 +14,130 @@ import (
 // users' values (defaults, enums and examples) unchanged.
 func (s *JSONSchemaProps) AppendJSON(dst []byte) []byte {
 	w := schemaWriter{dst: append(dst, '{')}
-	w.text("id", s.ID)
-	w.text("$schema", string(s.Schema))
-	w.optionalText("$ref", s.Ref)
-	w.text("description", s.Description)
-	w.text("type", s.Type)
-	w.text("format", s.Format)
-	w.text("title", s.Title)
-	w.value("default", s.Default)
-	w.float("maximum", s.Maximum)
-	w.flag("exclusiveMaximum", s.ExclusiveMaximum)
-	w.float("minimum", s.Minimum)
-	w.flag("exclusiveMinimum", s.ExclusiveMinimum)
-	w.integer("maxLength", s.MaxLength)
-	w.integer("minLength", s.MinLength)
-	w.text("pattern", s.Pattern)
-	w.integer("maxItems", s.MaxItems)
-	w.integer("minItems", s.MinItems)
-	w.flag("uniqueItems", s.UniqueItems)
-	w.float("multipleOf", s.MultipleOf)
-	writeList(&w, "enum", s.Enum, func(v *JSON) { w.raw(v.Raw) })
-	w.integer("maxProperties", s.MaxProperties)
-	w.integer("minProperties", s.MinProperties)
-	w.texts("required", s.Required)
+	w.writeText("id", s.ID)
+	w.writeText("$schema", string(s.Schema))
+	w.writeTextPointer("$ref", s.Ref)
+	w.writeText("description", s.Description)
+	w.writeText("type", s.Type)
+	w.writeText("format", s.Format)
+	w.writeText("title", s.Title)
+	w.writeAny("default", s.Default)
+	w.writeFloat("maximum", s.Maximum)
+	w.writeBool("exclusiveMaximum", s.ExclusiveMaximum)
+	w.writeFloat("minimum", s.Minimum)
+	w.writeBool("exclusiveMinimum", s.ExclusiveMinimum)
+	w.writeInt("maxLength", s.MaxLength)
+	w.writeInt("minLength", s.MinLength)
+	w.writeText("pattern", s.Pattern)
+	w.writeInt("maxItems", s.MaxItems)
+	w.writeInt("minItems", s.MinItems)
+	w.writeBool("uniqueItems", s.UniqueItems)
+	w.writeFloat("multipleOf", s.MultipleOf)
+	writeList(&w, "enum", s.Enum, func(v *JSON) { w.writeRaw(v.Raw) })
+	w.writeInt("maxProperties", s.MaxProperties)
+	w.writeInt("minProperties", s.MinProperties)
+	w.writeTexts("required", s.Required)
 	if i := s.Items; i != nil {
-		w.name("items")
+		w.writeName("items")
 		if len(i.JSONSchemas) > 0 {
-			w.array(i.JSONSchemas)
+			w.writeSchemaArray(i.JSONSchemas)
 		} else {
-			w.schema(i.Schema)
+			w.writeSchema(i.Schema)
 		}
 	}
-	w.list("allOf", s.AllOf)
-	w.list("oneOf", s.OneOf)
-	w.list("anyOf", s.AnyOf)
+	w.writeSchemaList("allOf", s.AllOf)
+	w.writeSchemaList("oneOf", s.OneOf)
+	w.writeSchemaList("anyOf", s.AnyOf)
 	if s.Not != nil {
-		w.name("not")
-		w.schema(s.Not)
+		w.writeName("not")
+		w.writeSchema(s.Not)
 	}
-	w.schemas("properties", s.Properties)
-	w.orBool("additionalProperties", s.AdditionalProperties)
-	w.schemas("patternProperties", s.PatternProperties)
-	w.dependencies(s.Dependencies)
-	w.orBool("additionalItems", s.AdditionalItems)
-	w.schemas("definitions", s.Definitions)
+	w.writeSchemaMap("properties", s.Properties)
+	w.writeSchemaOrBool("additionalProperties", s.AdditionalProperties)
+	w.writeSchemaMap("patternProperties", s.PatternProperties)
+	w.writeDependencies(s.Dependencies)
+	w.writeSchemaOrBool("additionalItems", s.AdditionalItems)
+	w.writeSchemaMap("definitions", s.Definitions)
 	if e := s.ExternalDocs; e != nil {
-		w.name("externalDocs")
-		w.open('{')
-		w.text("description", e.Description)
-		w.text("url", e.URL)
-		w.close('}')
+		w.writeName("externalDocs")
+		w.writeBracket('{')
+		w.writeText("description", e.Description)
+		w.writeText("url", e.URL)
+		w.writeBracket('}')
 	}
-	w.value("example", s.Example)
-	w.flag("nullable", s.Nullable)
-	w.optionalFlag("x-kubernetes-preserve-unknown-fields", s.XPreserveUnknownFields)
-	w.flag("x-kubernetes-embedded-resource", s.XEmbeddedResource)
-	w.flag("x-kubernetes-int-or-string", s.XIntOrString)
-	w.texts("x-kubernetes-list-map-keys", s.XListMapKeys)
-	w.optionalText("x-kubernetes-list-type", s.XListType)
-	w.optionalText("x-kubernetes-map-type", s.XMapType)
-	writeList(&w, "x-kubernetes-validations", s.XValidations, w.rule)
+	w.writeAny("example", s.Example)
+	w.writeBool("nullable", s.Nullable)
+	w.writeBoolPointer("x-kubernetes-preserve-unknown-fields", s.XPreserveUnknownFields)
+	w.writeBool("x-kubernetes-embedded-resource", s.XEmbeddedResource)
+	w.writeBool("x-kubernetes-int-or-string", s.XIntOrString)
+	w.writeTexts("x-kubernetes-list-map-keys", s.XListMapKeys)
+	w.writeTextPointer("x-kubernetes-list-type", s.XListType)
+	w.writeTextPointer("x-kubernetes-map-type", s.XMapType)
+	writeList(&w, "x-kubernetes-validations", s.XValidations, w.writeRule)
 	return append(w.dst, '}')
 }
 
-// schemaWriter appends members and omits empty ones.
+// schemaWriter appends a schema's JSON to dst.
 type schemaWriter struct{ dst []byte }
 
-func (w *schemaWriter) open(c byte)  { w.dst = append(w.dst, c) }
-func (w *schemaWriter) close(c byte) { w.dst = append(w.dst, c) }
+// writeBracket appends an opening or closing bracket.
+func (w *schemaWriter) writeBracket(c byte) { w.dst = append(w.dst, c) }
 
-// separate appends a comma, except at the start of an object or list.
-func (w *schemaWriter) separate() {
+// writeComma appends a comma, except at the start of an object or list.
+func (w *schemaWriter) writeComma() {
 	if c := w.dst[len(w.dst)-1]; c != '{' && c != '[' {
 		w.dst = append(w.dst, ',')
 	}
 }
 
-func (w *schemaWriter) name(name string) {
-	w.separate()
+// writeName appends the name of a member, after a comma if it is not the first one.
+func (w *schemaWriter) writeName(name string) {
+	w.writeComma()
 	w.dst = append(jsontext.AppendString(w.dst, name), ':')
 }
 
-func (w *schemaWriter) text(name, value string) {
+// writeText writes a string. This method and the ones below write a member, unless its value is
+// empty.
+func (w *schemaWriter) writeText(name, value string) {
 	if value != "" {
-		w.name(name)
+		w.writeName(name)
 		w.dst = jsontext.AppendString(w.dst, value)
 	}
 }
 
-func (w *schemaWriter) optionalText(name string, value *string) {
+func (w *schemaWriter) writeTextPointer(name string, value *string) {
 	if value != nil {
-		w.name(name)
+		w.writeName(name)
 		w.dst = jsontext.AppendString(w.dst, *value)
 	}
 }
 
-func (w *schemaWriter) flag(name string, value bool) {
+func (w *schemaWriter) writeBool(name string, value bool) {
 	if value {
-		w.optionalFlag(name, &value)
+		w.writeBoolPointer(name, &value)
 	}
 }
 
-func (w *schemaWriter) optionalFlag(name string, value *bool) {
+func (w *schemaWriter) writeBoolPointer(name string, value *bool) {
 	if value != nil {
-		w.name(name)
+		w.writeName(name)
 		w.dst = strconv.AppendBool(w.dst, *value)
 	}
 }
 
-func (w *schemaWriter) integer(name string, value *int64) {
+func (w *schemaWriter) writeInt(name string, value *int64) {
 	if value != nil {
-		w.name(name)
+		w.writeName(name)
 		w.dst = strconv.AppendInt(w.dst, *value, 10)
 	}
 }
 
-// float writes a number if it is set. Integers have no fraction.
-func (w *schemaWriter) float(name string, value *float64) {
+// writeFloat writes a number. Integers have no fraction.
+func (w *schemaWriter) writeFloat(name string, value *float64) {
 	if value == nil {
 		return
 	}
-	w.name(name)
+	w.writeName(name)
 	if f := *value; f == math.Trunc(f) && math.Abs(f) < 1<<53 && f != 0 {
 		w.dst = strconv.AppendInt(w.dst, int64(f), 10)
 		return
@@ -146,17 +149,18 @@ func (w *schemaWriter) float(name string, value *float64) {
 	w.dst = append(w.dst, b...)
 }
 
-func (w *schemaWriter) raw(value []byte) {
+// writeRaw appends a JSON value, or null if it is empty.
+func (w *schemaWriter) writeRaw(value []byte) {
 	if len(value) == 0 {
 		value = jsonNull
 	}
 	w.dst = append(w.dst, value...)
 }
 
-func (w *schemaWriter) value(name string, value *JSON) {
+func (w *schemaWriter) writeAny(name string, value *JSON) {
 	if value != nil {
-		w.name(name)
-		w.raw(value.Raw)
+		w.writeName(name)
+		w.writeRaw(value.Raw)
 	}
 }
 
@@ -165,88 +169,95 @@ func writeList[T any](w *schemaWriter, name string, list []T, write func(*T)) {
 	if len(list) == 0 {
 		return
 	}
-	w.name(name)
-	w.elements(len(list), func(i int) { write(&list[i]) })
+	w.writeName(name)
+	w.writeElements(len(list), func(i int) { write(&list[i]) })
 }
 
-func (w *schemaWriter) elements(n int, write func(i int)) {
-	w.open('[')
+// writeElements appends an array of n elements. write appends the element with an index.
+func (w *schemaWriter) writeElements(n int, write func(i int)) {
+	w.writeBracket('[')
 	for i := range n {
-		w.separate()
+		w.writeComma()
 		write(i)
 	}
-	w.close(']')
+	w.writeBracket(']')
 }
 
-func (w *schemaWriter) texts(name string, list []string) {
+func (w *schemaWriter) writeTexts(name string, list []string) {
 	writeList(w, name, list, func(s *string) { w.dst = jsontext.AppendString(w.dst, *s) })
 }
 
-func (w *schemaWriter) schema(s *JSONSchemaProps) {
+// writeSchema appends a schema, or null.
+func (w *schemaWriter) writeSchema(s *JSONSchemaProps) {
 	if s == nil {
-		w.raw(nil)
+		w.writeRaw(nil)
 		return
 	}
 	w.dst = s.AppendJSON(w.dst)
 }
 
-func (w *schemaWriter) array(list []JSONSchemaProps) {
-	w.elements(len(list), func(i int) { w.schema(&list[i]) })
+// writeSchemaArray appends an array of schemas, without a member name.
+func (w *schemaWriter) writeSchemaArray(list []JSONSchemaProps) {
+	w.writeElements(len(list), func(i int) { w.writeSchema(&list[i]) })
 }
 
-func (w *schemaWriter) list(name string, list []JSONSchemaProps) { writeList(w, name, list, w.schema) }
+func (w *schemaWriter) writeSchemaList(name string, list []JSONSchemaProps) {
+	writeList(w, name, list, w.writeSchema)
+}
 
-func (w *schemaWriter) schemas(name string, named map[string]JSONSchemaProps) {
+// writeSchemaMap writes schemas by name, in the order of the names.
+func (w *schemaWriter) writeSchemaMap(name string, named map[string]JSONSchemaProps) {
 	if len(named) == 0 {
 		return
 	}
-	w.name(name)
-	w.open('{')
+	w.writeName(name)
+	w.writeBracket('{')
 	for _, key := range slices.Sorted(maps.Keys(named)) {
 		s := named[key]
-		w.name(key)
-		w.schema(&s)
+		w.writeName(key)
+		w.writeSchema(&s)
 	}
-	w.close('}')
+	w.writeBracket('}')
 }
 
-func (w *schemaWriter) orBool(name string, s *JSONSchemaPropsOrBool) {
+func (w *schemaWriter) writeSchemaOrBool(name string, s *JSONSchemaPropsOrBool) {
 	switch {
 	case s == nil:
 	case s.Schema != nil:
-		w.name(name)
-		w.schema(s.Schema)
+		w.writeName(name)
+		w.writeSchema(s.Schema)
 	default:
-		w.optionalFlag(name, &s.Allows)
+		w.writeBoolPointer(name, &s.Allows)
 	}
 }
 
-// dependencies writes the keyword dependencies, if there are any.
-func (w *schemaWriter) dependencies(named JSONSchemaDependencies) {
+// writeDependencies writes the keyword "dependencies".
+func (w *schemaWriter) writeDependencies(named JSONSchemaDependencies) {
 	if len(named) == 0 {
 		return
 	}
-	w.name("dependencies")
-	w.open('{')
+	w.writeName("dependencies")
+	w.writeBracket('{')
 	for _, key := range slices.Sorted(maps.Keys(named)) {
-		w.name(key)
+		w.writeName(key)
 		if d := named[key]; len(d.Property) > 0 {
-			w.elements(len(d.Property), func(i int) { w.dst = jsontext.AppendString(w.dst, d.Property[i]) })
+			w.writeElements(len(d.Property), func(i int) { w.dst = jsontext.AppendString(w.dst, d.Property[i]) })
 		} else {
-			w.schema(d.Schema)
+			w.writeSchema(d.Schema)
 		}
 	}
-	w.close('}')
+	w.writeBracket('}')
 }
 
-func (w *schemaWriter) rule(r *ValidationRule) {
-	w.open('{')
-	w.name("rule")
+// writeRule appends a validation rule.
+func (w *schemaWriter) writeRule(r *ValidationRule) {
+	w.writeBracket('{')
+	w.writeName("rule")
 	w.dst = jsontext.AppendString(w.dst, r.Rule)
-	w.text("message", r.Message)
-	w.text("messageExpression", r.MessageExpression)
-	w.optionalText("reason", (*string)(r.Reason))
-	w.text("fieldPath", r.FieldPath)
-	w.optionalFlag("optionalOldSelf", r.OptionalOldSelf)
-	w.close('}')
+	w.writeText("message", r.Message)
+	w.writeText("messageExpression", r.MessageExpression)
+	w.writeTextPointer("reason", (*string)(r.Reason))
+	w.writeText("fieldPath", r.FieldPath)
+	w.writeBoolPointer("optionalOldSelf", r.OptionalOldSelf)
+	w.writeBracket('}')
 }

@@ -8,22 +8,22 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// CustomResourceValidation is the type of this name in v1. Its JSON is most of a stored definition,
-// so it is read and written without reflection.
+// CustomResourceValidation is the counterpart of the v1 type of this name. Its JSON is most of a
+// stored definition, so it is read and written without reflection.
 type CustomResourceValidation struct {
 	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
 }
 
-// buffers holds buffers for schemas whose encoded size is not yet known.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// bufferPool holds buffers for encoding schemas whose encoded size is not yet known.
+var bufferPool = sync.Pool{New: func() any { return new([]byte) }}
 
 // MarshalJSON implements json.Marshaler.
 func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
 	if c.OpenAPIV3Schema == nil {
 		return []byte("{}"), nil
 	}
-	buf, _ := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	buf, _ := bufferPool.Get().(*[]byte)
+	defer bufferPool.Put(buf)
 	data := append((*buf)[:0], `{"openAPIV3Schema":`...)
 	data = c.OpenAPIV3Schema.AppendJSON(data)
 	data = append(data, '}')

@@ -24,8 +24,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// text returns the JSON of an object for messages.
-func text(v any) string {
+// jsonText returns the JSON of an object for messages.
+func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
@@ -40,7 +40,7 @@ func (*APIService) ProtoMessage() {}
 func (a *APIService) Reset() { *a = APIService{} }
 
 // String returns the object's JSON for messages.
-func (a *APIService) String() string { return text(a) }
+func (a *APIService) String() string { return jsonText(a) }
 
 // Size returns the size of the protobuf form in bytes.
 func (a *APIService) Size() int { return apitype.Size(a) }
@@ -75,7 +75,7 @@ func (*APIServiceList) ProtoMessage() {}
 func (a *APIServiceList) Reset() { *a = APIServiceList{} }
 
 // String returns the list's JSON for messages.
-func (a *APIServiceList) String() string { return text(a) }
+func (a *APIServiceList) String() string { return jsonText(a) }
 
 // Size returns the size of the protobuf form in bytes.
 func (a *APIServiceList) Size() int { return apitype.Size(a) }
