@@ -20,10 +20,11 @@ type Document struct {
 	// EstimateCost estimates the cost in bytes of Normalize for a document in JSON, YAML or CBOR.
 	// It is cheap.
 	EstimateCost func(doc []byte, cbor bool) int
-	// ToServed converts stored documents of any version to the served one, with defaults and without
-	// unknown fields, in the same order. It returns a document itself if nothing changes.
+	// ToServed converts stored documents of any version to the served one, with defaults and
+	// without unknown fields, in the same order. It returns a document itself if nothing changes.
 	ToServed func(ctx context.Context, stored [][]byte) ([][]byte, error)
-	// ParseServed converts one document like ToServed, and returns it parsed. The caller releases it.
+	// ParseServed converts one document like ToServed, and returns it parsed. The caller releases
+	// it.
 	ParseServed func(ctx context.Context, stored []byte) (*tape.Doc, error)
 	// ToStored converts a served document to the stored version, without unknown fields.
 	ToStored func(ctx context.Context, served []byte) ([]byte, error)
@@ -105,11 +106,11 @@ type DocumentOptions struct {
 	ReportUnknown bool
 	// KeepNulls keeps nulls that the schema does not allow, so that Validate rejects them.
 	KeepNulls bool
-	// DropMalformedMetadata drops fields of the metadata that have a wrong type or format, which are
-	// an error otherwise.
+	// DropMalformedMetadata drops fields of the metadata that have a wrong type or format, which
+	// are an error otherwise.
 	DropMalformedMetadata bool
-	// OtherVersion is set for documents of another kind or version. The schema of that version shapes
-	// them. If there is none, only the metadata is processed.
+	// OtherVersion is set for documents of another kind or version. The schema of that version
+	// shapes them. If there is none, only the metadata is processed.
 	OtherVersion bool
 }
 

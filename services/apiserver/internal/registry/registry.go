@@ -116,7 +116,8 @@ type SpecStatusAccessors struct {
 type Create struct {
 	// KeepStatus keeps the status that a client sends.
 	KeepStatus bool
-	// DisabledReason, if set, is the reason why objects can no longer be created, except by an apply.
+	// DisabledReason, if set, is the reason why objects can no longer be created, except by an
+	// apply.
 	DisabledReason string
 	// NamedCreate means that a POST to the path of an object creates it.
 	NamedCreate bool
@@ -186,8 +187,8 @@ type Delete struct {
 	// ForbiddenReason, if set, returns the reason why the object of a name cannot be deleted, or ""
 	// if it can.
 	ForbiddenReason func(name string) string
-	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested is
-	// the client's value or nil. A nil function means immediate deletion.
+	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested
+	// is the client's value or nil. A nil function means immediate deletion.
 	GracePeriod func(obj Object, requested *int64) int64
 	// BeginDeletion changes an object whose deletion begins but that is not removed yet.
 	// RemovalBlocked reports whether anything other than metadata.finalizers keeps it (a
@@ -197,8 +198,8 @@ type Delete struct {
 	// TwoPhase means that the first deletion never removes the object, and that deletions have no
 	// effect while RemovalBlocked, which must be set, reports true.
 	TwoPhase bool
-	// MarkDeletion, if set, is the only effect of the first deletion: it marks an object that remains,
-	// regardless of the options. It sets finalizers, grace period and generation itself.
+	// MarkDeletion, if set, is the only effect of the first deletion: it marks an object that
+	// remains, regardless of the options. It sets finalizers, grace period and generation itself.
 	MarkDeletion func(obj Object, now metav1.Time)
 	// Orphan makes deletions orphan dependents by default. OrphanWarning is sent as a Warning
 	// header when the client sets no policy.
@@ -276,8 +277,8 @@ type SelectableField struct {
 	// Path is the dotted path of JSON names to a string, boolean or integer field; empty means
 	// Label. It is read from the encoded object.
 	Path string
-	// DefaultValue is the value of an object that lacks the field: a false or a zero that the encoding
-	// omits.
+	// DefaultValue is the value of an object that lacks the field: a false or a zero that the
+	// encoding omits.
 	DefaultValue string
 	// Value computes the value if a path is not sufficient.
 	Value func(Object) string

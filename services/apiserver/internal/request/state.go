@@ -47,7 +47,8 @@ type State struct {
 	Principal string
 	// PriorityLevel is the name of the request's priority level. It is "" without flow control.
 	PriorityLevel string
-	// AuditEvent is the audit event of the request: an *audit.Record, which audit.FromContext returns.
+	// AuditEvent is the audit event of the request: an *audit.Record, which audit.FromContext
+	// returns.
 	AuditEvent any
 	// RefreshAPISet, if set, is called in place of the handler once the
 	// request is authorized. It reads the newest API set.

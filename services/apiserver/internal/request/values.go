@@ -20,8 +20,8 @@ func Values(doc []byte) int {
 	return max(bytes.Count(doc, []byte{','}), bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}))
 }
 
-// ValuesWithin reports whether the number of values in a JSON document does not exceed a maximum. It
-// counts as Values does, but ignores the contents of strings if that count is too high.
+// ValuesWithin reports whether the number of values in a JSON document does not exceed a maximum.
+// It counts as Values does, but ignores the contents of strings if that count is too high.
 func ValuesWithin(doc []byte, maximum int) bool {
 	return Values(doc) <= maximum || valuesOutsideStrings(doc) <= maximum
 }

@@ -11,8 +11,8 @@ const seatHoldTime = 20 * time.Millisecond
 
 // Wait calls wait, which may block for long. While wait runs, the work of the request is suspended.
 // After seatHoldTime it also releases its seats. If too many requests have released their seats,
-// Wait cancels the context of wait and returns rejected. After an error the request has no seats, so
-// it must end.
+// Wait cancels the context of wait and returns rejected. After an error the request has no seats,
+// so it must end.
 func Wait(ctx context.Context, rejected error, wait func(context.Context) error) error {
 	defer Suspend(ctx)()
 	waitCtx, reject := context.WithCancelCause(ctx)

@@ -9,8 +9,9 @@ import (
 // Work is what a request occupies: its seats of priority and fairness, the memory of a large object
 // and a CPU permit. Package server has the only implementation.
 type Work interface {
-	// Estimate waits until work on size bytes may start. It returns false if the work is not admitted
-	// in time. Less than LargeBody is admitted at once, unless the request has large work already.
+	// Estimate waits until work on size bytes may start. It returns false if the work is not
+	// admitted in time. Less than LargeBody is admitted at once, unless the request has large work
+	// already.
 	Estimate(ctx context.Context, size int) bool
 	// Suspend releases the CPU permit while the request waits for another party, until resume is
 	// called. A request that waits long releases its memory, too.

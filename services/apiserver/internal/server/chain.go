@@ -40,8 +40,8 @@ type Config struct {
 	Refresh func(context.Context) *apiset.Set
 	// Delegates finds other servers that answer for resources that this server does not serve.
 	Delegates routing.Delegates
-	// Reloading, if set, reports whether the cache of the requested resource is being reloaded because
-	// the store's history was replaced, for example by a restored backup.
+	// Reloading, if set, reports whether the cache of the requested resource is being reloaded
+	// because the store's history was replaced, for example by a restored backup.
 	Reloading func(*requestinfo.Info) bool
 	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.

@@ -51,8 +51,8 @@ func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Req
 	}
 }
 
-// withRequestInfo returns the filter that attaches the state of the request and resolves its request
-// info. Only withUnknownResource may replace it later.
+// withRequestInfo returns the filter that attaches the state of the request and resolves its
+// request info. Only withUnknownResource may replace it later.
 func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Handler) http.Handler {
 	overloaded := c.telemetryFilters().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { overload.TooManyRequests(w, 1) })

@@ -128,7 +128,8 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 	}
 }
 
-// TestInFlightMetricsAndLimits checks that reads and writes have separate in-flight gauges and limits.
+// TestInFlightMetricsAndLimits checks that reads and writes have separate in-flight gauges and
+// limits.
 func TestInFlightMetricsAndLimits(t *testing.T) {
 	const pods = "/api/v1/namespaces/a/pods"
 	for _, c := range []struct {

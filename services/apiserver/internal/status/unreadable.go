@@ -81,7 +81,8 @@ func (c CorruptObjects) OfWrite(e *storage.CorruptObjectError) error {
 	return internalError(e, corruptionDetail(e))
 }
 
-// CanStop reports whether a list with the given number of damaged objects can stop looking for more.
+// CanStop reports whether a list with the given number of damaged objects can stop looking for
+// more.
 func (c CorruptObjects) CanStop(found int) bool { return !c.Named || found > maxListedCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.

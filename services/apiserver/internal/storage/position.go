@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// ChangeID identifies a change of one key, by which a store's history is recognized. The zero ChangeID
-// stands for no change.
+// ChangeID identifies a change of one key, by which a store's history is recognized. The zero
+// ChangeID stands for no change.
 type ChangeID struct {
 	Key      string
 	Revision int64

@@ -264,8 +264,8 @@ func (f *Fields) mergeTypeFor(k *registry.Kind, obj runtime.Object) typed.Parsea
 	return f.types.rulesFor(reflect.TypeOf(obj).Elem())
 }
 
-// checkNumbers rejects numbers that overflow the Go type. The conversion of a tree to an object would
-// truncate them.
+// checkNumbers rejects numbers that overflow the Go type. The conversion of a tree to an object
+// would truncate them.
 func checkNumbers(obj runtime.Object, configuration map[string]any) error {
 	if untypedObject(obj) {
 		return nil

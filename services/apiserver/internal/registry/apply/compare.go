@@ -54,8 +54,8 @@ type comparer struct {
 	errs         []error
 }
 
-// pathSet is a fieldpath.Set built in path order. nodes holds the parts of the set below the prefixes
-// of the path, created on demand.
+// pathSet is a fieldpath.Set built in path order. nodes holds the parts of the set below the
+// prefixes of the path, created on demand.
 type pathSet struct {
 	root  *fieldpath.Set
 	nodes []*fieldpath.Set
@@ -150,8 +150,8 @@ func (c *comparer) compareField(f *fieldShape, a, b reflect.Value) {
 	c.popElement()
 }
 
-// compareValues compares two values. Each may be absent, or null, which is present but not valid. At least
-// one is present.
+// compareValues compares two values. Each may be absent, or null, which is present but not valid.
+// At least one is present.
 func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case s.kind == foreignShape:
@@ -266,7 +266,8 @@ type element struct {
 	inB  bool
 }
 
-// compareLists compares two lists, whose items are identified by keys or by value. Either may be invalid.
+// compareLists compares two lists, whose items are identified by keys or by value. Either may be
+// invalid.
 func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, nullEqualsNull) {
 		return
@@ -320,7 +321,8 @@ func eachElement(list reflect.Value, f func(reflect.Value)) {
 	}
 }
 
-// compareElements compares the elements of two lists at one path. Duplicates are compared as a whole.
+// compareElements compares the elements of two lists at one path. Duplicates are compared as a
+// whole.
 func (c *comparer) compareElements(s *fieldSchema, a, b []element) {
 	switch {
 	case len(a) <= 1 && len(b) <= 1:

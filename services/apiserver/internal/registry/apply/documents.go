@@ -162,8 +162,8 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	return e, ok
 }
 
-// setManagedFields sets the managedFields of the object, without reflection for documents. requested
-// holds the decoded entries of before. Equal field sets reuse the trees of before.
+// setManagedFields sets the managedFields of the object, without reflection for documents.
+// requested holds the decoded entries of before. Equal field sets reuse the trees of before.
 func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before ManagedFields, requested []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
@@ -263,8 +263,8 @@ func differingParts(a, b map[string]any) (x, y map[string]any, differ bool) {
 	return x, y, len(x) > 0 || len(y) > 0
 }
 
-// withoutEqualParts returns two objects without the parts that documents have in common, and without
-// managedFields, which have no owner.
+// withoutEqualParts returns two objects without the parts that documents have in common, and
+// without managedFields, which have no owner.
 func withoutEqualParts(a, b registry.Object) (registry.Object, registry.Object) {
 	x, ok := a.(*unstructured.Unstructured)
 	y, both := b.(*unstructured.Unstructured)

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// representation is how the objects of a view are processed: as values of a Go type, or as documents.
+// representation is how the objects of a view are processed: as values of a Go type, or as
+// documents.
 type representation interface {
 	// convert returns an object converted to another version. It does not change the object.
 	convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error)

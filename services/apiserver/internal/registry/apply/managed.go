@@ -60,9 +60,9 @@ type entry struct {
 // managed holds all entries of an object.
 type managed map[owner]*entry
 
-// requestsReset reports whether a list requests the removal of all ownership: it is empty but not nil, or
-// holds one empty entry. Documents cannot have an empty list: it is removed when their metadata is
-// normalized, as in Kubernetes.
+// requestsReset reports whether a list requests the removal of all ownership: it is empty but not
+// nil, or holds one empty entry. Documents cannot have an empty list: it is removed when their
+// metadata is normalized, as in Kubernetes.
 func requestsReset(list []metav1.ManagedFieldsEntry) bool {
 	if len(list) != 1 {
 		return list != nil && len(list) == 0
@@ -266,8 +266,8 @@ func (o owner) String() string {
 	return s
 }
 
-// MaxMembers limits the map keys or list elements at one path that can have separate owners. The time
-// of structured-merge-diff grows with the square of their number.
+// MaxMembers limits the map keys or list elements at one path that can have separate owners. The
+// time of structured-merge-diff grows with the square of their number.
 const MaxMembers = 20_000
 
 // MaxPaths is the maximum total size in bytes of the paths of all members. Paths are formatted for

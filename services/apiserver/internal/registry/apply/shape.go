@@ -23,8 +23,8 @@ const (
 	listShape
 )
 
-// fieldSchema is a Go type with the merge rules of its values, compiled for comparisons. Pointers are
-// dereferenced.
+// fieldSchema is a Go type with the merge rules of its values, compiled for comparisons. Pointers
+// are dereferenced.
 type fieldSchema struct {
 	kind shapeKind
 	// atomic values are compared atomically; their parts have no owners. A list that is not atomic

@@ -29,8 +29,8 @@ const (
 	unknownManager    = "unknown"
 )
 
-// unownedFields holds the fields without owners: fields that the server sets, and fields that identify
-// an object.
+// unownedFields holds the fields without owners: fields that the server sets, and fields that
+// identify an object.
 var unownedFields = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),

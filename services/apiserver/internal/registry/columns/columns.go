@@ -25,8 +25,8 @@ const (
 	Boolean = "boolean"
 )
 
-// New returns a column whose cell is computed from the kind's Go type. The cell is nil for an object
-// of another type.
+// New returns a column whose cell is computed from the kind's Go type. The cell is nil for an
+// object of another type.
 func New[T registry.Object](name, typ, format, desc string, priority int32, cell func(T) any) registry.Column {
 	return registry.Column{
 		Name:        name,

@@ -13,8 +13,8 @@ func (f Field) CheckImmutable(name string, value, old any) {
 	}
 }
 
-// SemanticEqual reports whether two values have the same meaning: an empty list or map equals nil, and
-// quantities are compared by their amounts.
+// SemanticEqual reports whether two values have the same meaning: an empty list or map equals nil,
+// and quantities are compared by their amounts.
 func SemanticEqual(a, b any) bool { return semantic.Equal(a, b) }
 
 // CheckNotDecremented requires a counter that does not decrease.

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// versionedType matches the name of a type in a package that is named after a version, such as v1.Pod.
+// versionedType matches the name of a type in a package that is named after a version, such as
+// v1.Pod.
 var versionedType = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // InPackage replaces the package of versioned Go types in a text by pkg.

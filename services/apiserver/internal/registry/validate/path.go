@@ -4,8 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Field is a field.Path with the list of the object's errors. Rules take the name of a field below the
-// path. An empty name stands for the path itself.
+// Field is a field.Path with the list of the object's errors. Rules take the name of a field below
+// the path. An empty name stands for the path itself.
 type Field struct {
 	path *field.Path
 	errs *field.ErrorList

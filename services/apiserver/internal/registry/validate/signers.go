@@ -42,7 +42,8 @@ func (f Field) CheckSignerName(name, signer string) {
 }
 
 // TrustBundleName is the Format of the name of a ClusterTrustBundle. It requires the signer's name
-// as prefix, with a colon in place of the slash. The name of a bundle without a signer has no colon.
+// as prefix, with a colon in place of the slash. The name of a bundle without a signer has no
+// colon.
 func TrustBundleName(signer string) Format {
 	return func(name string) []string {
 		if signer == "" {

@@ -32,9 +32,9 @@ func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 	return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", addr, valid)
 }
 
-// claimAddresses allocates the addresses that a service lacks and sets clusterIPs and clusterIP. old
-// is the live service, or nil at creation. claimAddresses records in c which addresses were acquired
-// and which are no longer needed.
+// claimAddresses allocates the addresses that a service lacks and sets clusterIPs and clusterIP.
+// old is the live service, or nil at creation. claimAddresses records in c which addresses were
+// acquired and which are no longer needed.
 func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *corev1.Service, dryRun bool) error {
 	s := c.service
 	var oldAddresses []netip.Addr
@@ -100,8 +100,8 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 		fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
-// allocatable returns the ranges from which addresses of a family can be allocated. A range without a
-// condition counts, because the controller that sets it may not run.
+// allocatable returns the ranges from which addresses of a family can be allocated. A range without
+// a condition counts, because the controller that sets it may not run.
 func (a *Allocator) allocatable(family corev1.IPFamily) ([]addressRange, error) {
 	if a.Bitmap {
 		return a.bitmapRanges(family), nil
@@ -195,8 +195,8 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 	return err
 }
 
-// rangeOfAddress returns the range from which an address is allocated. It returns errOtherNetwork if
-// no range contains the address.
+// rangeOfAddress returns the range from which an address is allocated. It returns errOtherNetwork
+// if no range contains the address.
 func (a *Allocator) rangeOfAddress(addr netip.Addr) (addressRange, error) {
 	ranges, err := a.allocatable(familyOf(addr))
 	if err != nil {
@@ -210,7 +210,8 @@ func (a *Allocator) rangeOfAddress(addr netip.Addr) (addressRange, error) {
 }
 
 // containing returns the range of an address. The network address of a range counts as part of the
-// range, although it cannot be allocated. It returns errOtherNetwork if no range contains the address.
+// range, although it cannot be allocated. It returns errOtherNetwork if no range contains the
+// address.
 func containing(ranges []addressRange, addr netip.Addr) (addressRange, error) {
 	var within []addressRange
 	for _, s := range ranges {

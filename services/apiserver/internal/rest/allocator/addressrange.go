@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// addressRange is the addresses of a prefix that can be allocated. The network address and, for IPv4,
-// the broadcast address cannot.
+// addressRange is the addresses of a prefix that can be allocated. The network address and, for
+// IPv4, the broadcast address cannot.
 type addressRange struct {
 	prefix netip.Prefix
 	first  netip.Addr
@@ -36,9 +36,9 @@ func addressRangeOf(p netip.Prefix) addressRange {
 	return s
 }
 
-// staticBand returns the size of the band that stays free for clients that choose values themselves:
-// size/part, but at least 16 and at most maximum (KEP-3070, KEP-3668). A range of 16 values or fewer
-// has no such band.
+// staticBand returns the size of the band that stays free for clients that choose values
+// themselves: size/part, but at least 16 and at most maximum (KEP-3070, KEP-3668). A range of 16
+// values or fewer has no such band.
 func staticBand(size, part, maximum uint64) uint64 {
 	const minimum = 16
 	if size <= minimum {
@@ -54,16 +54,16 @@ func (s addressRange) contains(a netip.Addr) bool {
 	return a.Compare(s.first) >= 0 && a.Compare(addressAfter(s.first, s.size-1)) <= 0
 }
 
-// candidates returns all addresses in the order in which the allocator tries them: first those of the
-// dynamic band, then those of the static band, each band from a random position on.
+// candidates returns all addresses in the order in which the allocator tries them: first those of
+// the dynamic band, then those of the static band, each band from a random position on.
 func (s addressRange) candidates() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		_ = fromRandom(s.static, s.size-s.static, s.first, yield) && fromRandom(0, s.static, s.first, yield)
 	}
 }
 
-// fromRandom yields the n addresses from base+offset on, beginning at a random one of them. It returns
-// false if yield returned false.
+// fromRandom yields the n addresses from base+offset on, beginning at a random one of them. It
+// returns false if yield returned false.
 func fromRandom(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
 	if n == 0 {
 		return true

@@ -114,7 +114,8 @@ type allocations struct {
 	ports     []int
 }
 
-// Commit is called after the object was written. It frees the values that the object no longer needs.
+// Commit is called after the object was written. It frees the values that the object no longer
+// needs.
 func (c *reservation) Commit(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
 
 // Rollback is called if the object was not written. It frees the acquired values.

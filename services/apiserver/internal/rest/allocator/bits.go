@@ -179,8 +179,8 @@ func (b *bitmapAllocator) read(ctx context.Context) (*bitSet, string, error) {
 }
 
 // beginRepair returns the stored state, an empty state that replaces it, and the text of the stored
-// range, which is empty if nothing is stored. The old state is empty if it belongs to another range,
-// because its bits stand for other values.
+// range, which is empty if nothing is stored. The old state is empty if it belongs to another
+// range, because its bits stand for other values.
 func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
 	old, text, err = b.read(ctx)
 	if err != nil {
@@ -214,8 +214,8 @@ func (b *bitmapAllocator) replace(ctx context.Context, old, next *bitSet, text s
 }
 
 // copyUnused copies taken positions that no service holds from old to next, because a service that
-// is being created may hold them. It drops positions that leakGrace earlier repairs found unused, and
-// returns their number. sightings holds how many repairs in a row found each position unused;
+// is being created may hold them. It drops positions that leakGrace earlier repairs found unused,
+// and returns their number. sightings holds how many repairs in a row found each position unused;
 // copyUnused returns the counts for the next repair.
 func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, dropped int) {
 	counts = map[int]int{}

@@ -81,8 +81,8 @@ func keepsDualStackPreference(s, old *corev1.Service) bool {
 		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// choosePolicy sets the family policy if the client did not: to that of the live service, otherwise to
-// the default for the service.
+// choosePolicy sets the family policy if the client did not: to that of the live service, otherwise
+// to the default for the service.
 func choosePolicy(s, old *corev1.Service) {
 	switch {
 	case s.Spec.IPFamilyPolicy != nil:

@@ -186,7 +186,8 @@ func (p *nodePortBitmap) offset(port int) (int, bool) {
 	return port - p.portRange.Base, p.portRange.Contains(port)
 }
 
-// allocate allocates all desired ports or none; 0 means any port. It returns them in the same order.
+// allocate allocates all desired ports or none; 0 means any port. It returns them in the same
+// order.
 func (p *nodePortBitmap) allocate(ctx context.Context, desired []int) ([]int, error) {
 	if len(desired) == 0 {
 		return nil, nil

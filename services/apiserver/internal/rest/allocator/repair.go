@@ -198,8 +198,8 @@ func (r *repairRun) deleteUnchanged(ctx context.Context, seen *networkingv1.IPAd
 	return ignoreNotFound(err)
 }
 
-// deleteUnowned deletes an IPAddress object that refers to no service, or to a service that does not
-// exist or does not have the address. It keeps objects younger than addressGrace.
+// deleteUnowned deletes an IPAddress object that refers to no service, or to a service that does
+// not exist or does not have the address. It keeps objects younger than addressGrace.
 func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
 	subject := addressReference(addr)
 	if !refersToService(addr) {

@@ -48,9 +48,9 @@ type Config struct {
 	// DeleteCollectionWorkers is how many objects of a collection are deleted in parallel; 0 counts
 	// as 1.
 	DeleteCollectionWorkers int
-	// CorruptObjects is the policy for reporting unreadable objects. If it names objects, clients may
-	// delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option is
-	// ignored.
+	// CorruptObjects is the policy for reporting unreadable objects. If it names objects, clients
+	// may delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option
+	// is ignored.
 	CorruptObjects status.CorruptObjects
 	// WatchList allows sendInitialEvents.
 	WatchList bool
@@ -123,8 +123,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Error(w, r, err)
 }
 
-// allowsCreate reports whether the path is a collection that objects can be added to. All namespaces
-// together are not, unless the path has an empty namespace segment.
+// allowsCreate reports whether the path is a collection that objects can be added to. All
+// namespaces together are not, unless the path has an empty namespace segment.
 func (c *Call) allowsCreate() bool {
 	return c.Info.Collection && (!c.Namespaced || c.Info.Namespace != "" || c.Info.EmptyNamespace)
 }

@@ -22,8 +22,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. Most audit levels
-// do not record the options of a deletion.
+// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. Most audit
+// levels do not record the options of a deletion.
 const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete serves DELETE of an object.
@@ -161,8 +161,8 @@ func (a *API) deleteCollection(c *Call) error {
 	return p.write(c, f)
 }
 
-// dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for the
-// store.
+// dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for
+// the store.
 const dryRunCost = 1 << 10
 
 // eachInParallel calls visit for the objects of a page, in DeleteCollectionWorkers goroutines. It

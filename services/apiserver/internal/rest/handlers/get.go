@@ -178,8 +178,8 @@ func consistentReadError(ctx context.Context, err error) error {
 // errStopWalk ends a walk that has found enough objects.
 var errStopWalk = errors.New("enough")
 
-// readable returns the entry. If the entry is unreadable for a reason that may have passed, it reads
-// the object from the store again.
+// readable returns the entry. If the entry is unreadable for a reason that may have passed, it
+// reads the object from the store again.
 func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
 	var unreadable *storage.CorruptObjectError
 	if !errors.As(e.Corrupt(), &unreadable) {

@@ -73,8 +73,8 @@ func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) 
 // select from them.
 const minConvertedObjects = 500
 
-// selectedPage returns a page of the objects whose fields in the requested version match the selector.
-// It reads candidates until the page is full.
+// selectedPage returns a page of the objects whose fields in the requested version match the
+// selector. It reads candidates until the page is full.
 func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
 		return a.page(c, o)

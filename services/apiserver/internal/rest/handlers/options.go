@@ -147,8 +147,8 @@ func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fie
 	return fields.AndSelectors(cachedTerms...), fields.AndSelectors(versionedTerms...)
 }
 
-// checkName rejects a field selector on the watch of a single object unless it selects the name in the
-// path.
+// checkName rejects a field selector on the watch of a single object unless it selects the name in
+// the path.
 func (o *listOptions) checkName(name string) error {
 	if name == "" || o.field.Empty() && o.versionedFields == nil {
 		return nil

@@ -224,15 +224,16 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	return ok
 }
 
-// sendFrame writes an encoded event that other watches share. It returns false if the watch has ended.
+// sendFrame writes an encoded event that other watches share. It returns false if the watch has
+// ended.
 func (s *stream) sendFrame(frame []byte) bool {
 	s.first = false
 	s.metrics.sent(len(frame))
 	return s.write(frame)
 }
 
-// appendInitialEnd appends the bookmark that marks the end of the initial state, if the client asked
-// for it. It returns false if the watch has ended.
+// appendInitialEnd appends the bookmark that marks the end of the initial state, if the client
+// asked for it. It returns false if the watch has ended.
 func (s *stream) appendInitialEnd(revision int64) bool {
 	if !s.initialEnd || !s.bookmarks {
 		return true
@@ -246,8 +247,9 @@ func (s *stream) appendInitialEnd(revision int64) bool {
 	return s.socket == nil || s.flush()
 }
 
-// appendEvent appends an event to the buffer and writes the buffer when it is large. A large encoded
-// event that watches share is written without a copy. It returns false if the watch has ended.
+// appendEvent appends an event to the buffer and writes the buffer when it is large. A large
+// encoded event that watches share is written without a copy. It returns false if the watch has
+// ended.
 func (s *stream) appendEvent(e watchcache.Event) bool {
 	frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry))
 	if ok && len(frame) >= eventsAtOnce && s.socket == nil {
@@ -329,8 +331,8 @@ func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 	return s.form.Prepare(ctx, entries)
 }
 
-// bookmark sends a bookmark unless a revision that is not older was reported. It returns false if the
-// watch has ended.
+// bookmark sends a bookmark unless a revision that is not older was reported. It returns false if
+// the watch has ended.
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {
 	if revision <= s.reported {
 		return true

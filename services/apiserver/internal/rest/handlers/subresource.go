@@ -181,7 +181,8 @@ func (a *API) operation(c *Call) *Operation {
 	return a.operations[k]
 }
 
-// operationHandler returns the handler of an operation. A missing operation gets operationNotOffered.
+// operationHandler returns the handler of an operation. A missing operation gets
+// operationNotOffered.
 func (a *API) operationHandler(c *Call) handler {
 	if o := a.operation(c); o != nil {
 		return a.requireView(o.Serve, false)
@@ -199,9 +200,9 @@ func (a *API) operationNotOffered(c *Call) error {
 		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Info.Name})
 }
 
-// proxyHandler returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
-// It accepts and returns any media type, and ends when the server stops. Requests beyond the limit
-// are rejected before anything is read for them.
+// proxyHandler returns the handler of a subresource that is proxied to a kubelet, a pod or a
+// service. It accepts and returns any media type, and ends when the server stops. Requests beyond
+// the limit are rejected before anything is read for them.
 func (a *API) proxyHandler(o *Operation) handler {
 	if o == nil {
 		return a.operationNotOffered

@@ -63,7 +63,8 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 	if err != nil {
 		return nil, err
 	}
-	// As in Kubernetes, errors show the patch without the nulls and directives that the merge removes.
+	// As in Kubernetes, errors show the patch without the nulls and directives that the merge
+	// removes.
 	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", merged), err) }
 	var unknown []error
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.strict())

@@ -66,7 +66,8 @@ func (t *Target) report(ctx context.Context, patch, result []error, invalid func
 	return fieldvalidation.Report(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
 }
 
-// changeJSON changes the JSON of the object and decodes the result. cost returns the cost of change.
+// changeJSON changes the JSON of the object and decodes the result. cost returns the cost of
+// change.
 func (t *Target) changeJSON(
 	ctx context.Context,
 	unknown []error,

@@ -30,8 +30,8 @@ type Conversions struct {
 	running map[conversion]*pendingConversion
 }
 
-// conversion identifies the conversion of an entry to a version for a principal. Principals share no
-// conversion, because one in progress waits for the share of the principal that started it.
+// conversion identifies the conversion of an entry to a version for a principal. Principals share
+// no conversion, because one in progress waits for the share of the principal that started it.
 type conversion struct {
 	entry     *objects.Entry
 	form      encodings.ID
@@ -71,8 +71,8 @@ const (
 	// principal may hold.
 	storedShare = 2
 	// convertedShare is the divisor of the limit for the claim of one response, which a slow client
-	// holds for long. Larger responses count as that much, so that a few of them leave room for other
-	// principals.
+	// holds for long. Larger responses count as that much, so that a few of them leave room for
+	// other principals.
 	convertedShare = 8
 )
 

@@ -182,9 +182,9 @@ func (c *Conversions) documents(ctx context.Context, f *Encoder, entries []*obje
 	}
 }
 
-// convertAll converts entries, or waits until other requests of the principal have converted them. A
-// failure of another request's batch may be due to entries that this request does not need, so the
-// entries of this request are converted in a batch of their own.
+// convertAll converts entries, or waits until other requests of the principal have converted them.
+// A failure of another request's batch may be due to entries that this request does not need, so
+// the entries of this request are converted in a batch of their own.
 func (c *Conversions) convertAll(ctx context.Context, f *Encoder, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
 	docs := make(map[*objects.Entry][]byte, len(entries))
 	ownBatch, flights, joined := c.join(ctx, f, entries, docs)
@@ -231,8 +231,9 @@ func (c *Conversions) convertAll(ctx context.Context, f *Encoder, entries []*obj
 	return docs, nil
 }
 
-// join adds the documents of entries that are converted already to docs. It joins the conversions of
-// the others, and starts a batch of those that nothing converts. The caller leaves the joined batches.
+// join adds the documents of entries that are converted already to docs. It joins the conversions
+// of the others, and starts a batch of those that nothing converts. The caller leaves the joined
+// batches.
 func (c *Conversions) join(ctx context.Context, f *Encoder, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, flights map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
 	own = newBatch(ctx, f.slot(keepConverted))
 	flights = map[*objects.Entry]*pendingConversion{}

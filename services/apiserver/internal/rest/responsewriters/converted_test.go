@@ -30,7 +30,8 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// TestConversionEndsWithoutRequests checks that a conversion runs as long as a request waits for it.
+// TestConversionEndsWithoutRequests checks that a conversion runs as long as a request waits for
+// it.
 func TestConversionEndsWithoutRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, canceled int

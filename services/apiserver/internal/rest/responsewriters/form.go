@@ -78,8 +78,8 @@ func (a *Responses) limiterFor(r *http.Request) Limiter {
 	return &slowLimit{SlowLimiter: a.Slow, request: r}
 }
 
-// Encoder is the representation of a response: a media type, and the object itself, its metadata, or a
-// table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
+// Encoder is the representation of a response: a media type, and the object itself, its metadata,
+// or a table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
 type Encoder struct {
 	negotiation.Choice
 	res     *apiset.Resource
@@ -123,8 +123,8 @@ func notList(internalName string) error {
 	return status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + internalName + ")")
 }
 
-// negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
-// that of a list.
+// negotiate chooses a form. partial is the metadata form that fits the response: that of an object
+// or that of a list.
 func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
@@ -311,8 +311,8 @@ func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, k
 	return append(dst, '}'), err
 }
 
-// mayKeep reports whether the encoding of an object may be kept for later requests, because memory is
-// available.
+// mayKeep reports whether the encoding of an object may be kept for later requests, because memory
+// is available.
 func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.HasSpareMemory() }
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
@@ -382,8 +382,8 @@ func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
 	return p.writeShared(rest)
 }
 
-// maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of single
-// objects are. The objects of a node, for example, are listed repeatedly.
+// maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of
+// single objects are. The objects of a node, for example, are listed repeatedly.
 const maxKeptItems = 128
 
 // appendItem appends an item of a list in JSON, or a row of a table. Lists of more than

@@ -51,8 +51,8 @@ func (f *Encoder) compresses(r *http.Request, l *List) bool {
 	return false
 }
 
-// writeCompressed writes a non-empty list compressed. Compressed segments are shared between requests,
-// except for tables, whose ages differ.
+// writeCompressed writes a non-empty list compressed. Compressed segments are shared between
+// requests, except for tables, whose ages differ.
 func (f *Encoder) writeCompressed(
 	w http.ResponseWriter,
 	r *http.Request,

@@ -12,8 +12,8 @@ import (
 type List struct {
 	Meta  metav1.ListMeta
 	Items []*objects.Entry
-	// Iterate, if set, replaces Items. Each call visits the objects again. It is for objects that are
-	// too large to hold until the client has read them. Count is their number.
+	// Iterate, if set, replaces Items. Each call visits the objects again. It is for objects that
+	// are too large to hold until the client has read them. Count is their number.
 	Iterate func(visit func(*objects.Entry) error) error
 	Count   int
 }

@@ -71,8 +71,8 @@ func (f *Encoder) startMemo() *codec.Memo {
 	return f.memo
 }
 
-// writeReadableList writes a list in a human-readable form. Each object is formatted on its own, with
-// the same result as in the whole list.
+// writeReadableList writes a list in a human-readable form. Each object is formatted on its own,
+// with the same result as in the whole list.
 func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := formats.NewLayout(f.elements(), f.Media == api.MediaYAML)
 	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))

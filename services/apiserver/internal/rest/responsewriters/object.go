@@ -229,7 +229,8 @@ type View struct {
 	Cells   []any
 }
 
-// AcceptsView reports whether the Accept header allows a view; table reports whether it has a Table.
+// AcceptsView reports whether the Accept header allows a view; table reports whether it has a
+// Table.
 func (p Responder) AcceptsView(r *http.Request, table bool) error {
 	if _, ok := p.acceptView(r, table); !ok {
 		return status.NotAcceptable(p.Media.Objects())

@@ -239,8 +239,8 @@ type Limiter interface {
 // addresses. Human-readable forms acquire it for some objects at a time, because each object takes
 // longer than a piece of a list in other forms. Nil disables the limit.
 type SlowLimiter interface {
-	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
-	// immediately if too many requests wait and the response has not begun.
+	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It
+	// fails immediately if too many requests wait and the response has not begun.
 	Acquire(r *http.Request, begun bool) error
 	Release()
 }

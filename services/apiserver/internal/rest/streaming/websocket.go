@@ -15,7 +15,8 @@ import (
 const (
 	// binaryProtocol is the subprotocol that sends the bytes of a stream in binary messages.
 	binaryProtocol = "binary.k8s.io"
-	// base64Protocol is the subprotocol that sends the bytes of a stream in text messages, in base64.
+	// base64Protocol is the subprotocol that sends the bytes of a stream in text messages, in
+	// base64.
 	base64Protocol = "base64.binary.k8s.io"
 	// closeWait bounds the time for the closing frame of a connection that the client has left.
 	closeWait = time.Second

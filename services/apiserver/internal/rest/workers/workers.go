@@ -123,8 +123,8 @@ func (w *Pool) newJob(f func()) job {
 	return job{f: f, period: w.period}
 }
 
-// nextPeriod starts another period. Functions started before the previous one count as waiting and no
-// longer take part in the limit.
+// nextPeriod starts another period. Functions started before the previous one count as waiting and
+// no longer take part in the limit.
 func (w *Pool) nextPeriod() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,8 +155,8 @@ func (w *Pool) work(j job) {
 	}
 }
 
-// finish ends a job and returns the next job of its worker. Without one, the worker waits on next, or
-// ends if continues is false because enough workers are idle.
+// finish ends a job and returns the next job of its worker. Without one, the worker waits on next,
+// or ends if continues is false because enough workers are idle.
 func (w *Pool) finish(j job, next chan job) (more job, continues bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

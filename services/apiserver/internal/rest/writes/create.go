@@ -207,8 +207,8 @@ func (r *Request) prepareCreate(ctx context.Context, obj registry.Object, user *
 	}
 }
 
-// checkAbsent returns the error that a creation would get from the store. It reads the store, because
-// the cache may not have the last write of the client yet.
+// checkAbsent returns the error that a creation would get from the store. It reads the store,
+// because the cache may not have the last write of the client yet.
 func (w *Writer) checkAbsent(ctx context.Context, r *Request, name string) error {
 	ref := refOf(r.Resource, name)
 	_, _, err := w.Store.Get(ctx, r.Resource.Key(r.Namespace, name), 0)

@@ -114,7 +114,8 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 // the grace period that the object gets, and with its uid if the deletion takes several steps.
 func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
 	o = o.DeepCopy()
-	// As in Kubernetes, the first step of a deletion in several steps has the options of the client.
+	// As in Kubernetes, the first step of a deletion in several steps has the options of the
+	// client.
 	first := (r.Resource.Delete.TwoPhase || r.Resource.Delete.MarkDeletion != nil) && live.GetDeletionTimestamp() == nil
 	if o.GracePeriodSeconds != nil && !first {
 		*o.GracePeriodSeconds = nonNegativeGrace(*o.GracePeriodSeconds)

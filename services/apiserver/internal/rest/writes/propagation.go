@@ -24,15 +24,15 @@ func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOption
 	return append(slices.DeleteFunc(slices.Clone(had), isCollectorFinalizer), desired...)
 }
 
-// isCollectorFinalizer reports whether the garbage collector removes a finalizer after it has orphaned
-// or deleted the dependents of an object.
+// isCollectorFinalizer reports whether the garbage collector removes a finalizer after it has
+// orphaned or deleted the dependents of an object.
 func isCollectorFinalizer(f string) bool {
 	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 }
 
-// collectorFinalizer returns the finalizer by which the garbage collector learns what to do with the
-// dependents of an object, or none for a deletion in the background. The options come first, then the
-// first such finalizer of the object, then the default of its kind.
+// collectorFinalizer returns the finalizer by which the garbage collector learns what to do with
+// the dependents of an object, or none for a deletion in the background. The options come first,
+// then the first such finalizer of the object, then the default of its kind.
 func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOptions) []string {
 	if r.Resource.Delete.NoDependents {
 		return nil
@@ -56,8 +56,8 @@ func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOption
 }
 
 // firstStepFinalizers is collectorFinalizer for the first step of a deletion in two steps. As in
-// Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object may
-// have both finalizers.
+// Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object
+// may have both finalizers.
 func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []string) {
 	orphan, foreground, set := propagation(o)
 	if !set {

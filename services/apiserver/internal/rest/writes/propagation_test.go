@@ -82,7 +82,8 @@ func TestEventsIgnorePropagation(t *testing.T) {
 	}
 }
 
-// TestAdmissionSeesEffectiveDeleteOptions checks the options of a deletion that admission plugins see.
+// TestAdmissionSeesEffectiveDeleteOptions checks the options of a deletion that admission plugins
+// see.
 func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 	b := newBase(t)
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u"}

@@ -93,8 +93,8 @@ func (l *liveObject) decode(ctx context.Context, r *Request) (err error) {
 	return err
 }
 
-// withoutLazyField returns the stored value with a mark in place of the lazily decoded field, if the
-// write does not need that field.
+// withoutLazyField returns the stored value with a mark in place of the lazily decoded field, if
+// the write does not need that field.
 func (r *Request) withoutLazyField(stored []byte) []byte {
 	r.restore = nil
 	if a := r.Resource.Stored.LazyField; r.WithoutLazyField && a != nil {

@@ -82,8 +82,8 @@ func New(c Config) *Writer {
 
 // Request is one write. It owns its Object.
 type Request struct {
-	// Resource and Sub are the resource and subresource, Namespace and Name the object. Name is empty
-	// for a creation.
+	// Resource and Sub are the resource and subresource, Namespace and Name the object. Name is
+	// empty for a creation.
 	Resource        *apiset.Resource
 	Sub             *registry.Subresource
 	Namespace, Name string

@@ -165,8 +165,8 @@ func rejectAll(w *fixture) {
 	}
 }
 
-// writeCases returns all cases. The first assigned revision is 2. An existing object has it, the one
-// written since has 3.
+// writeCases returns all cases. The first assigned revision is 2. An existing object has it, the
+// one written since has 3.
 func writeCases() []writeCase {
 	return slices.Concat(createCases(), updateCases(), patchCases(), deleteCases())
 }

@@ -37,7 +37,7 @@ type Decision struct {
 	OmitManagedFields bool
 }
 
-// Policy decides what is recorded of a request. The user is nil before authentication.
+// Policy decides what is recorded of a request.
 type Policy interface {
 	Decide(op *requestinfo.Info, u *request.User) Decision
 }
@@ -199,8 +199,8 @@ func (r *Record) SetUnauthenticated() {
 // Close ends the record of a request that was rejected before authentication.
 func (r *Record) Close() { r.close() }
 
-// emit emits an event to all sinks and returns their errors.
-func (auditor *Auditor) emit(ctx context.Context, event *Event) error {
+// emitToSinks emits an event to all sinks and returns their errors.
+func (auditor *Auditor) emitToSinks(ctx context.Context, event *Event) error {
 	auditor.Metrics.events.Inc()
 	var errs []error
 	for _, sink := range auditor.Sinks {

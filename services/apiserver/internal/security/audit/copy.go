@@ -11,14 +11,15 @@ type Copy struct {
 	record *Record
 	parts  [][]byte // all but the last are full
 	size   int64    // the maximum size of the object in the form of encoding/json
-	done   bool
+	// the object was recorded or dropped
+	done bool
 }
 
 // maxPart is the maximum size in bytes of a part that is allocated ahead.
 const maxPart = 256 << 10
 
-// Copy returns a Copy for a response that is written in parts, or nil below level RequestResponse.
-// Close records the object.
+// Copy returns a Copy for a response that is written in parts. Copy.Close records the object. Below
+// level RequestResponse, Copy returns nil.
 func (r *Record) Copy() *Copy {
 	if !r.Enabled(RequestResponse) {
 		return nil
@@ -71,13 +72,13 @@ func (c *Copy) Close() {
 // finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
 func (r *Record) finishCopy(c *Copy) {
 	WithPermit(r.auditor.Limiter, int(c.size), func() {
-		text := compact(bytes.TrimSpace(slices.Concat(c.parts...)))
+		text := compactJSON(bytes.TrimSpace(slices.Concat(c.parts...)))
 		c.parts = nil
 		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}
-		state := r.lock()
-		if state == nil || state.final {
+		state := r.lockState()
+		if state == nil || state.closing {
 			r.auditor.budget.release(r.principal, c.size)
 		} else {
 			state.event.ResponseObject = text

@@ -47,13 +47,13 @@ type Annotation struct{ Key, Value string }
 
 // Get returns the value of a key, or "".
 func (a Annotations) Get(key string) string {
-	if i := a.index(key); i >= 0 {
+	if i := a.indexOf(key); i >= 0 {
 		return a[i].Value
 	}
 	return ""
 }
 
-func (a Annotations) index(key string) int {
+func (a Annotations) indexOf(key string) int {
 	return slices.IndexFunc(a, func(w Annotation) bool { return w.Key == key })
 }
 
@@ -73,7 +73,9 @@ type Reference struct {
 const eventPrefix = `{"kind":"Event","apiVersion":"` + Version + `",`
 
 // AppendLine appends the JSON of the event with kind and apiVersion, without a newline.
-func (event *Event) AppendLine(dst []byte) []byte { return event.append(append(dst, eventPrefix...)) }
+func (event *Event) AppendLine(dst []byte) []byte {
+	return event.appendFields(append(dst, eventPrefix...))
+}
 
 // AppendItem appends the JSON of an event as an item of a list. line is the output of AppendLine.
 func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[len(eventPrefix):]...) }
@@ -88,26 +90,26 @@ func (event *Event) WithoutObjects() *Event {
 }
 
 const (
-	// minimalText is the maximum length in bytes of texts from the client in a minimal event, and
-	// minimalList the maximum length of lists.
+	// minimalText is the maximum length in bytes of texts from the client in a minimal event.
+	// minimalList is the maximum length of lists.
 	minimalText, minimalList = 256, 8
 )
 
 // Minimal returns the event without objects, with truncated texts and lists, and with Truncated.
 func (event *Event) Minimal() *Event {
 	short := event.WithoutObjects()
-	short.URI, short.UserAgent = truncate(event.URI), truncate(event.UserAgent)
+	short.URI, short.UserAgent = truncateText(event.URI), truncateText(event.UserAgent)
 	short.User, short.Impersonated = minimalUser(event.User), minimalUser(event.Impersonated)
 	short.SourceIPs = event.SourceIPs[max(0, len(event.SourceIPs)-minimalList):] // the last is the connection's
 	if event.Object != nil {
 		object := *event.Object
 		for _, s := range []*string{&object.Resource, &object.Namespace, &object.Name, &object.UID, &object.APIGroup, &object.APIVersion, &object.ResourceVersion, &object.Subresource} {
-			*s = truncate(*s)
+			*s = truncateText(*s)
 		}
 		short.Object = &object
 	}
 	if event.Status != nil {
-		short.Status = &metav1.Status{Status: event.Status.Status, Reason: event.Status.Reason, Message: truncate(event.Status.Message), Code: event.Status.Code}
+		short.Status = &metav1.Status{Status: event.Status.Status, Reason: event.Status.Reason, Message: truncateText(event.Status.Message), Code: event.Status.Code}
 	}
 	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > minimalText || len(w.Value) > minimalText })
 	return short
@@ -118,22 +120,23 @@ func minimalUser(user *request.User) *request.User {
 	if user == nil {
 		return nil
 	}
-	short := &request.User{Name: truncate(user.Name), UID: truncate(user.UID)}
+	short := &request.User{Name: truncateText(user.Name), UID: truncateText(user.UID)}
 	for _, g := range user.Groups[:min(len(user.Groups), minimalList)] {
-		short.Groups = append(short.Groups, truncate(g))
+		short.Groups = append(short.Groups, truncateText(g))
 	}
 	return short
 }
 
-func truncate(s string) string {
+// truncateText returns a text of at most minimalText bytes, with truncationMark if it was cut.
+func truncateText(s string) string {
 	if len(s) > minimalText {
 		return s[:minimalText] + truncationMark
 	}
 	return s
 }
 
-// append appends the event without eventPrefix, in the field order of Kubernetes.
-func (event *Event) append(b []byte) []byte {
+// appendFields appends the event without eventPrefix, in the field order of Kubernetes.
+func (event *Event) appendFields(b []byte) []byte {
 	b = append(b, `"level":"`...)
 	b = append(b, event.Level.String()...)
 	b = append(b, `","auditID":`...)
@@ -154,7 +157,7 @@ func (event *Event) append(b []byte) []byte {
 	b = appendField(b, `,"userAgent":`, event.UserAgent)
 	if event.Object != nil {
 		b = append(b, `,"objectRef":`...)
-		b = event.Object.append(b)
+		b = event.Object.appendJSON(b)
 	}
 	if event.Status != nil {
 		b = append(b, `,"responseStatus":`...)
@@ -190,7 +193,8 @@ func (event *Event) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-func (r *Reference) append(b []byte) []byte {
+// appendJSON appends the reference as a JSON object.
+func (r *Reference) appendJSON(b []byte) []byte {
 	from := len(b)
 	b = appendField(b, `,"resource":`, r.Resource)
 	b = appendField(b, `,"namespace":`, r.Namespace)
@@ -259,6 +263,7 @@ func appendStatus(b []byte, s *metav1.Status) []byte {
 	return append(b, text...)
 }
 
+// appendObject appends a field whose value is JSON, unless it is empty.
 func appendObject(b []byte, name string, object []byte) []byte {
 	if len(object) == 0 {
 		return b
@@ -266,6 +271,7 @@ func appendObject(b []byte, name string, object []byte) []byte {
 	return append(append(b, name...), object...)
 }
 
+// appendField appends a field with a text, unless it is empty.
 func appendField(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
@@ -273,6 +279,7 @@ func appendField(b []byte, name, value string) []byte {
 	return jsontext.AppendString(append(b, name...), value)
 }
 
+// appendStrings appends a field with a list of texts, unless it is empty.
 func appendStrings(b []byte, name string, values []string) []byte {
 	if len(values) == 0 {
 		return b

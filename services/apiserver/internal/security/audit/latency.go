@@ -47,7 +47,7 @@ func (r *Record) StartTimer(phase Phase) LatencyTimer {
 	return LatencyTimer{r, phase, time.Now()}
 }
 
-// Stop adds the time since Track to the phase.
+// Stop adds the time since StartTimer to the phase.
 func (t LatencyTimer) Stop() {
 	if t.record != nil {
 		t.record.AddDuration(t.phase, time.Since(t.start))
@@ -57,7 +57,7 @@ func (t LatencyTimer) Stop() {
 // annotateLatency adds latency annotations to a slow request. A watch has none, because its client
 // chooses its duration.
 func (r *Record) annotateLatency() {
-	state := r.lock()
+	state := r.lockState()
 	if state == nil {
 		return
 	}

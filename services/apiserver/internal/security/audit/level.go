@@ -15,7 +15,7 @@ const (
 
 var levelNames = [...]string{"None", "Metadata", "Request", "RequestResponse"}
 
-// Levels returns the names of all levels, in order.
+// Levels returns the names of all levels, from the lowest to the highest.
 func Levels() []string { return levelNames[:] }
 
 // ParseLevel returns the level of a name.

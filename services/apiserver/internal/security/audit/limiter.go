@@ -20,8 +20,8 @@ const (
 	maxPermitWait = 10 * time.Second
 )
 
-// WithPermit calls work, which processes size bytes. If size is large, it first waits for a permit of
-// l. A nil Limiter means no limit.
+// WithPermit calls work, which processes size bytes. If size is large, it first waits for a permit
+// of l. A nil Limiter means no limit.
 func WithPermit(l Limiter, size int, work func()) {
 	if l == nil || size < largeObject {
 		work()

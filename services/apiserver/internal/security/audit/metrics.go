@@ -2,7 +2,7 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are the metrics of auditing, named as in Kubernetes.
+// Metrics holds the metrics of auditing, named as in Kubernetes.
 type Metrics struct {
 	events   prometheus.Counter
 	errors   *prometheus.CounterVec

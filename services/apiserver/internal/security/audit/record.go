@@ -44,7 +44,7 @@ type recordData struct {
 	event       Event
 	longRunning bool
 	started     bool  // BeginResponse was called
-	final       bool  // the last event is being emitted, so the data must not change
+	closing     bool  // the last event is being emitted, so the data must not change
 	heldBytes   int64 // bytes of the auditor's budget
 	spent       [phaseCount]time.Duration
 
@@ -55,8 +55,9 @@ type recordData struct {
 	annotations [4]Annotation
 }
 
-// lock locks and returns the state of the record. It returns nil if the record is nil or has ended.
-func (r *Record) lock() *recordState {
+// lockState locks and returns the state of the record. It returns nil if the record is nil or has
+// ended.
+func (r *Record) lockState() *recordState {
 	if r == nil {
 		return nil
 	}
@@ -71,7 +72,7 @@ func (r *Record) lock() *recordState {
 
 // update calls write with the locked state, unless the record has ended.
 func (r *Record) update(write func(state *recordState)) {
-	if state := r.lock(); state != nil {
+	if state := r.lockState(); state != nil {
 		defer state.mu.Unlock()
 		write(state)
 	}
@@ -105,7 +106,7 @@ const maxAnnotations = 1 << 20
 
 // annotate is Annotate on a locked state.
 func (r *Record) annotate(state *recordState, key, value string) {
-	if state.final {
+	if state.closing {
 		return
 	}
 	size := len(key) + len(value)
@@ -121,7 +122,7 @@ func (r *Record) annotate(state *recordState, key, value string) {
 	}
 	if size > maxAnnotations {
 		key, value = Truncated, "true"
-		if state.event.Annotations.index(key) >= 0 {
+		if state.event.Annotations.indexOf(key) >= 0 {
 			return
 		}
 	}
@@ -134,7 +135,7 @@ func (r *Record) annotate(state *recordState, key, value string) {
 // Impersonate records the impersonated user.
 func (r *Record) Impersonate(user *request.User) {
 	r.update(func(state *recordState) {
-		if !state.final {
+		if !state.closing {
 			state.event.Impersonated = user
 		}
 	})
@@ -180,7 +181,7 @@ func (r *Record) SetRequestText(encode func() ([]byte, error)) {
 // fillReference sets the fields of the object reference that the path did not contain.
 func (r *Record) fillReference(obj metav1.Object) {
 	r.update(func(state *recordState) {
-		if state.event.Object == nil || state.final {
+		if state.event.Object == nil || state.closing {
 			return
 		}
 		ref := *state.event.Object
@@ -195,7 +196,7 @@ func (r *Record) fillReference(obj metav1.Object) {
 // SetResponseStatus records the Status of the response.
 func (r *Record) SetResponseStatus(st *metav1.Status) {
 	r.update(func(state *recordState) {
-		if state.final {
+		if state.closing {
 			return
 		}
 		if r.level < RequestResponse {
@@ -219,8 +220,8 @@ func (r *Record) SetResponseObject(text []byte) {
 	r.storeObject(text, func(state *recordState, retained []byte) { state.event.ResponseObject = retained })
 }
 
-// storeObject compacts the text of an object and passes it to set. If the object exceeds the limits,
-// it passes nil and adds the annotation Truncated.
+// storeObject compacts the text of an object and passes it to set. If the object exceeds the
+// limits, it passes nil and adds the annotation Truncated.
 func (r *Record) storeObject(text []byte, set func(state *recordState, stored []byte)) {
 	WithPermit(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
@@ -231,13 +232,13 @@ func (r *Record) storeObject(text []byte, set func(state *recordState, stored []
 		fits := size <= r.auditor.MaxObject && r.auditor.budget.tryAcquire(r.principal, size)
 		var stored []byte
 		if fits {
-			stored = compact(bytes.Clone(text))
+			stored = compactJSON(bytes.Clone(text))
 		}
-		state := r.lock()
+		state := r.lockState()
 		if state != nil {
 			defer state.mu.Unlock()
 		}
-		if state == nil || state.final {
+		if state == nil || state.closing {
 			if fits {
 				r.auditor.budget.release(r.principal, size)
 			}
@@ -252,9 +253,9 @@ func (r *Record) storeObject(text []byte, set func(state *recordState, stored []
 	})
 }
 
-// compact returns a text in the form of encoding/json, or nil for invalid JSON. It returns text
+// compactJSON returns a text in the form of encoding/json, or nil for invalid JSON. It returns text
 // itself if it has that form.
-func compact(text []byte) []byte {
+func compactJSON(text []byte) []byte {
 	if jsontext.Compact(text) {
 		return text
 	}
@@ -265,12 +266,12 @@ func compact(text []byte) []byte {
 	return out
 }
 
-// markup holds the characters that encoding/json escapes.
-const markup = "<>&\u2028\u2029"
+// escapedCharacters holds the characters that encoding/json escapes.
+const escapedCharacters = "<>&\u2028\u2029"
 
 // escapeGrowth returns the maximum number of bytes by which escaping lengthens a text.
 func escapeGrowth(text []byte) (n int) {
-	for _, c := range markup {
+	for _, c := range escapedCharacters {
 		n += bytes.Count(text, []byte(string(c))) * (len(`\u0000`) - utf8.RuneLen(c))
 	}
 	return n
@@ -279,11 +280,11 @@ func escapeGrowth(text []byte) (n int) {
 // BeginResponse records the code of the response, which starts now. For long-running requests it
 // emits the ResponseStarted event.
 func (r *Record) BeginResponse(ctx context.Context, code int) {
-	state := r.lock()
+	state := r.lockState()
 	if state == nil {
 		return
 	}
-	if state.started || state.final {
+	if state.started || state.closing {
 		state.mu.Unlock()
 		return
 	}
@@ -311,7 +312,7 @@ func (state *recordState) setCode(code int) {
 // End emits the last event of the request and ends the record. failure is the value of a panic of
 // the handler, or nil.
 func (r *Record) End(ctx context.Context, failure any) {
-	state := r.lock()
+	state := r.lockState()
 	if state == nil {
 		return
 	}
@@ -333,14 +334,14 @@ func (r *Record) End(ctx context.Context, failure any) {
 		}
 		r.annotateLatency()
 	}
-	r.update(func(state *recordState) { state.final = true })
+	r.update(func(state *recordState) { state.closing = true })
 	_ = r.emit(ctx, last) // the request is done and cannot be rejected
 	r.close()
 }
 
 // close ends the record and releases its bytes.
 func (r *Record) close() {
-	state := r.lock()
+	state := r.lockState()
 	if state == nil {
 		return
 	}
@@ -360,7 +361,7 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 	}
 	event := &r.state.event
 	if s == ResponseStarted {
-		state := r.lock()
+		state := r.lockState()
 		if state == nil {
 			return nil
 		}
@@ -382,5 +383,5 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 	} else {
 		event.Staged = time.Now()
 	}
-	return r.auditor.emit(ctx, event)
+	return r.auditor.emitToSinks(ctx, event)
 }

@@ -54,7 +54,7 @@ func withoutManagedFields(text []byte) []byte {
 	}
 	defer d.Release()
 	s := stripper{Doc: d, out: make([]byte, 0, len(text))}
-	s.value(tape.Root, "")
+	s.copyValue(tape.Root, "")
 	return append(s.out, text[s.copied:]...)
 }
 
@@ -65,30 +65,30 @@ type stripper struct {
 	copied int // number of bytes of the text that are copied or skipped
 }
 
-// value removes managedFields below a value. name is the name of the field that has the value, or
-// "" for the whole document.
-func (s *stripper) value(ref tape.Ref, name string) {
+// copyValue copies a value without the managedFields below it. name is the name of the field that
+// has the value, or "" for the whole document.
+func (s *stripper) copyValue(ref tape.Ref, name string) {
 	switch s.Kind(ref) {
 	case tape.Array:
 		for i, end := s.First(ref), s.Next(ref); i < end; i = s.Next(i) {
-			s.value(i, name)
+			s.copyValue(i, name)
 		}
 	case tape.Object:
 		if name == "metadata" {
-			s.metadata(ref)
+			s.copyMetadata(ref)
 			return
 		}
 		for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {
-			if inner := s.String(k); nested(name, inner) {
-				s.value(k+1, inner)
+			if inner := s.String(k); isMetadataPath(name, inner) {
+				s.copyValue(k+1, inner)
 			}
 		}
 	}
 }
 
-// nested reports whether a field is metadata or contains it. outer is the field whose value is the
-// object of the field.
-func nested(outer, name string) bool {
+// isMetadataPath reports whether a field is metadata or contains it. outer is the field whose value
+// is the object of the field.
+func isMetadataPath(outer, name string) bool {
 	switch outer {
 	case "":
 		return name == "metadata" || name == "items" || name == "rows"
@@ -100,9 +100,9 @@ func nested(outer, name string) bool {
 	return false
 }
 
-// metadata omits managedFields with one comma: the preceding one, or for a first field the
+// copyMetadata omits managedFields with one comma: the preceding one, or for a first field the
 // following one.
-func (s *stripper) metadata(ref tape.Ref) {
+func (s *stripper) copyMetadata(ref tape.Ref) {
 	retained := 0 // the end of the last member that is kept; 0 if none is
 	for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {
 		from, _ := s.Span(k)

@@ -34,13 +34,13 @@ type Review struct {
 	AuditAnnotations map[string]string
 }
 
-// Tokens reviews bearer tokens. Without audiences, a token must be valid for the server's audiences.
-// The review is shared and must not be changed. An error means that the review failed.
+// Tokens reviews bearer tokens. Without audiences, a token must be valid for the server's
+// audiences. The review is shared and must not be changed. An error means that the review failed.
 type Tokens interface {
 	Review(ctx context.Context, token string, audiences []string) (*Review, error)
 }
 
-// Chain tries its members in order.
+// Chain tries its members in order. The first one that finds a user decides.
 type Chain []Authenticator
 
 // Authenticate returns the first user found, with the group of authenticated users. It returns nil
@@ -92,8 +92,9 @@ func isUserHeader(name string) bool {
 	return hasPrefix && (attribute == "user" || attribute == "uid" || attribute == "group" || strings.HasPrefix(attribute, "extra-"))
 }
 
-// Authenticated returns the user with the group of authenticated users. It returns an anonymous user,
-// and a user that already has the group of authenticated or of unauthenticated users, unchanged.
+// Authenticated returns the user with the group of authenticated users. It returns an anonymous
+// user, and a user that already has the group of authenticated or of unauthenticated users,
+// unchanged.
 func Authenticated(user *request.User) *request.User {
 	if user.Name == api.UserAnonymous || user.InGroup(api.GroupAuthenticated) || user.InGroup(api.GroupUnauthenticated) {
 		return user
@@ -109,15 +110,15 @@ type Anonymous struct {
 	Allowed func(path string) bool
 }
 
-// anonymous is the user of anonymous requests.
-var anonymous = request.User{Name: api.UserAnonymous, Groups: []string{api.GroupUnauthenticated}}
+// anonymousUser is the user of anonymous requests.
+var anonymousUser = request.User{Name: api.UserAnonymous, Groups: []string{api.GroupUnauthenticated}}
 
 // Authenticate implements Authenticator.
 func (a Anonymous) Authenticate(r *http.Request) (*request.User, error) {
 	if a.Allowed != nil && !a.Allowed(r.URL.Path) {
 		return nil, nil
 	}
-	return &anonymous, nil
+	return &anonymousUser, nil
 }
 
 // Bearer passes the token of the Authorization header to a reviewer.
@@ -131,17 +132,17 @@ func (b Bearer) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	token, _, _ := strings.Cut(credentials, " ")
 	if token == "" {
-		request.Warn(r.Context(), extraSpace)
+		request.Warn(r.Context(), extraSpaceWarning)
 		return nil, nil
 	}
-	return userOf(r.Context(), b.Tokens, token)
+	return reviewToken(r.Context(), b.Tokens, token)
 }
 
-// extraSpace warns that a header with more than one space before its token is ignored.
-const extraSpace = "the provided Authorization header contains extra space before the bearer token, and is ignored"
+// extraSpaceWarning warns that a header with more than one space before its token is ignored.
+const extraSpaceWarning = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 
-// userOf returns the user of a token.
-func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, error) {
+// reviewToken returns the user of a token. It sends the warnings of the review to the client.
+func reviewToken(ctx context.Context, tokens Tokens, token string) (*request.User, error) {
 	review, err := tokens.Review(ctx, token, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -127,8 +127,8 @@ func TestCachedCertificateExpiry(t *testing.T) {
 	}
 }
 
-// TestChainIsPartOfTheCacheKey checks that a certificate that was rejected without its intermediate is
-// accepted with it.
+// TestChainIsPartOfTheCacheKey checks that a certificate that was rejected without its intermediate
+// is accepted with it.
 func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		root := newAuthority(t)

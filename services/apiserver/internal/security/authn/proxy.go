@@ -35,7 +35,7 @@ type FrontProxy struct {
 // NewFrontProxy returns the authenticator. currentCAs returns the CA bundle of proxies. names holds
 // the allowed common names; an empty list allows all.
 func NewFrontProxy(currentCAs func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
-	cache, err := lru.New[[sha256.Size]byte, verification](verifiedCertificates)
+	cache, err := lru.New[[sha256.Size]byte, verification](maxVerified)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func NewFrontProxy(currentCAs func() *x509.CertPool, names []string, h ProxyHead
 }
 
 // Authenticate implements Authenticator. It rejects a proxy that names one of the suite's own
-// services, because they authenticate only by their certificates. It always removes the user headers,
-// because later handlers must not trust them.
+// services, because they authenticate only by their certificates. It always removes the user
+// headers, because later handlers must not trust them.
 func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	user := p.headers.extractUser(r.Header)
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -130,8 +130,8 @@ func (h *ProxyHeaders) extractUser(header http.Header) *request.User {
 	return user
 }
 
-// ExtraKey decodes the key of extra information from the part of a header name after the prefix. The
-// part is percent-encoded and its case is not significant.
+// ExtraKey decodes the key of extra information from the part of a header name after the prefix.
+// The part is percent-encoded and its case is not significant.
 func ExtraKey(encoded string) string {
 	key, err := url.PathUnescape(strings.ToLower(encoded))
 	if err != nil {

@@ -50,7 +50,7 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 	if len(others) == 0 {
 		return nil, fmt.Errorf("%w: missing additional subprotocol", ErrInvalid)
 	}
-	user, err := userOf(r.Context(), s.Tokens, token)
+	user, err := reviewToken(r.Context(), s.Tokens, token)
 	if user != nil {
 		r.Header.Set("Sec-Websocket-Protocol", strings.Join(others, ","))
 	}

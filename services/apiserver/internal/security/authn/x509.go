@@ -44,13 +44,13 @@ type verification struct {
 // rejectionTTL is how long an invalid certificate is remembered.
 const rejectionTTL = time.Minute
 
-// verifiedCertificates is the number of cached certificates.
-const verifiedCertificates = 4096
+// maxVerified is the maximum number of cached certificates.
+const maxVerified = 4096
 
 // NewCertificates returns the authenticator. currentCAs returns the CA bundle of clients. If uid is
 // set, a certificate may contain the user's uid.
 func NewCertificates(currentCAs func() *x509.CertPool, uid bool) (*Certificates, error) {
-	cache, err := lru.New[*x509.Certificate, verification](verifiedCertificates)
+	cache, err := lru.New[*x509.Certificate, verification](maxVerified)
 	if err != nil {
 		return nil, err
 	}

@@ -19,28 +19,28 @@ type subscription struct {
 	name   string
 	policy *LocalPolicy
 	source Source
-	sink   sink
+	target policySink
 	loaded bool // replace was called
 }
 
 // newSubscription returns a subscription that passes the objects of a source to a sink.
-func (p *LocalPolicy) newSubscription(name string, source Source, target sink) *subscription {
-	s := &subscription{name: name, policy: p, source: source, sink: target}
+func (p *LocalPolicy) newSubscription(name string, source Source, target policySink) *subscription {
+	s := &subscription{name: name, policy: p, source: source, target: target}
 	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, OnLost: s.markLost})
 	return s
 }
 
-// sink receives the data of a subscription. One goroutine calls its methods.
-type sink interface {
+// policySink receives the data of a subscription. One goroutine calls its methods.
+type policySink interface {
 	// replace replaces the whole state at a revision. isReload is false for the first call. Later
 	// calls follow missed changes.
 	replace(objs []metav1.Object, revision int64, isReload bool)
 	// apply applies changes in order.
-	apply([]change)
+	apply([]objectChange)
 }
 
-// change is a new version of an object, or a deletion.
-type change struct {
+// objectChange is a new version of an object, or a deletion.
+type objectChange struct {
 	object          metav1.Object // nil when deleted
 	namespace, name string
 	revision        int64
@@ -54,7 +54,7 @@ func (s *subscription) replace(_ context.Context, entries []*objects.Entry, revi
 			decoded = append(decoded, o)
 		}
 	}
-	s.sink.replace(decoded, revision, s.loaded)
+	s.target.replace(decoded, revision, s.loaded)
 	s.loaded = true
 }
 
@@ -63,11 +63,11 @@ func (s *subscription) apply(_ context.Context, events []watchcache.Event, _ int
 	if len(events) == 0 {
 		return
 	}
-	changes := make([]change, len(events))
+	changes := make([]objectChange, len(events))
 	for i, ev := range events {
-		changes[i] = s.change(ev)
+		changes[i] = s.changeOf(ev)
 	}
-	s.sink.apply(changes)
+	s.target.apply(changes)
 }
 
 // markLost logs that changes were missed, so that the state is read again.
@@ -77,9 +77,9 @@ func (s *subscription) markLost(err error) {
 	}
 }
 
-// change returns the change of an event.
-func (s *subscription) change(ev watchcache.Event) change {
-	c := change{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
+// changeOf returns the change of an event.
+func (s *subscription) changeOf(ev watchcache.Event) objectChange {
+	c := objectChange{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
 	if ev.Type != watchcache.Deleted {
 		c.object = s.decode(ev.Entry)
 	}
@@ -105,7 +105,7 @@ type ruleSink struct {
 
 // replace implements sink.
 func (s *ruleSink) replace(objs []metav1.Object, revision int64, isReload bool) {
-	s.policy.update(func(tx *rbac.Tx) {
+	s.policy.updateEngine(func(tx *rbac.Tx) {
 		tx.Clear(s.kind)
 		for _, o := range objs {
 			tx.Set(o)
@@ -117,8 +117,8 @@ func (s *ruleSink) replace(objs []metav1.Object, revision int64, isReload bool) 
 }
 
 // apply implements sink.
-func (s *ruleSink) apply(changes []change) {
-	s.policy.update(func(tx *rbac.Tx) {
+func (s *ruleSink) apply(changes []objectChange) {
+	s.policy.updateEngine(func(tx *rbac.Tx) {
 		for _, c := range changes {
 			if c.object == nil {
 				tx.Delete(s.kind, c.namespace, c.name)
@@ -130,7 +130,7 @@ func (s *ruleSink) apply(changes []change) {
 	})
 }
 
-// nodeSink applies a resource to the graph of nodes.
+// nodeSink applies a resource to the graph of the node authorizer.
 type nodeSink struct {
 	policy *LocalPolicy
 	kind   node.Kind
@@ -151,7 +151,7 @@ func (s *nodeSink) replace(objs []metav1.Object, _ int64, isReload bool) {
 }
 
 // apply implements sink.
-func (s *nodeSink) apply(changes []change) {
+func (s *nodeSink) apply(changes []objectChange) {
 	for _, c := range changes {
 		if c.object == nil {
 			s.policy.Graph.Delete(s.kind, c.namespace, c.name)

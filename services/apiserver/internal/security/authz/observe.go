@@ -33,7 +33,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Decisions counts the decisions of an authorizer.
+// Decisions returns an authorizer that counts the decisions of authz under a type and a name.
 func (m *Metrics) Decisions(kind, name string, authz Authorizer) Authorizer {
 	measured := countingAuthorizer{Authorizer: authz, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
 	if r, ok := authz.(authorizer.RuleResolver); ok {
@@ -48,7 +48,7 @@ type countingAuthorizer struct {
 	allowed, denied prometheus.Counter
 }
 
-// countedResolver preserves RulesFor of an authorizer that lists rules.
+// countedResolver is a countingAuthorizer that lists rules.
 type countedResolver struct {
 	countingAuthorizer
 	authorizer.RuleResolver
@@ -66,33 +66,34 @@ func (c *countingAuthorizer) Authorize(ctx context.Context, attrs *Attributes) (
 	return decision, reason, err
 }
 
-// Requests counts and times the decisions on requests to the server.
+// Requests returns an authorizer that counts and times the decisions of authz on requests to the
+// server.
 func (m *Metrics) Requests(authz Authorizer) Authorizer {
-	measured := &requests{Authorizer: authz}
-	for i, result := range results {
+	measured := &requestAuthorizer{Authorizer: authz}
+	for i, result := range resultLabels {
 		measured.attempts[i] = m.attempts.WithLabelValues(result)
 		measured.duration[i] = m.duration.WithLabelValues(result)
 	}
 	return measured
 }
 
-// results holds the labels by decision, and "error" for no opinion because of an error.
-var results = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
+// resultLabels holds the label values by decision. Index 3 is for an error without a decision.
+var resultLabels = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
 
-// requests is an authorizer whose decisions on requests are counted and timed.
-type requests struct {
+// requestAuthorizer is an authorizer whose decisions on requests are counted and timed.
+type requestAuthorizer struct {
 	Authorizer
-	attempts [len(results)]prometheus.Counter
-	duration [len(results)]prometheus.Observer
+	attempts [len(resultLabels)]prometheus.Counter
+	duration [len(resultLabels)]prometheus.Observer
 }
 
 // Authorize implements Authorizer.
-func (r *requests) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
+func (r *requestAuthorizer) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
 	start := time.Now()
 	decision, reason, err := r.Authorizer.Authorize(ctx, attrs)
 	i := int(decision)
 	if decision == NoOpinion && err != nil {
-		i = len(results) - 1
+		i = len(resultLabels) - 1
 	}
 	r.attempts[i].Inc()
 	r.duration[i].Observe(time.Since(start).Seconds())

@@ -71,8 +71,8 @@ func (p *LocalPolicy) OnChange(f func(rbac.Change)) {
 	p.listeners = append(p.listeners, f)
 }
 
-// update applies a change to the engine and calls the listeners.
-func (p *LocalPolicy) update(change func(*rbac.Tx)) {
+// updateEngine applies a change to the engine and calls the listeners.
+func (p *LocalPolicy) updateEngine(change func(*rbac.Tx)) {
 	p.updates.Lock()
 	defer p.updates.Unlock()
 	applied := p.Engine.Update(change)

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// MayOnSigner reports whether a user may perform a verb, such as "approve" or "sign", on a signer of
-// certificates. The permission may name the signer, or all signers of its domain as domain/*. It
+// MayOnSigner reports whether a user may perform a verb, such as "approve" or "sign", on a signer
+// of certificates. The permission may name the signer, or all signers of its domain as domain/*. It
 // returns false if the authorizer fails.
 func MayOnSigner(ctx context.Context, authz Authorizer, user *request.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")

@@ -15,7 +15,7 @@ import (
 // start, before any role exists. It has no opinion on all other requests.
 type Suite struct{ services map[string]suiteRules }
 
-// suiteRules holds the permissions of a service: in the cluster, and in namespaces.
+// suiteRules holds the permissions of a service for the whole cluster and by namespace.
 type suiteRules struct {
 	cluster    *rbac.RuleSet
 	namespaces map[string]*rbac.RuleSet

@@ -35,13 +35,14 @@ func (s *Signer) Candidates(ctx context.Context, id string) []satoken.PublicKey 
 	if keys := s.keysByID(id); len(keys) > 0 {
 		return keys
 	}
-	if err := s.fetch(ctx); err != nil {
+	if err := s.fetchKeys(ctx); err != nil {
 		s.Logger.Warn("failed to fetch the keys of the external token signer", "socket", s.Socket, "error", err)
 		return nil
 	}
 	return s.keysByID(id)
 }
 
+// keysByID returns the keys with an id.
 func (s *Signer) keysByID(id string) (out []satoken.PublicKey) {
 	for _, k := range s.Keys() {
 		if k.ID == id {
@@ -61,32 +62,32 @@ func (s *Signer) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		if err := s.fetch(ctx); err != nil {
+		if err := s.fetchKeys(ctx); err != nil {
 			if ctx.Err() == nil {
 				s.Logger.Warn("failed to fetch the keys of the external token signer; keeping the previous ones", "socket", s.Socket, "error", err)
 			}
-			timer.Reset(retryAfter)
+			timer.Reset(fetchRetryDelay)
 			continue
 		}
 		timer.Reset(s.MaxAge())
 	}
 }
 
-// fetch fetches the keys. Concurrent callers share one fetch, which continues when a caller's ctx
-// ends.
-func (s *Signer) fetch(ctx context.Context) error {
+// fetchKeys fetches the keys. Concurrent callers share one fetch, which continues when a caller's
+// ctx ends.
+func (s *Signer) fetchKeys(ctx context.Context) error {
 	done := s.fetches.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		fetched, err := s.requestKeys(ctx)
-		s.Metrics.fetched(err)
+		s.Metrics.recordFetch(err)
 		if err != nil {
 			return nil, fmt.Errorf("while fetching token verification keys: %w", err)
 		}
 		previous := s.keys.Swap(fetched)
-		s.Metrics.dataTime(fetched.dataTime)
+		s.Metrics.recordDataTime(fetched.dataTime)
 		if fetched.changedFrom(previous) {
-			s.changed()
+			s.onChange()
 		}
 		return nil, nil
 	})
@@ -124,7 +125,7 @@ func (s *Signer) requestKeys(ctx context.Context) (*keySet, error) {
 	refreshAfter := time.Duration(min(response.GetRefreshHintSeconds(), satoken.MaxLifetimeSeconds)) * time.Second
 	set := &keySet{dataTime: response.GetDataTimestamp().AsTime(), refreshTime: time.Now().Add(refreshAfter)}
 	for _, k := range response.GetKeys() {
-		public, err := publicKey(k)
+		public, err := decodeKey(k)
 		if err != nil {
 			return nil, err
 		}
@@ -133,8 +134,8 @@ func (s *Signer) requestKeys(ctx context.Context) (*keySet, error) {
 	return set, nil
 }
 
-// publicKey decodes a key of the signer.
-func publicKey(k *pb.Key) (satoken.PublicKey, error) {
+// decodeKey decodes a key of the signer.
+func decodeKey(k *pb.Key) (satoken.PublicKey, error) {
 	switch {
 	case k == nil:
 		return satoken.PublicKey{}, errors.New("found nil public key")

@@ -48,20 +48,21 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) fetched(err error) {
+func (m *Metrics) recordFetch(err error) {
 	m.fetches.WithLabelValues(codeOf(err)).Inc()
 	if err == nil {
 		m.fetchTimestamp.SetToCurrentTime()
 	}
 }
 
-func (m *Metrics) dataTime(dataTime time.Time) {
+func (m *Metrics) recordDataTime(dataTime time.Time) {
 	m.dataTimestamp.Set(float64(dataTime.UnixNano()) / float64(time.Second))
 }
 
-func (m *Metrics) signed(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
+func (m *Metrics) recordSign(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
 
-func (m *Metrics) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+// recordCall is a client interceptor that records the duration of a call.
+func (m *Metrics) recordCall(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	start := time.Now()
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	m.durations.WithLabelValues(method, codeOf(err)).Observe(time.Since(start).Seconds())

@@ -27,8 +27,8 @@ const (
 	fetchTimeout = 60 * time.Second
 	// metadataTimeout bounds the call for the signer's properties.
 	metadataTimeout = 10 * time.Second
-	// retryAfter is the time between a failed fetch of the keys and the next one.
-	retryAfter = 10 * time.Second
+	// fetchRetryDelay is the time between a failed fetch of the keys and the next one.
+	fetchRetryDelay = 10 * time.Second
 	// maxKeyID bounds key ids, in bytes.
 	maxKeyID = 1024
 	// maxMessage bounds responses of the signer, in bytes.
@@ -52,8 +52,8 @@ type Signer struct {
 	client  pb.ExternalJWTSignerClient
 	keys    atomic.Pointer[keySet]
 	fetches singleflight.Group
-	// changed is called after the keys have changed. It is set before Run.
-	changed func()
+	// onChange is called after the keys have changed. It is set before Run.
+	onChange func()
 }
 
 // New connects to a signer and fetches its keys. It waits up to a minute for an unavailable signer.
@@ -70,14 +70,14 @@ func New(ctx context.Context, c Config) (*Signer, error) {
 			Backoff:           backoff.Config{BaseDelay: minRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
 			MinConnectTimeout: maxRedial,
 		}),
-		grpc.WithUnaryInterceptor(c.Metrics.intercept),
+		grpc.WithUnaryInterceptor(c.Metrics.recordCall),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", c.Socket, err)
 	}
-	s := &Signer{Config: c, conn: conn, client: pb.NewExternalJWTSignerClient(conn), changed: func() {}}
+	s := &Signer{Config: c, conn: conn, client: pb.NewExternalJWTSignerClient(conn), onChange: func() {}}
 	s.keys.Store(&keySet{})
-	if err := s.fetch(ctx); err != nil {
+	if err := s.fetchKeys(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("while initially filling key cache: %w", err)
 	}
@@ -89,7 +89,7 @@ func (s *Signer) Close() { _ = s.conn.Close() } // closing loses nothing
 
 // OnChange sets the function that is called after the keys have changed. It must be called before
 // Run.
-func (s *Signer) OnChange(changed func()) { s.changed = changed }
+func (s *Signer) OnChange(changed func()) { s.onChange = changed }
 
 // MaxLifetime reads the maximum lifetime of a token from the signer.
 func (s *Signer) MaxLifetime(ctx context.Context) (time.Duration, error) {
@@ -108,7 +108,7 @@ func (s *Signer) MaxLifetime(ctx context.Context) (time.Duration, error) {
 
 // SignClaims returns a signed token with the claims.
 func (s *Signer) SignClaims(ctx context.Context, claims satoken.Claims) (token string, err error) {
-	defer func() { s.Metrics.signed(err) }()
+	defer func() { s.Metrics.recordSign(err) }()
 	payload, err := json.Marshal(claims)
 	if err != nil {
 		return "", fmt.Errorf("while merging claims: %w", err)

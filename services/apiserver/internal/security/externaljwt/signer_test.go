@@ -106,7 +106,8 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 	}
 }
 
-// TestKeysAreRefreshed checks that keys are fetched after the refresh hint, and for an unknown key id.
+// TestKeysAreRefreshed checks that keys are fetched after the refresh hint, and for an unknown key
+// id.
 func TestKeysAreRefreshed(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()

@@ -12,19 +12,20 @@ const smoothing = 0.977
 // demandStats describes the demand of a level in the last period, in seats.
 type demandStats struct{ average, deviation, max, smoothed float64 }
 
-// integral integrates a value, and its square, over time.
-type integral struct {
+// timeIntegral integrates a value, and its square, over time.
+type timeIntegral struct {
 	since, last       time.Time
 	value             float64
 	area, square, max float64
 }
 
-func (i *integral) begin(now time.Time) {
+func (i *timeIntegral) startWindow(now time.Time) {
 	i.since = now
 	i.last = now
 }
 
-func (i *integral) set(now time.Time, value float64) {
+// setValue sets the value from now on.
+func (i *timeIntegral) setValue(now time.Time, value float64) {
 	elapsed := now.Sub(i.last).Seconds()
 	if elapsed > 0 {
 		i.area += elapsed * i.value
@@ -34,20 +35,21 @@ func (i *integral) set(now time.Time, value float64) {
 	i.value, i.max = value, max(i.max, value)
 }
 
-// window returns statistics since its last call and starts a new window.
-func (i *integral) window(now time.Time) (average, deviation, maximum float64) {
-	i.set(now, i.value)
+// finishWindow returns statistics of the current window and starts a new one.
+func (i *timeIntegral) finishWindow(now time.Time) (average, deviation, maximum float64) {
+	i.setValue(now, i.value)
 	if elapsed := now.Sub(i.since).Seconds(); elapsed > 0 {
 		average = i.area / elapsed
 		deviation = math.Sqrt(max(i.square/elapsed-average*average, 0))
 	}
 	maximum = i.max
-	*i = integral{since: now, last: now, value: i.value, max: i.value}
+	*i = timeIntegral{since: now, last: now, value: i.value, max: i.value}
 	return average, deviation, maximum
 }
 
-func (s *demandStats) update(i *integral, now time.Time) {
-	s.average, s.deviation, s.max = i.window(now)
+// update sets the statistics of the last window.
+func (s *demandStats) update(i *timeIntegral, now time.Time) {
+	s.average, s.deviation, s.max = i.finishWindow(now)
 	envelope := s.average + s.deviation
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
@@ -56,7 +58,7 @@ func (s *demandStats) update(i *integral, now time.Time) {
 // proportion to target.
 type seatDemand struct{ lower, upper, target float64 }
 
-// minTarget replaces a target of zero, so that levels without demand get a share of surplus seats.
+// minTarget is the minimum target, so that levels without demand get a share of surplus seats.
 const minTarget = 0.001
 
 // Adjust sets the limit of each level by its demand. A level keeps the seats of its maximum demand,
@@ -76,7 +78,7 @@ func (c *Controller) Adjust() {
 		l.stats.update(&l.demand, now)
 		available += l.nominal
 		retained := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
-		removable := l.quiescing && l.idle()
+		removable := l.quiescing && l.isIdle()
 		switch {
 		case removable:
 		case l.spec.kind == kindExempt:
@@ -98,7 +100,7 @@ func (c *Controller) Adjust() {
 	// 3. Apply the limits.
 	for i, l := range limited {
 		l.mu.Lock()
-		l.advance(now)
+		l.advanceVirtualTime(now)
 		l.limit = int(math.Round(limits[i]))
 		l.resizeQueues()
 		l.metrics.recordAdjustment(l, claims[i].target)
@@ -108,8 +110,8 @@ func (c *Controller) Adjust() {
 }
 
 // divideSeats returns the limit of each level, given its claim, and the fraction of its target that
-// each level gets. If the seats do not suffice for what the levels keep, each gets at least its lower
-// limit, and the fraction is 0.
+// each level gets. If the seats do not suffice for what the levels keep, each gets at least its
+// lower limit, and the fraction is 0.
 func divideSeats(available float64, levels []*level, claims []seatDemand) (limits []float64, fraction float64) {
 	lowest, retained := 0.0, 0.0
 	for i, l := range levels {
@@ -142,7 +144,7 @@ func shareSeats(total float64, claims []seatDemand) (shares []float64, fraction 
 	slices.Sort(bends)
 	sum := func(f float64) (seats float64) {
 		for _, c := range claims {
-			seats += c.at(f)
+			seats += c.seatsAt(f)
 		}
 		return seats
 	}
@@ -167,12 +169,12 @@ func shareSeats(total float64, claims []seatDemand) (shares []float64, fraction 
 	}
 	shares = make([]float64, len(claims))
 	for i, c := range claims {
-		shares[i] = c.at(fraction)
+		shares[i] = c.seatsAt(fraction)
 	}
 	return shares, fraction
 }
 
-// at returns the seats of the claim at a fraction of its target.
-func (c seatDemand) at(fraction float64) float64 {
+// seatsAt returns the seats of the claim at a fraction of its target.
+func (c seatDemand) seatsAt(fraction float64) float64 {
 	return min(max(c.target*fraction, c.lower), c.upper)
 }

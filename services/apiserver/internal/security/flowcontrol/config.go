@@ -23,32 +23,32 @@ const defaultShares = 30
 
 // Config is an immutable set of compiled flow schemas and priority levels.
 type Config struct {
-	index index
+	index schemaIndex
 	*levelSpecs
 	exempt *compiledSchema
 	// catchAll is the schema of requests that no other schema matches.
 	catchAll *compiledSchema
 }
 
-// find returns the schema of a request, or catchAll if no schema matches.
-func (c *Config) find(user *request.User, info *requestinfo.Info) *compiledSchema {
-	if schema := c.index.find(user, info, c.byName); schema != nil {
+// findSchema returns the schema of a request, or catchAll if no schema matches.
+func (c *Config) findSchema(user *request.User, info *requestinfo.Info) *compiledSchema {
+	if schema := c.index.findSchema(user, info, c.byName); schema != nil {
 		return schema
 	}
 	return c.catchAll
 }
 
-// binding is the names of a schema and its level.
-type binding struct{ level, schema string }
+// schemaBinding names a schema and its level.
+type schemaBinding struct{ level, schema string }
 
-// bindings returns the bindings of all schemas.
-func (c *Config) bindings() map[binding]bool {
-	out := map[binding]bool{}
+// allBindings returns the bindings of all schemas.
+func (c *Config) allBindings() map[schemaBinding]bool {
+	out := map[schemaBinding]bool{}
 	for _, schema := range []*compiledSchema{c.exempt, c.catchAll} {
-		out[binding{schema.level, schema.name}] = true
+		out[schemaBinding{schema.level, schema.name}] = true
 	}
 	c.index.tree.Scan(func(a indexEntry) bool {
-		out[binding{a.level, a.compiledSchema.name}] = true
+		out[schemaBinding{a.level, a.compiledSchema.name}] = true
 		return true
 	})
 	return out
@@ -60,21 +60,21 @@ type levelSpecs struct{ byName map[string]*levelSpec }
 
 // levelSpec is a compiled priority level.
 type levelSpec struct {
-	name, uid string
-	kind      kind
-	shares    int
-	lendable  float64  // fraction of the level's seats that other levels may use
-	borrowing *float64 // maximum to borrow, as a fraction of the level's seats; nil means no limit
-	queues    int      // number of queues
-	hand      int      // number of queues of a flow
-	length    int      // maximum length of a queue
+	name, uid   string
+	kind        levelKind
+	shares      int
+	lendable    float64  // fraction of the level's seats that other levels may use
+	borrowing   *float64 // maximum to borrow, as a fraction of the level's seats; nil means no limit
+	queues      int      // number of queues
+	handSize    int      // number of queues of a flow
+	queueLength int      // maximum length of a queue
 }
 
-// kind is the behavior of a level without free seats.
-type kind int
+// levelKind is what a level does with a request for which it has no free seats.
+type levelKind int
 
 const (
-	kindExempt kind = iota // admits all requests
+	kindExempt levelKind = iota // admits all requests
 	kindReject
 	kindQueue
 )
@@ -98,7 +98,7 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	spec := &levelSpec{name: object.Name, uid: string(object.UID)}
 	if object.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
 		if config := object.Spec.Exempt; config != nil {
-			spec.shares, spec.lendable = int(deref(config.NominalConcurrencyShares, 0)), percent(config.LendablePercent)
+			spec.shares, spec.lendable = int(valueOr(config.NominalConcurrencyShares, 0)), fraction(config.LendablePercent)
 		}
 		return spec
 	}
@@ -108,40 +108,42 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	if config == nil {
 		return spec
 	}
-	spec.shares, spec.lendable = int(deref(config.NominalConcurrencyShares, defaultShares)), percent(config.LendablePercent)
+	spec.shares, spec.lendable = int(valueOr(config.NominalConcurrencyShares, defaultShares)), fraction(config.LendablePercent)
 	if b := config.BorrowingLimitPercent; b != nil {
-		part := percent(b)
+		part := fraction(b)
 		spec.borrowing = &part
 	}
 	if q := config.LimitResponse.Queuing; q != nil && config.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
-		spec.kind, spec.queues, spec.hand, spec.length = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
-		spec.hand = min(max(spec.hand, 1), spec.queues)
+		spec.kind, spec.queues, spec.handSize, spec.queueLength = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
+		spec.handSize = min(max(spec.handSize, 1), spec.queues)
 	}
 	return spec
 }
 
-func deref(v *int32, fallback int32) int32 {
+func valueOr(v *int32, fallback int32) int32 {
 	if v == nil {
 		return fallback
 	}
 	return *v
 }
 
-func percent(v *int32) float64 { return float64(deref(v, 0)) / 100 }
+// fraction returns a percentage as a fraction; nil means 0.
+func fraction(v *int32) float64 { return float64(valueOr(v, 0)) / 100 }
 
-// limits are the limits of a level in seats.
-type limits struct{ nominal, lower, upper int }
+// seatBounds holds the nominal number of seats of a level, and the bounds within which it lends and
+// borrows.
+type seatBounds struct{ nominal, lower, upper int }
 
 // seatLimits returns the limits of each level: seats are the seats of the server, which are divided
 // by the shares of the levels.
-func seatLimits(specs map[string]*levelSpec, seats int) map[string]limits {
+func seatLimits(specs map[string]*levelSpec, seats int) map[string]seatBounds {
 	sum := 0
 	for _, spec := range specs {
 		sum += spec.shares
 	}
-	out := make(map[string]limits, len(specs))
+	out := make(map[string]seatBounds, len(specs))
 	for name, spec := range specs {
-		var limit limits
+		var limit seatBounds
 		if sum > 0 {
 			limit.nominal = int(math.Ceil(float64(seats) * float64(spec.shares) / float64(sum)))
 		}
@@ -208,7 +210,7 @@ type Compiler struct {
 	mandatorySchemas map[string]*compiledSchema
 	mandatoryLevels  map[string]*levelSpec
 
-	index  index
+	index  schemaIndex
 	config *Config     // cached result of Config; nil after a change
 	specs  *levelSpecs // the levels of config; nil after a change of a level
 }
@@ -232,15 +234,15 @@ func NewCompiler() *Compiler {
 
 // PutSchema adds or replaces a flow schema. It does not keep the object.
 func (c *Compiler) PutSchema(s *flowcontrolv1.FlowSchema) {
-	c.replace(s.Name, compileSchema(s))
+	c.replaceSchema(s.Name, compileSchema(s))
 }
 
 // DropSchema removes a flow schema.
-func (c *Compiler) DropSchema(name string) { c.replace(name, nil) }
+func (c *Compiler) DropSchema(name string) { c.replaceSchema(name, nil) }
 
-// replace replaces a schema in the index. If next is nil, the mandatory schema of the name, if any,
-// takes its place.
-func (c *Compiler) replace(name string, next *compiledSchema) {
+// replaceSchema replaces a schema in the index. If next is nil, the mandatory schema of the name,
+// if any, takes its place.
+func (c *Compiler) replaceSchema(name string, next *compiledSchema) {
 	before := c.schemas[name]
 	if before == nil {
 		before = c.mandatorySchemas[name]
@@ -290,7 +292,7 @@ func (c *Compiler) Config() *Config {
 	}
 	if c.config == nil {
 		c.config = &Config{
-			index: c.index.copy(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), catchAll: c.schemaOrMandatory(CatchAll),
+			index: c.index.snapshot(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), catchAll: c.schemaOrMandatory(CatchAll),
 		}
 	}
 	return c.config

@@ -57,10 +57,10 @@ func NewConfigurator(levels, schemas lister.CachedResource, references SchemaSta
 	c.Levels = informer.New(informer.Config{
 		Store: levels.Store,
 		Replace: func(_ context.Context, all []*objects.Entry, _ int64) {
-			c.update(func() { c.levelObjects.replace(all) })
+			c.updateConfig(func() { c.levelObjects.replaceAll(all) })
 		},
 		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
-			c.update(func() { c.levelObjects.apply(changes) })
+			c.updateConfig(func() { c.levelObjects.applyEvents(changes) })
 		},
 	})
 	c.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
@@ -82,28 +82,29 @@ func NewConfigurator(levels, schemas lister.CachedResource, references SchemaSta
 			if c.Levels.WaitFor(ctx, revision) != nil {
 				return // the informer retries, unless the server is shutting down
 			}
-			c.update(func() {
-				c.schemaObjects.replace(all)
+			c.updateConfig(func() {
+				c.schemaObjects.replaceAll(all)
 				c.loaded = true
 			})
 		},
 		Apply: func(ctx context.Context, changes []watchcache.Event, revision int64) {
 			_ = c.Levels.WaitFor(ctx, revision)
-			c.update(func() { c.schemaObjects.apply(changes) })
+			c.updateConfig(func() { c.schemaObjects.applyEvents(changes) })
 		},
 	})
 	return c
 }
 
-// OnChange sets a function that is called with the name of each level or schema before it is compiled.
+// OnChange sets a function that is called with the name of each level or schema before it is
+// compiled.
 func (c *Configurator) OnChange(put func(name string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onChange = put
 }
 
-// update changes the compiler and applies its configuration.
-func (c *Configurator) update(change func()) {
+// updateConfig changes the compiler and applies its configuration.
+func (c *Configurator) updateConfig(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change()
@@ -122,8 +123,8 @@ func (c *Configurator) WaitForRevision(ctx context.Context, revision int64) {
 // configWaitTimeout bounds the wait of WaitForRevision.
 const configWaitTimeout = 2 * time.Second
 
-// configObjects applies the changes of the cached objects of a kind with put and drop. An object that
-// cannot be decoded keeps its previous state.
+// configObjects applies the changes of the cached objects of a kind with put and drop. An object
+// that cannot be decoded keeps its previous state.
 type configObjects[T registry.Object] struct {
 	resource lister.CachedResource
 	applied  map[string]bool // names that put was called with
@@ -131,41 +132,41 @@ type configObjects[T registry.Object] struct {
 	drop     func(name string)
 }
 
-// replace replaces all objects.
-func (o *configObjects[T]) replace(entries []*objects.Entry) {
+// replaceAll replaces all objects.
+func (o *configObjects[T]) replaceAll(entries []*objects.Entry) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Name()] = true
-		o.set(e)
+		o.putObject(e)
 	}
 	for name := range o.applied {
 		if !exists[name] {
-			o.remove(name)
+			o.removeObject(name)
 		}
 	}
 }
 
-// apply applies changes of objects.
-func (o *configObjects[T]) apply(changes []watchcache.Event) {
+// applyEvents applies changes of objects.
+func (o *configObjects[T]) applyEvents(changes []watchcache.Event) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
-			o.remove(ev.Entry.Name())
+			o.removeObject(ev.Entry.Name())
 		} else {
-			o.set(ev.Entry)
+			o.putObject(ev.Entry)
 		}
 	}
 }
 
-// remove removes an object, if it is known.
-func (o *configObjects[T]) remove(name string) {
+// removeObject removes an object, if it is known.
+func (o *configObjects[T]) removeObject(name string) {
 	if o.applied[name] {
 		delete(o.applied, name)
 		o.drop(name)
 	}
 }
 
-// set adds or changes an object.
-func (o *configObjects[T]) set(e *objects.Entry) {
+// putObject adds or changes an object.
+func (o *configObjects[T]) putObject(e *objects.Entry) {
 	obj, err := o.resource.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return // reads of the object report it

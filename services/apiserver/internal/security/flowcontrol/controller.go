@@ -18,15 +18,16 @@ import (
 // Period is the time between two adjustments of the levels' limits.
 const Period = 10 * time.Second
 
-// waitShare limits the wait of a request in a queue to 1/waitShare of the time until its deadline.
-const waitShare = 4
+// queueWaitShare limits the wait of a request in a queue: the time until its deadline is divided by
+// it.
+const queueWaitShare = 4
 
 // Options configure a Controller.
 type Options struct {
 	// Seats is the number of seats of the whole server.
 	Seats int
-	// LoadConfig, if set, loads the configuration and passes it to SetConfig. Every request calls it
-	// until SetConfig has been called.
+	// LoadConfig, if set, loads the configuration and passes it to SetConfig. Every request calls
+	// it until SetConfig has been called.
 	LoadConfig func(context.Context)
 	// IsExempt, if set, reports whether a request is exempt regardless of the schemas.
 	IsExempt func(*request.User, *requestinfo.Info) bool
@@ -40,7 +41,7 @@ type Options struct {
 type Controller struct {
 	Options
 	seed  maphash.Seed
-	state atomic.Pointer[state]
+	state atomic.Pointer[classifier]
 	// running is set while Run runs.
 	running atomic.Bool
 
@@ -48,8 +49,8 @@ type Controller struct {
 	levels map[string]*level
 }
 
-// state is the configuration that classifies requests.
-type state struct {
+// classifier is the configuration that classifies requests.
+type classifier struct {
 	config *Config
 	loaded bool // by SetConfig
 	levels map[string]*level
@@ -82,13 +83,13 @@ func (c *Controller) Running() bool { return c.running.Load() }
 // no longer exist or that have another level.
 func (c *Controller) SetConfig(config *Config) {
 	c.setConfig(config, true)
-	c.Metrics.keepBindings(config.bindings())
+	c.Metrics.keepBindings(config.allBindings())
 }
 
 func (c *Controller) setConfig(config *Config, loaded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &state{config: config, loaded: loaded}
+	next := &classifier{config: config, loaded: loaded}
 	if s := c.state.Load(); s != nil && s.config.levelSpecs == config.levelSpecs {
 		next.levels = s.levels
 	} else {
@@ -104,7 +105,7 @@ func (c *Controller) configureLevels(desired map[string]*levelSpec) map[string]*
 	specs := maps.Clone(desired)
 	for name := range desired {
 		if c.levels[name] == nil {
-			c.levels[name] = &level{name: name, metrics: c.Metrics.level(name, c.Now)}
+			c.levels[name] = &level{name: name, metrics: c.Metrics.newLevelMetrics(name, c.Now)}
 		}
 	}
 	for name, l := range c.levels {
@@ -113,7 +114,7 @@ func (c *Controller) configureLevels(desired map[string]*levelSpec) map[string]*
 		}
 		l.mu.Lock()
 		l.quiescing = true
-		removable := l.idle()
+		removable := l.isIdle()
 		specs[name] = l.spec
 		l.mu.Unlock()
 		if removable {
@@ -125,7 +126,7 @@ func (c *Controller) configureLevels(desired map[string]*levelSpec) map[string]*
 	out := make(map[string]*level, len(desired))
 	for name, spec := range desired {
 		out[name] = c.levels[name]
-		out[name].configure(spec, limits[name], now)
+		out[name].applySpec(spec, limits[name], now)
 	}
 	return out
 }
@@ -146,6 +147,7 @@ type Width struct {
 	AdditionalLatency time.Duration
 }
 
+// maxSeats returns the larger number of seats: while the request runs, or after its end.
 func (w Width) maxSeats() int { return max(w.Seats, w.Final) }
 
 // estimatedWork returns the work in seat-seconds, with estimatedDuration as the duration.
@@ -210,7 +212,7 @@ func (c *Controller) Acquire(ctx context.Context, user *request.User, info *requ
 	l.mu.Lock()
 	class.LevelUID = l.spec.uid
 	kind := l.spec.kind
-	maxWidth := max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	maxWidth := max(1, min(maxRequestSeats, int(float64(l.nominal)*maxSeatsFraction)))
 	l.mu.Unlock()
 	r.width = (Width{Seats: 1})
 	if kind != kindExempt && width != nil {
@@ -219,8 +221,8 @@ func (c *Controller) Acquire(ctx context.Context, user *request.User, info *requ
 	r.work = r.width.estimatedWork()
 	r.arrived = c.Now()
 	r.schema.widths.Observe(float64(r.width.maxSeats()))
-	if reason := l.admit(r, r.arrived, func() uint64 { return c.hash(r) }); reason != "" {
-		return nil, class, c.reject(r, reason)
+	if reason := l.admit(r, r.arrived, func() uint64 { return c.flowHash(r) }); reason != "" {
+		return nil, class, c.newRejection(r, reason)
 	}
 	if r.admitted == nil {
 		c.recordAdmission(r)
@@ -234,10 +236,10 @@ func (c *Controller) Acquire(ctx context.Context, user *request.User, info *requ
 }
 
 const (
-	// maxSeats is the maximum number of seats of one request. widestPart is the maximum as a
-	// fraction of its level's seats.
-	maxSeats   = 10
-	widestPart = 0.15
+	// maxRequestSeats is the maximum number of seats of one request. maxSeatsFraction is the
+	// maximum as a fraction of its level's seats.
+	maxRequestSeats  = 10
+	maxSeatsFraction = 0.15
 )
 
 // classify sets the schema and flow of a request and returns its level. The mandatory schemas match
@@ -248,11 +250,11 @@ func (c *Controller) classify(ctx context.Context, r *Request) *level {
 		c.LoadConfig(ctx)
 		state = c.state.Load()
 	}
-	found := state.config.find(r.user, r.info)
+	found := state.config.findSchema(r.user, r.info)
 	if state.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(r.user, r.info) {
 		found = state.config.exempt
 	}
-	r.schema = c.bind(found, state.levels[found.level])
+	r.schema = c.bindSchema(found, state.levels[found.level])
 	r.flow = found.flowOf(r.user, r.info)
 	r.fairKey = r.flow
 	if found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
@@ -261,13 +263,13 @@ func (c *Controller) classify(ctx context.Context, r *Request) *level {
 	return r.schema.level
 }
 
-// bind returns a schema with its level, from the cache if the level is the same. Metrics of a
+// bindSchema returns a schema with its level, from the cache if the level is the same. Metrics of a
 // schema exist only after its first request.
-func (c *Controller) bind(schema *compiledSchema, l *level) *boundSchema {
+func (c *Controller) bindSchema(schema *compiledSchema, l *level) *boundSchema {
 	if bound := schema.bound.Load(); bound != nil && bound.level == l {
 		return bound
 	}
-	bound := &boundSchema{schema, l, c.Metrics.schema(schema.name, schema.level)}
+	bound := &boundSchema{schema, l, c.Metrics.schemaMetricsFor(schema.name, schema.level)}
 	schema.bound.Store(bound)
 	return bound
 }
@@ -282,8 +284,8 @@ func principalOf(ctx context.Context, user *request.User) string {
 	return request.Principal(ctx)
 }
 
-// hash returns the hash of a request's schema and fairKey.
-func (c *Controller) hash(r *Request) uint64 {
+// flowHash returns the hash of a request's schema and fairKey.
+func (c *Controller) flowHash(r *Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(r.schema.name)
@@ -301,7 +303,7 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	}
 	limit := c.MaxWait
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = time.Until(deadline) / waitShare
+		limit = time.Until(deadline) / queueWaitShare
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -316,7 +318,7 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 		reason = reasonCancelled
 	}
 	if r.schema.level.cancelWaiting(r, c.Now(), reason) {
-		return c.reject(r, reason)
+		return c.newRejection(r, reason)
 	}
 	// The request was admitted at the same time and has its seats. The level is about to close
 	// admitted.
@@ -324,15 +326,17 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	return nil
 }
 
-func (c *Controller) reject(r *Request, reason string) error {
+// newRejection records the rejection of a request and returns its error.
+func (c *Controller) newRejection(r *Request, reason string) error {
 	now := c.Now()
 	r.schema.recordRejection(reason, now.Sub(r.arrived))
 	l := r.schema.level
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Errorf("flow schema %s: %w", r.schema.name, &Rejection{Reason: reason, RetryAfter: l.retryAfter.delay()})
+	return fmt.Errorf("flow schema %s: %w", r.schema.name, &Rejection{Reason: reason, RetryAfter: l.retryAfter.retryAfterSeconds()})
 }
 
+// recordAdmission records that a request was admitted for the first time.
 func (c *Controller) recordAdmission(r *Request) {
 	r.schema.recordAdmission(r.started.Sub(r.arrived))
 	c.recordRunning(r)

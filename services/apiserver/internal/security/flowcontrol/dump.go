@@ -50,7 +50,7 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 	}}
 	c.eachLevel(func(l *level) {
 		counts := l.counts
-		lines = append(lines, formatValues(l.name, l.activeQueues, l.idle(), l.quiescing, l.waiting, l.running, counts.dispatched, counts.rejected, counts.timedOut, counts.cancelled))
+		lines = append(lines, formatValues(l.name, l.activeQueues, l.isIdle(), l.quiescing, l.waiting, l.running, counts.dispatched, counts.rejected, counts.timedOut, counts.cancelled))
 	})
 	return writeTable(w, lines)
 }
@@ -68,7 +68,7 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 				initial += r.width.Seats
 				maximum += r.width.maxSeats()
 			}
-			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, maximum, formatSeatSeconds(q.work)))
+			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.nextStart), initial, maximum, formatSeatSeconds(q.work)))
 		}
 	})
 	return writeTable(w, lines)
@@ -86,7 +86,7 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	lines := [][]string{header}
 	c.eachLevel(func(l *level) {
 		var all []*Request
-		for r := l.first; r != nil; r = r.next {
+		for r := l.listHead; r != nil; r = r.next {
 			all = append(all, r)
 		}
 		slices.SortStableFunc(all, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.queue, b.queue), a.arrived.Compare(b.arrived)) })

@@ -12,12 +12,12 @@ type level struct {
 
 	mu   sync.Mutex // leaf lock
 	spec *levelSpec
-	limits
+	seatBounds
 	// limit is the current number of seats, after lending and borrowing.
 	limit int
 
-	// first is the head of the list of all running and waiting requests, for the dumps.
-	first *Request
+	// listHead is the head of the list of all running and waiting requests, for the dumps.
+	listHead *Request
 
 	running      int // number of running requests
 	inUse        int // seats of running requests, and final seats
@@ -33,48 +33,48 @@ type level struct {
 	virtualAt time.Time
 	lastQueue int
 
-	demand integral
+	demand timeIntegral
 	stats  demandStats
 	// quiescing means that the level was removed from the configuration and gets no new requests.
 	quiescing bool
 
 	counts     counts
-	retryAfter retryAfter
+	retryAfter rejectionBackoff
 	metrics    *levelMetrics
 }
 
 // counts holds the totals of a level.
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
-// configure applies a spec and limits.
-func (l *level) configure(spec *levelSpec, limit limits, now time.Time) {
+// applySpec applies a spec and limits.
+func (l *level) applySpec(spec *levelSpec, limit seatBounds, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fresh := l.spec == nil
-	oldLimits := l.limits
+	oldLimits := l.seatBounds
 	oldLimit := l.limit
 	l.spec = spec
-	l.limits = limit
+	l.seatBounds = limit
 	if fresh {
 		l.virtualAt = now
 		l.limit = limit.nominal
 		l.flows = map[uint64]int{}
-		l.demand.begin(now)
+		l.demand.startWindow(now)
 	}
 	l.quiescing = false
-	l.advance(now)
+	l.advanceVirtualTime(now)
 	l.limit = min(max(l.limit, limit.lower), limit.upper)
 	l.resizeQueues()
-	if fresh || l.limits != oldLimits || l.limit != oldLimit {
+	if fresh || l.seatBounds != oldLimits || l.limit != oldLimit {
 		l.metrics.recordLimits(l)
 	}
 	if len(l.queues) > 0 {
-		l.dispatch(now)
+		l.startWaiting(now)
 	}
 }
 
-// idle reports whether the level has no requests and no final seats. The caller holds mu.
-func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
+// isIdle reports whether the level has no requests and no final seats. The caller holds mu.
+func (l *level) isIdle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
 // reserveShare is the divisor of the limit that gives the reserve for flows without a running
 // request. The reserve exists if no flow is dealt all queues. Without it, a flow with many slow
@@ -82,9 +82,9 @@ func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse
 // queues and flows share queues.
 const reserveShare = 8
 
-// fits reports whether a request may run now. A request that needs more seats than the limit runs
+// mayRun reports whether a request may run now. A request that needs more seats than the limit runs
 // alone. The caller holds mu.
-func (l *level) fits(r *Request) bool {
+func (l *level) mayRun(r *Request) bool {
 	if l.spec.kind == kindExempt {
 		return true
 	}
@@ -93,7 +93,7 @@ func (l *level) fits(r *Request) bool {
 		return l.running == 0 && l.inUse == 0
 	}
 	free := l.limit - l.inUse
-	if l.spec.kind == kindQueue && l.spec.queues > l.spec.hand && l.flows[r.flowHash] > 0 {
+	if l.spec.kind == kindQueue && l.spec.queues > l.spec.handSize && l.flows[r.flowHash] > 0 {
 		free -= l.limit / reserveShare
 	}
 	return seats <= free
@@ -104,10 +104,10 @@ func (l *level) fits(r *Request) bool {
 func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.advance(now)
+	l.advanceVirtualTime(now)
 	if l.spec.kind != kindQueue {
-		if !l.fits(r) {
-			return l.reject(now, reasonConcurrency)
+		if !l.mayRun(r) {
+			return l.countRejection(now, reasonConcurrency)
 		}
 		l.startUnqueued(r, now)
 		return ""
@@ -116,26 +116,26 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 	i := l.chooseQueue(r.flowHash)
 	// Beyond the queue length, one more request may wait for each free seat. Such seats are free
 	// because a wide request is next, or because of the reserve.
-	excess := len(l.queues[i].waiting) - l.spec.length
-	if excess >= 0 && (excess >= l.limit-l.inUse || !l.fits(r)) {
-		return l.reject(now, reasonQueueFull)
+	excess := len(l.queues[i].waiting) - l.spec.queueLength
+	if excess >= 0 && (excess >= l.limit-l.inUse || !l.mayRun(r)) {
+		return l.countRejection(now, reasonQueueFull)
 	}
 	l.enqueueOrStart(r, i, now)
 	return ""
 }
 
-// readmit starts or queues a suspended request. It returns false if the level has neither a free
-// seat nor queues.
-func (l *level) readmit(r *Request, now time.Time, hash func() uint64) bool {
+// readmitSuspended starts or queues a suspended request. It returns false if the level has neither
+// a free seat nor queues.
+func (l *level) readmitSuspended(r *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.advance(now)
+	l.advanceVirtualTime(now)
 	if l.spec.kind == kindQueue {
 		r.flowHash = hash()
 		l.enqueueOrStart(r, l.chooseQueue(r.flowHash), now)
 		return true
 	}
-	if !l.fits(r) {
+	if !l.mayRun(r) {
 		return false
 	}
 	l.startUnqueued(r, now)
@@ -145,20 +145,20 @@ func (l *level) readmit(r *Request, now time.Time, hash func() uint64) bool {
 // startUnqueued starts a request of a level without queues. The caller holds mu.
 func (l *level) startUnqueued(r *Request, now time.Time) {
 	r.queue = noQueue
-	l.link(r)
+	l.addToList(r)
 	l.start(r, now)
 	l.recordDemand(now)
 }
 
 // enqueueOrStart starts a request, or adds it to a queue if it must wait. The caller holds mu.
 func (l *level) enqueueOrStart(r *Request, i int, now time.Time) {
-	l.link(r)
-	if l.waiting == 0 && l.fits(r) {
+	l.addToList(r)
+	if l.waiting == 0 && l.mayRun(r) {
 		l.startThroughQueue(r, i, now)
 	} else {
 		r.admitted = make(chan struct{})
 		l.enqueue(r, i)
-		l.dispatch(now)
+		l.startWaiting(now)
 	}
 	if !r.suspended {
 		r.schema.lengths.Observe(float64(max(1, len(l.queues[i].waiting))))
@@ -166,8 +166,8 @@ func (l *level) enqueueOrStart(r *Request, i int, now time.Time) {
 	l.recordDemand(now)
 }
 
-// reject counts a rejection and returns its reason. The caller holds mu.
-func (l *level) reject(now time.Time, reason string) string {
+// countRejection counts a rejection and returns its reason. The caller holds mu.
+func (l *level) countRejection(now time.Time, reason string) string {
 	l.counts.rejected++
 	l.retryAfter.recordRejection(now)
 	return reason
@@ -185,18 +185,18 @@ func (l *level) start(r *Request, now time.Time) {
 func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.advance(now)
-	if !r.started.IsZero() || !l.remove(r) {
+	l.advanceVirtualTime(now)
+	if !r.started.IsZero() || !l.removeWaiting(r) {
 		return false
 	}
-	l.unlink(r)
+	l.removeFromList(r)
 	if reason == reasonCancelled {
 		l.counts.cancelled++
 	} else {
 		l.counts.timedOut++
 		l.retryAfter.recordRejection(now)
 	}
-	l.dispatch(now) // narrower requests may have waited behind it
+	l.startWaiting(now) // narrower requests may have waited behind it
 	l.recordDemand(now)
 	return true
 }
@@ -205,13 +205,14 @@ func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 // a maximum, the writes of one user with many watchers could occupy the whole level.
 const finalSeatsShare = 2
 
-// end ends a running request and releases its seats. Its final seats stay occupied for width.After.
-func (l *level) end(r *Request, now time.Time) {
+// finish removes a running request and releases its seats. Its final seats stay occupied for
+// width.AdditionalLatency.
+func (l *level) finish(r *Request, now time.Time) {
 	l.mu.Lock()
-	l.advance(now)
+	l.advanceVirtualTime(now)
 	// 1. Release all seats except the final ones.
 	l.running--
-	l.unlink(r)
+	l.removeFromList(r)
 	held := 0
 	if r.width.AdditionalLatency > 0 {
 		held = min(r.width.Final, max(max(l.limit/finalSeatsShare, 1)-l.finalSeats, 0))
@@ -223,7 +224,7 @@ func (l *level) end(r *Request, now time.Time) {
 		q := &l.queues[r.queue]
 		q.seats -= r.width.maxSeats()
 		// The queue was charged for an estimated duration.
-		q.next += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
+		q.nextStart += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
 		l.deactivateIfIdle(q)
 		l.flows[r.flowHash]--
@@ -239,7 +240,7 @@ func (l *level) end(r *Request, now time.Time) {
 			now := l.metrics.now()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.advance(now)
+			l.advanceVirtualTime(now)
 			l.inUse -= held
 			l.finalSeats -= held
 			l.admitWaiting(now)
@@ -250,32 +251,32 @@ func (l *level) end(r *Request, now time.Time) {
 // admitWaiting starts waiting requests after seats became free. The caller holds mu.
 func (l *level) admitWaiting(now time.Time) {
 	if l.waiting > 0 {
-		l.dispatch(now)
+		l.startWaiting(now)
 	}
 	l.recordDemand(now)
 }
 
 // recordDemand records the number of seats that requests occupy or wait for. The caller holds mu.
 func (l *level) recordDemand(now time.Time) {
-	l.demand.set(now, float64(l.inUse+l.waitingSeats))
+	l.demand.setValue(now, float64(l.inUse+l.waitingSeats))
 	l.metrics.recordLoad(l, now)
 }
 
-// link adds a request to the list of all requests. The caller holds mu.
-func (l *level) link(r *Request) {
-	r.next = l.first
+// addToList adds a request to the list of all requests. The caller holds mu.
+func (l *level) addToList(r *Request) {
+	r.next = l.listHead
 	if r.next != nil {
 		r.next.previous = r
 	}
-	l.first = r
+	l.listHead = r
 }
 
-// unlink removes a request from the list. The caller holds mu.
-func (l *level) unlink(r *Request) {
+// removeFromList removes a request from the list. The caller holds mu.
+func (l *level) removeFromList(r *Request) {
 	if r.previous != nil {
 		r.previous.next = r.next
 	} else {
-		l.first = r.next
+		l.listHead = r.next
 	}
 	if r.next != nil {
 		r.next.previous = r.previous
@@ -287,9 +288,9 @@ func (l *level) unlink(r *Request) {
 // maxRetryAfter is the maximum Retry-After in seconds.
 const maxRetryAfter = 32
 
-// retryAfter computes Retry-After of a level from its rate of rejections.
-type retryAfter struct {
-	seconds int       // 0 stands for 1
+// rejectionBackoff computes the Retry-After of a level from its rate of rejections.
+type rejectionBackoff struct {
+	current int       // 0 stands for 1
 	since   time.Time // start of the current window
 	count   int
 }
@@ -297,19 +298,19 @@ type retryAfter struct {
 // recordRejection counts a rejection. A window is as long as the current Retry-After. With more
 // than three rejections per second in a window, Retry-After doubles. With fewer than one, it
 // decreases.
-func (r *retryAfter) recordRejection(now time.Time) {
-	r.seconds = max(r.seconds, 1)
-	window := time.Duration(r.seconds) * time.Second
+func (r *rejectionBackoff) recordRejection(now time.Time) {
+	r.current = max(r.current, 1)
+	window := time.Duration(r.current) * time.Second
 	if r.since.IsZero() {
 		r.since = now
 	}
 	past := now.Sub(r.since)
 	if past >= window {
 		switch {
-		case r.count > 3*r.seconds && past < 2*window:
-			r.seconds = min(2*r.seconds, maxRetryAfter)
-		case r.count < r.seconds || past >= 2*window:
-			r.seconds = max(r.seconds-int(past/window), 1)
+		case r.count > 3*r.current && past < 2*window:
+			r.current = min(2*r.current, maxRetryAfter)
+		case r.count < r.current || past >= 2*window:
+			r.current = max(r.current-int(past/window), 1)
 		}
 		r.since = now
 		r.count = 0
@@ -317,7 +318,7 @@ func (r *retryAfter) recordRejection(now time.Time) {
 	r.count++
 }
 
-func (r *retryAfter) delay() int { return max(r.seconds, 1) }
+func (r *rejectionBackoff) retryAfterSeconds() int { return max(r.current, 1) }
 
 // retryInterval is the interval at which a suspended request retries to acquire seats in a level
 // without queues.
@@ -347,7 +348,7 @@ func (c *Controller) Resume(ctx context.Context, r *Request) error {
 	r.started = time.Time{}
 	r.admitted = nil
 	l := r.schema.level
-	for !l.readmit(r, c.Now(), func() uint64 { return c.hash(r) }) {
+	for !l.readmitSuspended(r, c.Now(), func() uint64 { return c.flowHash(r) }) {
 		if err := waitRetryInterval(ctx); err != nil {
 			return err
 		}
@@ -381,7 +382,7 @@ func waitRetryInterval(ctx context.Context) error {
 // recordRunning records that a request has its seats.
 func (c *Controller) recordRunning(r *Request) {
 	r.schema.addRunning(r, 1)
-	c.Metrics.recordRunning(executing, r.mutating, 1, r.started)
+	c.Metrics.recordRunning(executingReads, r.mutating, 1, r.started)
 }
 
 // stopRunning releases the seats of a request.
@@ -389,6 +390,6 @@ func (c *Controller) stopRunning(r *Request) {
 	now := c.Now()
 	r.ran += now.Sub(r.started)
 	r.schema.addRunning(r, -1)
-	c.Metrics.recordRunning(executing, r.mutating, -1, now)
-	r.schema.level.end(r, now)
+	c.Metrics.recordRunning(executingReads, r.mutating, -1, now)
+	r.schema.level.finish(r, now)
 }

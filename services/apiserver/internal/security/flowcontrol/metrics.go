@@ -24,21 +24,21 @@ type Metrics struct {
 
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics
-	schemas map[binding]*schemaMetrics
-	reads   *ratios    // ratios of executing reads, executing writes, waiting reads, waiting writes
-	limits  [2]float64 // maximum number of reads and of writes
+	schemas map[schemaBinding]*schemaMetrics
+	reads   *ratioGroup // ratios of executing reads, executing writes, waiting reads, waiting writes
+	limits  [2]float64  // maximum number of reads and of writes
 	clock   func() time.Time
 }
 
 var (
-	byLevel  = []string{"priority_level"}
-	bySchema = []string{"priority_level", "flow_schema"}
-	seconds  = []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}
+	byLevel        = []string{"priority_level"}
+	bySchema       = []string{"priority_level", "flow_schema"}
+	durationBounds = []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}
 
-	demandBounds  = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6}
-	requestBounds = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1}
-	seatBounds    = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
-	readBounds    = []float64{0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
+	demandRatioBounds  = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6}
+	requestRatioBounds = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1}
+	seatRatioBounds    = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
+	readRatioBounds    = []float64{0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
 )
 
 // NewMetrics registers the metrics. maxReads and maxWrites are the denominators of the ratio of
@@ -78,9 +78,9 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		rejectedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Number of requests rejected by API Priority and Fairness.",
 		}, append(bySchema[:2:2], "reason")),
-		execution: histogram("request_execution_seconds", "[ALPHA] Execution time of requests in seconds.", seconds, append(bySchema[:2:2], "type")...),
+		execution: histogram("request_execution_seconds", "[ALPHA] Execution time of requests in seconds.", durationBounds, append(bySchema[:2:2], "type")...),
 		lengths:   histogram("request_queue_length_after_enqueue", "[ALPHA] Length of a queue after a request was added.", []float64{0, 10, 25, 50, 100, 250, 500, 1000}, bySchema...),
-		waited:    histogram("request_wait_duration_seconds", "[BETA] Wait time of requests in seconds.", seconds, append(bySchema[:2:2], "execute")...),
+		waited:    histogram("request_wait_duration_seconds", "[BETA] Wait time of requests in seconds.", durationBounds, append(bySchema[:2:2], "execute")...),
 		watches:   histogram("watch_count_samples", "[ALPHA] Number of watchers affected by a write.", []float64{0, 1, 10, 100, 1000, 10000}, bySchema...),
 		widths:    histogram("work_estimated_seats", "[ALPHA] Estimated number of seats per request.", []float64{1, 2, 4, 10}, bySchema...),
 		fairFraction: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -90,12 +90,12 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Number of requests over time, as a fraction of the maximum.", "phase", "priority_level"),
 		seatsDesc:    desc("priority_level_seat_utilization", "EXPERIMENTAL: [ALPHA] Seats in use over time, as a fraction of the limit.", "phase", "priority_level"),
 		readsDesc:    desc("read_vs_write_current_requests", "EXPERIMENTAL: [ALPHA] Number of reads and writes over time, as a fraction of their limits.", "phase", "request_kind"),
-		levels:       map[string]*levelMetrics{}, schemas: map[binding]*schemaMetrics{}, clock: now,
+		levels:       map[string]*levelMetrics{}, schemas: map[schemaBinding]*schemaMetrics{}, clock: now,
 		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
-	m.reads = newRatios(now,
-		newRatio(m.readsDesc, readBounds, "executing", "readOnly"), newRatio(m.readsDesc, readBounds, "executing", "mutating"),
-		newRatio(m.readsDesc, readBounds, "waiting", "readOnly"), newRatio(m.readsDesc, readBounds, "waiting", "mutating"),
+	m.reads = newRatioGroup(now,
+		newTimeRatio(m.readsDesc, readRatioBounds, "executing", "readOnly"), newTimeRatio(m.readsDesc, readRatioBounds, "executing", "mutating"),
+		newTimeRatio(m.readsDesc, readRatioBounds, "waiting", "readOnly"), newTimeRatio(m.readsDesc, readRatioBounds, "waiting", "mutating"),
 	)
 	r.MustRegister(
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
@@ -120,17 +120,17 @@ func (c ratioCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c ratioCollector) Collect(ch chan<- prometheus.Metric) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	c.m.reads.collect(ch)
+	c.m.reads.collectRatios(ch)
 	for _, l := range c.m.levels {
-		l.load.collect(ch)
+		l.load.collectRatios(ch)
 	}
 }
 
 // executing and waiting are the indexes of reads in Metrics.reads. The index of writes is one
 // higher.
 const (
-	executing = 0
-	waiting   = 2
+	executingReads = 0
+	waitingReads   = 2
 )
 
 // recordRunning adds n to the number of requests in a phase.
@@ -139,7 +139,7 @@ func (m *Metrics) recordRunning(phase int, write bool, n float64, now time.Time)
 	if write {
 		kind = 1
 	}
-	m.reads.add(now, phase+kind, n/m.limits[kind])
+	m.reads.addToValue(now, phase+kind, n/m.limits[kind])
 }
 
 // levelMetrics holds the metrics of one level.
@@ -147,18 +147,18 @@ type levelMetrics struct {
 	m                             *Metrics
 	name                          string
 	now                           func() time.Time
-	load                          *ratios // demand, executing, waiting, seats
+	load                          *ratioGroup // demand, executing, waiting, seats
 	virtual, dispatchedAt, latest prometheus.Gauge
 }
 
-func (m *Metrics) level(name string, now func() time.Time) *levelMetrics {
+func (m *Metrics) newLevelMetrics(name string, now func() time.Time) *levelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := &levelMetrics{
 		m: m, name: name, now: now,
-		load: newRatios(now,
-			newRatio(m.demandDesc, demandBounds, name), newRatio(m.requestsDesc, requestBounds, "executing", name),
-			newRatio(m.requestsDesc, requestBounds, "waiting", name), newRatio(m.seatsDesc, seatBounds, "executing", name),
+		load: newRatioGroup(now,
+			newTimeRatio(m.demandDesc, demandRatioBounds, name), newTimeRatio(m.requestsDesc, requestRatioBounds, "executing", name),
+			newTimeRatio(m.requestsDesc, requestRatioBounds, "waiting", name), newTimeRatio(m.seatsDesc, seatRatioBounds, "executing", name),
 		),
 		virtual: m.virtual.WithLabelValues(name), dispatchedAt: m.dispatchedAt.WithLabelValues(name), latest: m.latest.WithLabelValues(name),
 	}
@@ -170,7 +170,7 @@ func (m *Metrics) removeLevel(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.levels, name)
-	maps.DeleteFunc(m.schemas, func(b binding, _ *schemaMetrics) bool { return b.level == name })
+	maps.DeleteFunc(m.schemas, func(b schemaBinding, _ *schemaMetrics) bool { return b.level == name })
 	for _, v := range m.schemaVectors() {
 		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
 	}
@@ -194,7 +194,7 @@ func (m *Metrics) schemaVectors() []partialDeleter {
 }
 
 // keepBindings deletes the series of bindings that are not used.
-func (m *Metrics) keepBindings(used map[binding]bool) {
+func (m *Metrics) keepBindings(used map[schemaBinding]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for b := range m.schemas {
@@ -212,13 +212,13 @@ func (m *Metrics) keepBindings(used map[binding]bool) {
 func (x *levelMetrics) recordLoad(l *level, now time.Time) {
 	nominal := max(float64(l.nominal), 1)
 	limit := max(float64(l.limit), 1)
-	x.load.set(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
-		float64(l.waiting)/max(float64(l.spec.queues*l.spec.length), 1), float64(l.inUse)/limit)
+	x.load.setValues(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
+		float64(l.waiting)/max(float64(l.spec.queues*l.spec.queueLength), 1), float64(l.inUse)/limit)
 	x.virtual.Set(l.virtual)
 }
 
-// recordDispatch records the dispatch of a request at a virtual time. start is the virtual start time
-// of the request.
+// recordDispatch records the dispatch of a request at a virtual time. start is the virtual start
+// time of the request.
 func (x *levelMetrics) recordDispatch(virtual, start float64) {
 	x.dispatchedAt.Set(virtual)
 	x.latest.Set(start)
@@ -246,8 +246,8 @@ func (x *levelMetrics) recordAdjustment(l *level, target float64) {
 	discounted := make([]float64, len(l.queues))
 	for i := range l.queues {
 		q := &l.queues[i]
-		starts[i] = q.next
-		discounted[i] = q.next - float64(q.seats)*estimatedDuration.Seconds()
+		starts[i] = q.nextStart
+		discounted[i] = q.nextStart - float64(q.seats)*estimatedDuration.Seconds()
 	}
 	x.m.bounds.WithLabelValues("min", x.name).Set(slices.Min(starts))
 	x.m.bounds.WithLabelValues("max", x.name).Set(slices.Max(starts))
@@ -258,7 +258,7 @@ func (x *levelMetrics) recordAdjustment(l *level, target float64) {
 // schemaMetrics holds the metrics of one schema and its level.
 type schemaMetrics struct {
 	m                                                *Metrics
-	labels                                           binding
+	labels                                           schemaBinding
 	executing, executingSeats, inQueue, inQueueSeats prometheus.Gauge
 	dispatchedTotal                                  prometheus.Counter
 	widths, lengths, watches, waited, rejected       prometheus.Observer
@@ -266,11 +266,11 @@ type schemaMetrics struct {
 	regular, watch func() prometheus.Observer
 }
 
-// schema returns the metrics of a schema in a level. They are created on first use.
-func (m *Metrics) schema(name, level string) *schemaMetrics {
+// schemaMetricsFor returns the metrics of a schema in a level. They are created on first use.
+func (m *Metrics) schemaMetricsFor(name, level string) *schemaMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := binding{level, name}
+	key := schemaBinding{level, name}
 	if s := m.schemas[key]; s != nil {
 		return s
 	}
@@ -310,7 +310,7 @@ func (s *schemaMetrics) recordEnd(r *Request, ran time.Duration) {
 func (s *schemaMetrics) addWaiting(r *Request, n float64) {
 	s.inQueue.Add(n)
 	s.inQueueSeats.Add(n * float64(r.width.maxSeats()))
-	s.m.recordRunning(waiting, r.mutating, n, s.m.clock())
+	s.m.recordRunning(waitingReads, r.mutating, n, s.m.clock())
 }
 
 func (s *schemaMetrics) recordRejection(reason string, waited time.Duration) {

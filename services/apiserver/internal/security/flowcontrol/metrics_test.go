@@ -82,7 +82,8 @@ func TestDumpsAndMetrics(t *testing.T) {
 	}
 }
 
-// TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all metrics.
+// TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all
+// metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {

@@ -15,13 +15,13 @@ type queue struct {
 	waiting []*Request
 	running int // running requests of the queue
 	seats   int // seats of the running requests
-	// next is the virtual start time of the next request.
-	next float64
+	// nextStart is the virtual start time of the next request.
+	nextStart float64
 	// work is the estimated work of the waiting requests, in seat-seconds.
 	work float64
 }
 
-func (q *queue) idle() bool { return len(q.waiting) == 0 && q.running == 0 }
+func (q *queue) isIdle() bool { return len(q.waiting) == 0 && q.running == 0 }
 
 // dealHand appends a hand of distinct numbers below n, chosen by a hash, to out.
 func dealHand(hash uint64, n, hand int, out []int) []int {
@@ -43,7 +43,7 @@ func dealHand(hash uint64, n, hand int, out []int) []int {
 func (l *level) chooseQueue(hash uint64) int {
 	var hand [16]int
 	chosen, least := -1, math.Inf(1)
-	for _, i := range dealHand(hash, l.spec.queues, min(l.spec.hand, len(hand)), hand[:0]) {
+	for _, i := range dealHand(hash, l.spec.queues, min(l.spec.handSize, len(hand)), hand[:0]) {
 		q := &l.queues[i]
 		if work := q.work + float64(q.seats)*estimatedDuration.Seconds(); work < least {
 			chosen, least = i, work
@@ -52,9 +52,9 @@ func (l *level) chooseQueue(hash uint64) int {
 	return chosen
 }
 
-// advance advances virtual time. Each active queue gets an equal part of the demanded seats. The
-// caller holds mu.
-func (l *level) advance(now time.Time) {
+// advanceVirtualTime advances virtual time to now. Each active queue gets an equal part of the
+// demanded seats. The caller holds mu.
+func (l *level) advanceVirtualTime(now time.Time) {
 	if l.activeQueues > 0 {
 		desired := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
 		l.virtual += now.Sub(l.virtualAt).Seconds() * desired / float64(l.activeQueues)
@@ -65,9 +65,9 @@ func (l *level) advance(now time.Time) {
 // joinQueue assigns a request to a queue and activates the queue. The caller holds mu.
 func (l *level) joinQueue(r *Request, i int) *queue {
 	q := &l.queues[i]
-	if q.idle() {
+	if q.isIdle() {
 		l.activeQueues++
-		q.next = l.virtual
+		q.nextStart = l.virtual
 	}
 	r.queue = i
 	r.virtualArrival = l.virtual
@@ -82,16 +82,16 @@ func (l *level) startThroughQueue(r *Request, i int, now time.Time) {
 
 // startFromQueue starts a request of a queue. The caller holds mu.
 func (l *level) startFromQueue(q *queue, i int, r *Request, now time.Time) {
-	q.next = max(q.next, r.virtualArrival) + r.work
+	q.nextStart = max(q.nextStart, r.virtualArrival) + r.work
 	q.running++
 	l.flows[r.flowHash]++
 	q.seats += r.width.maxSeats()
 	l.lastQueue = i
-	l.metrics.recordDispatch(l.virtual, q.next-r.work)
+	l.metrics.recordDispatch(l.virtual, q.nextStart-r.work)
 	l.start(r, now)
 }
 
-// enqueue puts a request at the end of a queue. The caller holds mu.
+// enqueue adds a request to the end of a queue. The caller holds mu.
 func (l *level) enqueue(r *Request, i int) {
 	q := l.joinQueue(r, i)
 	q.waiting = append(q.waiting, r)
@@ -100,8 +100,8 @@ func (l *level) enqueue(r *Request, i int) {
 	l.waitingSeats += r.width.maxSeats()
 }
 
-// remove takes a request out of the queue it waits in. The caller holds mu.
-func (l *level) remove(r *Request) bool {
+// removeWaiting takes a request out of the queue it waits in. The caller holds mu.
+func (l *level) removeWaiting(r *Request) bool {
 	q := &l.queues[r.queue]
 	i := slices.Index(q.waiting, r)
 	if i < 0 {
@@ -117,24 +117,24 @@ func (l *level) remove(r *Request) bool {
 
 // deactivateIfIdle deactivates a queue without requests. The caller holds mu.
 func (l *level) deactivateIfIdle(q *queue) {
-	if q.idle() {
+	if q.isIdle() {
 		l.activeQueues--
 		q.work = 0
 	}
 }
 
-// dispatch starts requests while there are seats for the next one. If only reserved seats are free,
-// it starts the next request of a flow without a running request. A request that is wider than the
-// level waits until it can run alone. The caller holds mu.
-func (l *level) dispatch(now time.Time) {
+// startWaiting starts requests while there are seats for the next one. If only reserved seats are
+// free, it starts the next request of a flow without a running request. A request that is wider
+// than the level waits until it can run alone. The caller holds mu.
+func (l *level) startWaiting(now time.Time) {
 	for l.waiting > 0 {
 		q, i := l.nextQueue(false)
-		if r := q.waiting[0]; !l.fits(r) {
+		if r := q.waiting[0]; !l.mayRun(r) {
 			if l.flows[r.flowHash] == 0 || l.inUse >= l.limit {
 				return
 			}
 			q, i = l.nextQueue(true)
-			if q == nil || !l.fits(q.waiting[0]) {
+			if q == nil || !l.mayRun(q.waiting[0]) {
 				return
 			}
 		}
@@ -167,7 +167,7 @@ func (l *level) nextQueue(idle bool) (best *queue, index int) {
 		if idle && l.flows[r.flowHash] > 0 {
 			continue
 		}
-		if end := max(q.next, r.virtualArrival) + r.work; end < soonest {
+		if end := max(q.nextStart, r.virtualArrival) + r.work; end < soonest {
 			best = q
 			index = i
 			soonest = end
@@ -182,7 +182,7 @@ func (l *level) resizeQueues() {
 	for len(l.queues) < l.spec.queues {
 		l.queues = append(l.queues, queue{})
 	}
-	for n := len(l.queues); n > l.spec.queues && l.queues[n-1].idle(); n-- {
+	for n := len(l.queues); n > l.spec.queues && l.queues[n-1].isIdle(); n-- {
 		l.queues = l.queues[:n-1]
 	}
 }

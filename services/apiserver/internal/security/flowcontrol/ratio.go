@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ratio is a histogram of a value over time. Its counts are nanoseconds.
-type ratio struct {
+// timeRatio is a histogram of how long a value had which size. Its counts are nanoseconds.
+type timeRatio struct {
 	desc   *prometheus.Desc
 	labels []string
 	bounds []float64
@@ -18,12 +18,12 @@ type ratio struct {
 	sum    float64
 }
 
-func newRatio(desc *prometheus.Desc, bounds []float64, labels ...string) ratio {
-	return ratio{desc: desc, labels: labels, bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+func newTimeRatio(desc *prometheus.Desc, bounds []float64, labels ...string) timeRatio {
+	return timeRatio{desc: desc, labels: labels, bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// advance adds d to the bucket of the current value.
-func (r *ratio) advance(d time.Duration) {
+// addTime adds d to the bucket of the current value.
+func (r *timeRatio) addTime(d time.Duration) {
 	i := 0
 	for i < len(r.bounds) && r.value > r.bounds[i] {
 		i++
@@ -32,53 +32,53 @@ func (r *ratio) advance(d time.Duration) {
 	r.sum += r.value * float64(d)
 }
 
-// ratios is a group of ratios that advance together.
-type ratios struct {
+// ratioGroup is a group of histograms that advance together.
+type ratioGroup struct {
 	now func() time.Time
 
 	mu      sync.Mutex // leaf lock
 	last    time.Time
-	members []ratio
+	members []timeRatio
 }
 
-func newRatios(now func() time.Time, each ...ratio) *ratios {
-	return &ratios{now: now, last: now(), members: each}
+func newRatioGroup(now func() time.Time, each ...timeRatio) *ratioGroup {
+	return &ratioGroup{now: now, last: now(), members: each}
 }
 
-// set sets the values from now on.
-func (r *ratios) set(now time.Time, values ...float64) {
+// setValues sets the values from now on.
+func (r *ratioGroup) setValues(now time.Time, values ...float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.advance(now)
+	r.advanceTo(now)
 	for i, value := range values {
 		r.members[i].value = value
 	}
 }
 
-// add adds d to the value at index i.
-func (r *ratios) add(now time.Time, i int, d float64) {
+// addToValue adds d to the value at index i.
+func (r *ratioGroup) addToValue(now time.Time, i int, d float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.advance(now)
+	r.advanceTo(now)
 	r.members[i].value += d
 }
 
-// advance counts the time since the last change. The caller holds mu.
-func (r *ratios) advance(now time.Time) {
+// advanceTo counts the time since the last change. The caller holds mu.
+func (r *ratioGroup) advanceTo(now time.Time) {
 	d := now.Sub(r.last)
 	if d <= 0 {
 		return
 	}
 	for i := range r.members {
-		r.members[i].advance(d)
+		r.members[i].addTime(d)
 	}
 	r.last = now
 }
 
-func (r *ratios) collect(ch chan<- prometheus.Metric) {
+func (r *ratioGroup) collectRatios(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.advance(r.now())
+	r.advanceTo(r.now())
 	for i := range r.members {
 		one := &r.members[i]
 		buckets := make(map[float64]uint64, len(one.bounds))

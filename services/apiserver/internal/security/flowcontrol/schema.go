@@ -118,6 +118,7 @@ func (s *compiledSchema) matchesAny(indexes []int32, info *requestinfo.Info) boo
 	return false
 }
 
+// matches reports whether the rule matches a request, regardless of its user.
 func (r *rule) matches(info *requestinfo.Info) bool {
 	if info.IsResource {
 		for i := range r.resources {
@@ -128,22 +129,23 @@ func (r *rule) matches(info *requestinfo.Info) bool {
 		return false
 	}
 	for i := range r.paths {
-		if p := &r.paths[i]; p.verbs.has(info.Verb) && p.paths.hasPath(info.Path) {
+		if p := &r.paths[i]; p.verbs.contains(info.Verb) && p.paths.containsPath(info.Path) {
 			return true
 		}
 	}
 	return false
 }
 
+// matches reports whether the rule matches a request for a resource.
 func (p *resourceRule) matches(info *requestinfo.Info) bool {
 	if info.Namespace == "" {
 		if !p.cluster {
 			return false
 		}
-	} else if !p.namespaces.has(info.Namespace) {
+	} else if !p.namespaces.contains(info.Namespace) {
 		return false
 	}
-	return p.verbs.has(info.Verb) && p.groups.has(info.Group) && p.resources.hasResource(info.Resource, info.Subresource)
+	return p.verbs.contains(info.Verb) && p.groups.contains(info.Group) && p.resources.containsResource(info.Resource, info.Subresource)
 }
 
 // serviceAccountNamespace returns the namespace in the user name of a service account. It does not
@@ -198,7 +200,7 @@ func newNameSet(list []string) nameSet {
 	return n
 }
 
-func (n *nameSet) has(s string) bool {
+func (n *nameSet) contains(s string) bool {
 	if n.all || slices.Contains(n.linear, s) {
 		return true
 	}
@@ -206,14 +208,14 @@ func (n *nameSet) has(s string) bool {
 	return ok
 }
 
-// hasResource reports whether the set has a resource or subresource. It does not allocate for short
-// lists.
-func (n *nameSet) hasResource(resource, sub string) bool {
+// containsResource reports whether the set has a resource or subresource. It does not allocate for
+// short lists.
+func (n *nameSet) containsResource(resource, sub string) bool {
 	if sub == "" || n.all {
-		return n.has(resource)
+		return n.contains(resource)
 	}
 	if n.set != nil {
-		return n.has(resource + "/" + sub)
+		return n.contains(resource + "/" + sub)
 	}
 	for _, s := range n.linear {
 		if rest, ok := strings.CutPrefix(s, resource); ok && strings.HasPrefix(rest, "/") && rest[1:] == sub {
@@ -223,9 +225,10 @@ func (n *nameSet) hasResource(resource, sub string) bool {
 	return false
 }
 
-// hasPath reports whether the set has a path. A name that ends with an asterisk matches by prefix.
-func (n *nameSet) hasPath(path string) bool {
-	if n.has(path) {
+// containsPath reports whether the set has a path. A name that ends with an asterisk matches by
+// prefix.
+func (n *nameSet) containsPath(path string) bool {
+	if n.contains(path) {
 		return true
 	}
 	for _, s := range n.linear {
@@ -236,9 +239,9 @@ func (n *nameSet) hasPath(path string) bool {
 	return false
 }
 
-// index finds the schema of a request by its user, without a look at schemas about other users.
-// Copies share unchanged nodes.
-type index struct {
+// schemaIndex finds the schema of a request by its user, without a look at schemas about other
+// users. Copies share unchanged nodes.
+type schemaIndex struct {
 	tree sorted.Set[indexEntry]
 	seed maphash.Seed // for the hashes of subjects
 }
@@ -251,11 +254,13 @@ type indexEntry struct {
 	ruleIndexes []int32 // the rules about the subject
 }
 
-// hash returns the hash of a subject.
-func (x index) hash(s subject) uint64 { return maphash.String(x.seed, s.name) + uint64(s.kind) }
+// subjectHash returns the hash of a subject.
+func (x schemaIndex) subjectHash(s subject) uint64 {
+	return maphash.String(x.seed, s.name) + uint64(s.kind)
+}
 
-// less orders entries by subject, and those of one subject by schema precedence.
-func less(a, b indexEntry) bool {
+// lessEntry orders entries by subject, and entries of one subject by schema precedence.
+func lessEntry(a, b indexEntry) bool {
 	if a.hash != b.hash {
 		return a.hash < b.hash
 	}
@@ -268,48 +273,49 @@ func less(a, b indexEntry) bool {
 	return a.compare(b.compiledSchema) < 0
 }
 
-func newIndex() index {
-	return index{sorted.NewSet(less, 0), maphash.MakeSeed()}
+func newIndex() schemaIndex {
+	return schemaIndex{sorted.NewSet(lessEntry, 0), maphash.MakeSeed()}
 }
 
-// copy returns a copy that may be read while the original changes.
-func (x index) copy() index { return index{x.tree.Copy(), x.seed} }
+// snapshot returns a copy that may be read while the original changes.
+func (x schemaIndex) snapshot() schemaIndex { return schemaIndex{x.tree.Copy(), x.seed} }
 
-func (x index) add(schema *compiledSchema) {
+func (x schemaIndex) add(schema *compiledSchema) {
 	for s, ruleIndexes := range schema.subjects {
-		x.tree.Set(indexEntry{x.hash(s), s, schema, ruleIndexes})
+		x.tree.Set(indexEntry{x.subjectHash(s), s, schema, ruleIndexes})
 	}
 }
 
-func (x index) remove(schema *compiledSchema) {
+func (x schemaIndex) remove(schema *compiledSchema) {
 	for s := range schema.subjects {
-		x.tree.Delete(indexEntry{hash: x.hash(s), subject: s, compiledSchema: schema})
+		x.tree.Delete(indexEntry{hash: x.subjectHash(s), subject: s, compiledSchema: schema})
 	}
 }
 
-// find returns the first schema that matches a request and whose level exists.
-func (x index) find(user *request.User, info *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
-	f := finder{op: info, levels: levels}
-	f.search(x, subject{kind: anySubject})
-	f.search(x, subject{userSubject, user.Name})
+// findSchema returns the first schema that matches a request and whose level exists.
+func (x schemaIndex) findSchema(user *request.User, info *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
+	f := schemaFinder{op: info, levels: levels}
+	f.searchSubject(x, subject{kind: anySubject})
+	f.searchSubject(x, subject{userSubject, user.Name})
 	for _, g := range user.Groups {
-		f.search(x, subject{groupSubject, g})
+		f.searchSubject(x, subject{groupSubject, g})
 	}
 	if namespace, ok := serviceAccountNamespace(user.Name); ok {
-		f.search(x, subject{namespaceSubject, namespace})
+		f.searchSubject(x, subject{namespaceSubject, namespace})
 	}
 	return f.matched
 }
 
-// finder searches subject by subject. The schema found so far limits the next search.
-type finder struct {
+// schemaFinder searches subject by subject. The schema found so far limits the next search.
+type schemaFinder struct {
 	op      *requestinfo.Info
 	levels  map[string]*levelSpec
 	matched *compiledSchema
 }
 
-func (f *finder) search(x index, s subject) {
-	x.tree.Ascend(indexEntry{hash: x.hash(s), subject: s}, func(entry indexEntry) bool {
+// searchSubject searches the schemas with rules about a subject for one that precedes matched.
+func (f *schemaFinder) searchSubject(x schemaIndex, s subject) {
+	x.tree.Ascend(indexEntry{hash: x.subjectHash(s), subject: s}, func(entry indexEntry) bool {
 		if entry.subject != s || f.matched != nil && entry.compare(f.matched) >= 0 {
 			return false
 		}

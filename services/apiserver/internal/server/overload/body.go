@@ -16,11 +16,12 @@ const (
 	// largeBody is the size in bytes from which a body counts as large.
 	// Only the work on large bodies is limited.
 	largeBody = request.LargeBody
-	// LargeURL is the size in bytes from which the URL of a request, or its header fields that name an
-	// impersonated user, add to its cost.
+	// LargeURL is the size in bytes from which the URL of a request, or its header fields that name
+	// an impersonated user, add to its cost.
 	LargeURL = 4 << 10
-	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the factor
-	// for YAML, whose conversion to JSON takes as long as decoding, checking and storing the result.
+	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the
+	// factor for YAML, whose conversion to JSON takes as long as decoding, checking and storing the
+	// result.
 	costFactor     = 4
 	costFactorYAML = 16
 	// minLargeBody is the size in bytes below which no body counts as large.

@@ -177,9 +177,9 @@ func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	r.since = time.Now()
 }
 
-// evictStalled rejects stalled bodies until r can acquire a claim. It evicts the bodies of principals
-// that would hold more than the principal of r, the largest holder first, and younger bodies of the
-// same principal. So the oldest body of a principal always completes.
+// evictStalled rejects stalled bodies until r can acquire a claim. It evicts the bodies of
+// principals that would hold more than the principal of r, the largest holder first, and younger
+// bodies of the same principal. So the oldest body of a principal always completes.
 func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

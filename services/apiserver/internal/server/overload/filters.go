@@ -27,8 +27,8 @@ type Options struct {
 
 // Bounds are the limits that all requests share. A limit of 0 is no limit.
 type Bounds struct {
-	// BodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level may
-	// occupy together. MinBodyBytes is the minimum.
+	// BodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level
+	// may occupy together. MinBodyBytes is the minimum.
 	BodyBytesPerCPU, MinBodyBytes int
 	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each
 	// CPU but one, which remains for other requests.
@@ -38,12 +38,12 @@ type Bounds struct {
 	SuspendedBytes int
 	// WaitingBodies is the maximum number of bodies of one principal that wait for bytes.
 	WaitingBodies int
-	// Stalled is the number of stalled responses that may release their seats at the same time. Each
-	// one holds a buffer and the objects that it shows.
+	// Stalled is the number of stalled responses that may release their seats at the same time.
+	// Each one holds a buffer and the objects that it shows.
 	Stalled int
-	// NegotiationFields is the maximum total size in bytes of the content negotiation header fields.
-	// Clients send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is
-	// authenticated.
+	// NegotiationFields is the maximum total size in bytes of the content negotiation header
+	// fields. Clients send a few hundred bytes. Parsing takes about 100 µs per KiB, before the
+	// client is authenticated.
 	NegotiationFields int
 }
 
@@ -56,7 +56,7 @@ type Filters struct {
 // New returns the filters. They record waits with t.
 func New(o Options, t *telemetry.Filters) *Filters { return &Filters{options: o, telemetry: t} }
 
-// With adds the work of the request, which the limits of large requests count.
+// WithWork adds the work of the request, which the limits of large requests count.
 func (f *Filters) WithWork(next http.Handler) http.Handler {
 	limits := newWorkLimits(f.options.Bounds, f.options.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,8 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		op := requestinfo.FromContext(ctx)
 		u := request.UserFrom(ctx)
 		// long means that this server handles the request as long-running. LooksLongRunning also
-		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path alone.
+		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path
+		// alone.
 		long := op.LongRunning()
 		start := time.Now()
 		waiting := f.telemetry.Metrics.Queued(op)

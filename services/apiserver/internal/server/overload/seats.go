@@ -36,8 +36,8 @@ type seatHolder struct {
 	waited   time.Duration // total time of waits for the client
 }
 
-// pauseForClient releases the seats of a response that has started. It returns false, and keeps them, if too
-// many requests have released theirs.
+// pauseForClient releases the seats of a response that has started. It returns false, and keeps
+// them, if too many requests have released theirs.
 func (h *seatHolder) pauseForClient() bool {
 	h.mu.Lock()
 	h.pausedAt = time.Now()
@@ -45,9 +45,9 @@ func (h *seatHolder) pauseForClient() bool {
 	return h.release(true)
 }
 
-// release releases the seats for one wait. started reports whether the response has started: the limit
-// for such requests is higher. Each call that returns true is followed by one of resume, unless
-// the request ends.
+// release releases the seats for one wait. started reports whether the response has started: the
+// limit for such requests is higher. Each call that returns true is followed by one of resume,
+// unless the request ends.
 func (h *seatHolder) release(started bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -142,8 +142,8 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	return true
 }
 
-// acquireClaim acquires a claim of a limit. If it has to wait, it releases the seats first. It returns
-// false if too many requests have released theirs, or if ctx ends.
+// acquireClaim acquires a claim of a limit. If it has to wait, it releases the seats first. It
+// returns false if too many requests have released theirs, or if ctx ends.
 func (w *work) acquireClaim(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
 	if q.TryAcquire(c) {
 		return true

@@ -181,8 +181,8 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servesAnyMethod reports whether Kubernetes serves a discovery document for any method. root is api or apis
-// if the path names no group.
+// servesAnyMethod reports whether Kubernetes serves a discovery document for any method. root is
+// api or apis if the path names no group.
 func servesAnyMethod(op *requestinfo.Info, root string, gv schema.GroupVersion) bool {
 	if gv.Version != "" {
 		return !op.Kinds.BuiltIn(gv.Group)

@@ -24,8 +24,8 @@ func Profiles() http.Handler {
 	})
 }
 
-// serveProfile serves /debug/pprof as Kubernetes components do, which do not serve cmdline. Only exact
-// names are those of profiles, because authorization compares paths as written.
+// serveProfile serves /debug/pprof as Kubernetes components do, which do not serve cmdline. Only
+// exact names are those of profiles, because authorization compares paths as written.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	name, below := strings.CutPrefix(r.URL.Path, profilePrefix)
 	switch {

@@ -25,8 +25,8 @@
 //
 // # Unreadable values
 //
-// An unreadable value is reported as *storage.CorruptObjectError, alone or beside its key. It does not
-// affect other values: the watch cache keeps its key.
+// An unreadable value is reported as *storage.CorruptObjectError, alone or beside its key. It does
+// not affect other values: the watch cache keeps its key.
 //
 // # States of Live, which holds the current Set
 //
@@ -36,10 +36,11 @@
 //	                         └──► the old Set stays, and the failure is counted and logged; with an
 //	                              unhealthy plugin, each later check of the file builds it again
 //
-// A write encrypts and a read decrypts with the Set that it started with. When a key was removed, the
-// Source ends its stream with *storage.ReopenedError, and the cache reads everything again without
-// ending watches. When an unreadable value has become readable (through another configuration, or a
-// recovered plugin), watchers have missed it: the cache reloads as if history were compacted.
+// A write encrypts and a read decrypts with the Set that it started with. When a key was removed,
+// the Source ends its stream with *storage.ReopenedError, and the cache reads everything again
+// without ending watches. When an unreadable value has become readable (through another
+// configuration, or a recovered plugin), watchers have missed it: the cache reloads as if history
+// were compacted.
 //
 // Package build creates a Live from flags, wires Store and Source, and runs Live.
 package encryption

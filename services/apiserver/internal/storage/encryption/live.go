@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// retirementDelay is how long a replaced Set remains usable for operations that started with it.
+	// retirementDelay is how long a replaced Set remains usable for operations that started with
+	// it.
 	retirementDelay = 10 * time.Second
 	// wellWithin is the default time for the plugins of a new configuration to become healthy.
 	wellWithin = 10 * time.Second

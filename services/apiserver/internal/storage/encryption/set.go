@@ -26,8 +26,8 @@ type Builder struct {
 	ServerID string
 	// Intervals holds the intervals of plugin calls.
 	Intervals kms.Intervals
-	// HealthTimeout is the time for the plugins of a new configuration to become healthy; 0 means 10
-	// s.
+	// HealthTimeout is the time for the plugins of a new configuration to become healthy; 0 means
+	// 10 s.
 	HealthTimeout time.Duration
 	// Wait is how requests wait for plugins; see kms.Config.
 	Wait    func(context.Context, func(context.Context) error) error
@@ -217,8 +217,8 @@ func (s *Set) covers(other *Set) bool {
 	return true
 }
 
-// SharedHealthCheck reports whether the plugins share one health check, as in Kubernetes if all are of
-// version 2.
+// SharedHealthCheck reports whether the plugins share one health check, as in Kubernetes if all are
+// of version 2.
 func (s *Set) SharedHealthCheck() bool { return len(s.plugins) > 0 && !s.usesV1 }
 
 // Plugins returns the number of plugins.
@@ -295,8 +295,8 @@ func NewResources(root string, builtIn map[string]schema.GroupResource) *Resourc
 	return r
 }
 
-// ForKey returns the resource of a key, and false for keys of no resource. Custom resources are stored
-// below their group, which contains a dot.
+// ForKey returns the resource of a key, and false for keys of no resource. Custom resources are
+// stored below their group, which contains a dot.
 func (r *Resources) ForKey(key string) (schema.GroupResource, bool) {
 	rest, ok := strings.CutPrefix(key, r.root)
 	if !ok {

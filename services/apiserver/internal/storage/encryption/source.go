@@ -140,8 +140,8 @@ func (s *Source) note(seal *storage.Seal) {
 	s.samples[name] = seal
 }
 
-// reloadReason returns why every value must be decrypted again: its key is no longer available, or an
-// unreadable value may be readable now. Nil means that there is no reason.
+// reloadReason returns why every value must be decrypted again: its key is no longer available, or
+// an unreadable value may be readable now. Nil means that there is no reason.
 func (s *Source) reloadReason(ctx context.Context) error {
 	now := s.values.live.Current()
 	if now != s.loadedWith {

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// comparedValue is the maximum size in bytes of a value that is read again for comparison. For larger
-// values only the revisions are compared.
+// comparedValue is the maximum size in bytes of a value that is read again for comparison. For
+// larger values only the revisions are compared.
 const comparedValue = 2 << 10
 
 // VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's
@@ -104,9 +104,9 @@ const (
 	trustRetry = 30 * time.Second
 )
 
-// progressReliability states whether a member's progress notifications are reliable. Before 3.4.31 and
-// 3.5.13 etcd reported progress beyond events that it had not sent yet. A reader that relies on such
-// a notification misses them.
+// progressReliability states whether a member's progress notifications are reliable. Before 3.4.31
+// and 3.5.13 etcd reported progress beyond events that it had not sent yet. A reader that relies on
+// such a notification misses them.
 type progressReliability int
 
 const (
@@ -141,9 +141,10 @@ type member struct {
 	err      error
 }
 
-// progressReliabilityOf reads the version of every endpoint and returns the reliability of the member
-// that serves a watch. If that member is not among the responses, because of a proxy, the result holds
-// for all endpoints together, and is known only if all responded. reason explains the result.
+// progressReliabilityOf reads the version of every endpoint and returns the reliability of the
+// member that serves a watch. If that member is not among the responses, because of a proxy, the
+// result holds for all endpoints together, and is known only if all responded. reason explains the
+// result.
 func (s *Store) progressReliabilityOf(ctx context.Context, serving uint64) (result progressReliability, reason string) {
 	if s.newest != nil { // in this process, so it has the version of the build
 		return progressReliable, ""

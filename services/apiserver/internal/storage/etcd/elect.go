@@ -24,8 +24,8 @@ const DefaultElectionTTL = 5 * time.Second
 // Elector elects one of several replicas for a task.
 //
 // The leader holds a lease, and counts its lifetime from before a renewal is sent, while etcd
-// counts from its arrival. So the leader notices its loss before etcd elects another leader. A margin
-// of a fifth of the lifetime covers clocks of different speed.
+// counts from its arrival. So the leader notices its loss before etcd elects another leader. A
+// margin of a fifth of the lifetime covers clocks of different speed.
 type Elector struct {
 	store *Store
 	ttl   time.Duration

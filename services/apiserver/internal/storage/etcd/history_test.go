@@ -87,7 +87,8 @@ func TestChangesMatchWatch(t *testing.T) {
 	}
 }
 
-// TestChangesUnsupportedByExternalEtcd checks that an external etcd does not support reads of history.
+// TestChangesUnsupportedByExternalEtcd checks that an external etcd does not support reads of
+// history.
 func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
 	store := etcdtest.External(t)
 	if _, ok, err := store.Changes(t.Context(), "/registry/", 0, 1, 1); ok || err != nil {

@@ -24,8 +24,8 @@ type stream struct {
 	// be redelivered first.
 	from       int64
 	rechecking bool
-	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not respond to
-	// progress requests, and the newest revision is read instead.
+	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not respond
+	// to progress requests, and the newest revision is read instead.
 	reachedFrom bool
 	probing     bool
 	probed      chan probe
@@ -176,8 +176,8 @@ func (s *stream) startResolving(helpers *sync.WaitGroup) {
 	}
 }
 
-// completesRequest reports whether a handled response completes a request for progress. A response of
-// an unreliable member does if everything up to undelivered has arrived.
+// completesRequest reports whether a handled response completes a request for progress. A response
+// of an unreliable member does if everything up to undelivered has arrived.
 func (s *stream) completesRequest(resp *pb.WatchResponse) bool {
 	if s.reliability == progressReliable {
 		return resp.WatchId == clientv3.InvalidWatchID

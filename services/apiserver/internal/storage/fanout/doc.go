@@ -22,8 +22,9 @@
 // and including revision". A replica that has applied everything up to revision C may apply a
 // message if previous <= C < revision, taking only the changes after C. It skips a message with
 // revision <= C. A message with previous > C shows a gap. Statements about the same history cannot
-// disagree, so a replica may join a chain anywhere. historycheck.go describes how chains of different
-// histories are kept apart, message.go the format, and metrics.go the notes about traced writes.
+// disagree, so a replica may join a chain anywhere. historycheck.go describes how chains of
+// different histories are kept apart, message.go the format, and metrics.go the notes about traced
+// writes.
 //
 // # States of a replica
 //

@@ -46,8 +46,8 @@ func (p *publisher) hasPending() bool {
 	return len(p.pending) > 0
 }
 
-// openFeed opens the store watch at the position of the chain. Its first batch completes the requests
-// received so far.
+// openFeed opens the store watch at the position of the chain. Its first batch completes the
+// requests received so far.
 func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 	p.mu.Lock()
 	p.answering = append(p.answering, p.pending...)
@@ -89,8 +89,8 @@ const (
 	// announceHeartbeats is the interval, in heartbeats, at which a replica announces itself by
 	// requesting a heartbeat.
 	announceHeartbeats = 10
-	// subscriberHeartbeats is the number of heartbeats without an announcement after which a publisher
-	// stops encoding changes.
+	// subscriberHeartbeats is the number of heartbeats without an announcement after which a
+	// publisher stops encoding changes.
 	subscriberHeartbeats = 3 * announceHeartbeats
 )
 

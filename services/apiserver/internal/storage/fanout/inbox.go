@@ -327,8 +327,8 @@ func (in *inbox) finish() {
 	in.following = false
 }
 
-// markLost records that messages from the network were lost or will be. The next message that arrives
-// revives the stream. A local publisher is not affected.
+// markLost records that messages from the network were lost or will be. The next message that
+// arrives revives the stream. A local publisher is not affected.
 func (in *inbox) markLost(r gapReason) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -187,7 +187,8 @@ func (ds *deliveries) applied(b storage.Batch, source string) {
 	}
 }
 
-// handleNote handles a note. It adds the span if the change is applied, and otherwise keeps the note.
+// handleNote handles a note. It adds the span if the change is applied, and otherwise keeps the
+// note.
 func (ds *deliveries) handleNote(n writeNote) {
 	ds.mu.Lock()
 	i, found := slices.BinarySearchFunc(ds.delivered, n.revision, func(d delivery, revision int64) int {
@@ -239,9 +240,9 @@ func (ds *deliveries) span(n writeNote, d delivery) {
 	s.End(trace.WithTimestamp(d.at))
 }
 
-// AnnounceWrite publishes a note that a traced request wrote a revision, and handles the note on this
-// replica. at is the time of the store's response. Without tracing, Wrote does nothing. It never
-// blocks.
+// AnnounceWrite publishes a note that a traced request wrote a revision, and handles the note on
+// this replica. at is the time of the store's response. Without tracing, Wrote does nothing. It
+// never blocks.
 func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, at time.Time) {
 	from := trace.SpanContextFromContext(ctx)
 	if f.deliveries == nil || !from.IsSampled() {
@@ -259,7 +260,8 @@ func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, at
 	}
 }
 
-// handleNote handles a note that AnnounceWrite published on another replica. It ignores invalid notes.
+// handleNote handles a note that AnnounceWrite published on another replica. It ignores invalid
+// notes.
 func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	if len(body) != noteBytes {
 		return

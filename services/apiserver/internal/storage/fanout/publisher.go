@@ -105,8 +105,8 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 }
 
 // start returns where a new chain starts: at the position of this replica, which is about that of
-// most other replicas, so that the stream continues for them. A replica that has just started to read
-// history does not start there.
+// most other replicas, so that the stream continues for them. A replica that has just started to
+// read history does not start there.
 func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
 	if at := f.followerState.position.Load(); at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at

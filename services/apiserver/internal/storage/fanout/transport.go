@@ -331,8 +331,8 @@ func (r *reader) part() (*part, error) {
 	return &part{index: int(index), total: int(total), data: data}, nil
 }
 
-// partAssembler joins the parts of one message. Parts must arrive in order. Otherwise the message is
-// dropped, which shows as a gap. One goroutine owns it.
+// partAssembler joins the parts of one message. Parts must arrive in order. Otherwise the message
+// is dropped, which shows as a gap. One goroutine owns it.
 type partAssembler struct {
 	of   message // head of the parts so far
 	next int     // index of the expected part; 0: the first part of any message

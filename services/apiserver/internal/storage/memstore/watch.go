@@ -41,8 +41,8 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	return s.follow(ctx, prefix, from.Revision, s.checkPosition(prefix, from))
 }
 
-// checkPosition returns an error if the history does not contain a position. Compacted history is not
-// compared.
+// checkPosition returns an error if the history does not contain a position. Compacted history is
+// not compared.
 func (s *Store) checkPosition(prefix string, p storage.Position) error {
 	if newest := s.newestRevision().revision; p.Revision > newest {
 		return replacedError(p, newest)

@@ -15,8 +15,8 @@ import (
 type Store struct {
 	// Interface is the main store.
 	storage.Interface
-	// ByPrefix hold the keys that start with these prefixes. The prefixes end with a slash and do not
-	// overlap.
+	// ByPrefix hold the keys that start with these prefixes. The prefixes end with a slash and do
+	// not overlap.
 	ByPrefix map[string]storage.Interface
 }
 

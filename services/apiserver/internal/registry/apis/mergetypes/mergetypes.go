@@ -19,7 +19,8 @@ import (
 //go:embed types.gob
 var embeddedTypes []byte
 
-// fileContent is the content of the embedded file. Defaults are separate because they may have any type.
+// fileContent is the content of the embedded file. Defaults are separate because they may have any
+// type.
 type fileContent struct {
 	Types    []smd.TypeDef
 	Defaults []fieldDefault
@@ -42,8 +43,8 @@ const (
 	emptyMapDefault // an empty map
 )
 
-// Schema returns the schema of all types. Callers must not change it. It is nil if the embedded file
-// cannot be read, which a test rules out. The file is read once.
+// Schema returns the schema of all types. Callers must not change it. It is nil if the embedded
+// file cannot be read, which a test rules out. The file is read once.
 func Schema() *smd.Schema { return parsedSchema() }
 
 // parsedSchema decodes the embedded file on its first call. It returns nil if the file cannot be

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// publishedPackages maps prefixes of package paths in this module to those of Kubernetes, under whose names
-// clients expect the models.
+// publishedPackages maps prefixes of package paths in this module to those of Kubernetes, under
+// whose names clients expect the models.
 var publishedPackages = []struct{ own, kubernetes string }{
 	{
 		own:        "binnacle/services/apiserver/internal/registry/apis/apiextensions/",

@@ -200,8 +200,8 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// mayEvictUnhealthy reports whether a pod that is not ready, and so does not count as healthy, may be
-// evicted without spending the budget (KEP-3017).
+// mayEvictUnhealthy reports whether a pod that is not ready, and so does not count as healthy, may
+// be evicted without spending the budget (KEP-3017).
 func mayEvictUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
@@ -215,8 +215,8 @@ func tooManyEvictions(budget string) error {
 	return rejectEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
 }
 
-// rejectEviction returns the error of an eviction that a budget does not allow. The client may retry
-// after the given number of seconds.
+// rejectEviction returns the error of an eviction that a budget does not allow. The client may
+// retry after the given number of seconds.
 func rejectEviction(retryAfter int, cause string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retryAfter)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

@@ -85,8 +85,8 @@ func (a *service) access(
 	return authorizer.StatusOf(decision, reason, err, problems)
 }
 
-// rulesSize is the assumed size of a list of rules in bytes. A namespace administrator can give itself
-// thousands of rules, and the size is known only after most of the work.
+// rulesSize is the assumed size of a list of rules in bytes. A namespace administrator can give
+// itself thousands of rules, and the size is known only after most of the work.
 const rulesSize = 1 << 20
 
 // reviewRules lists the permissions of the user in a namespace. It counts as a large request.

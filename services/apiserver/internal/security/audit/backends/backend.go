@@ -42,9 +42,9 @@ type Config struct {
 // Backend implements audit.Sink.
 type Backend struct {
 	Config
-	name   string
-	encode func(dst []byte, e *audit.Event) []byte
-	out    deliverer
+	name      string
+	encode    func(dst []byte, e *audit.Event) []byte
+	deliverer deliverer
 	// withDeadline limits the delivery of an event outside of batch mode; nil leaves that to the
 	// deliverer.
 	withDeadline func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -62,14 +62,14 @@ type Backend struct {
 	buffers      sync.Pool // of *[1][]byte, the argument of deliver for one event
 }
 
-// maxPooled is the maximum size in bytes of a reused buffer.
-const maxPooled = 64 << 10
+// maxPooledBuffer is the maximum size in bytes of a reused buffer.
+const maxPooledBuffer = 64 << 10
 
 func newBackend(c Config, name string, out deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
 	if truncate := c.Truncate; truncate.Enabled {
 		maxEvent = min(maxEvent, truncate.MaxEventSize)
 	}
-	b := &Backend{Config: c, name: name, out: out, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
+	b := &Backend{Config: c, name: name, deliverer: out, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
 		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
@@ -88,7 +88,7 @@ func (b *Backend) BeginShutdown() {
 }
 
 // Close releases the resources of the backend. It must not be called while Run runs.
-func (b *Backend) Close() error { return b.out.close() }
+func (b *Backend) Close() error { return b.deliverer.close() }
 
 // Process implements audit.Sink.
 func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
@@ -108,9 +108,9 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	err := errTooLarge
 	if ok {
-		_, err = b.out.deliver(ctx, single[:])
+		_, err = b.deliverer.deliver(ctx, single[:])
 	}
-	if cap(text) <= maxPooled && err == nil { // after an error the text may still be in use by a write
+	if cap(text) <= maxPooledBuffer && err == nil { // after an error the text may still be in use by a write
 		b.buffers.Put(single)
 	}
 	switch {
@@ -138,7 +138,7 @@ const eventOverhead = 4 << 10
 func (b *Backend) encodeFitting(dst []byte, e *audit.Event) (text []byte, ok bool) {
 	objects := len(e.RequestObject) + len(e.ResponseObject)
 	audit.WithPermit(b.Limiter, objects, func() {
-		if objects > maxPooled {
+		if objects > maxPooledBuffer {
 			dst = make([]byte, 0, objects+eventOverhead)
 		}
 		text, ok = b.encodeShortened(dst, e)
@@ -146,7 +146,7 @@ func (b *Backend) encodeFitting(dst []byte, e *audit.Event) (text []byte, ok boo
 	return text, ok
 }
 
-// encodeShortened is encodeFitting without the limiter.
+// encodeShortened encodes an event like encodeFitting, without the limiter.
 func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
 	for _, shorten := range []func(*audit.Event) *audit.Event{nil, (*audit.Event).WithoutObjects, (*audit.Event).Minimal} {
 		short := e
@@ -170,7 +170,7 @@ func (b *Backend) enqueue(e *audit.Event) error {
 		return nil
 	}
 	err := b.queue.push(text)
-	if errors.Is(err, errFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
+	if errors.Is(err, errQueueFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
 		text, _ = b.encodeForQueue(e.WithoutObjects())
 		err = b.queue.push(text)
 	}
@@ -182,7 +182,7 @@ func (b *Backend) enqueue(e *audit.Event) error {
 
 // encodeForQueue is encodeFitting into a buffer that is not much larger than the event.
 func (b *Backend) encodeForQueue(e *audit.Event) ([]byte, bool) {
-	text, ok := b.encodeFitting(b.queue.buffer(), e)
+	text, ok := b.encodeFitting(b.queue.newBuffer(), e)
 	if cap(text) > maxReusedBufferSize && cap(text) > len(text)+eventOverhead {
 		text = slices.Clone(text)
 	}

@@ -28,7 +28,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	defer timer.Stop()
 	defer context.AfterFunc(ctx, func() { timer.Reset(b.flushTimeout) })()
 	var inFlight sync.WaitGroup
-	b.collect(ctx, sending, &inFlight)
+	b.sendBatches(ctx, sending, &inFlight)
 	b.queue.close()
 	inFlight.Wait()
 	for {
@@ -36,12 +36,12 @@ func (b *Backend) Run(ctx context.Context) error {
 		if len(batch) == 0 {
 			return ctx.Err()
 		}
-		b.send(sending, batch)
+		b.sendBatch(sending, batch)
 	}
 }
 
-// collect sends batches until ctx ends. inFlight counts the concurrent deliveries.
-func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup) {
+// sendBatches sends batches until ctx ends. inFlight counts the concurrent deliveries.
+func (b *Backend) sendBatches(ctx, sending context.Context, inFlight *sync.WaitGroup) {
 	throttle := rate.NewLimiter(rate.Inf, 0)
 	if b.Batch.Throttle {
 		throttle = rate.NewLimiter(rate.Limit(b.Batch.QPS), b.Batch.Burst)
@@ -58,12 +58,12 @@ func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup
 		}
 		batch := b.queue.nextBatch()
 		if b.maxConcurrent == 1 {
-			b.send(sending, batch)
+			b.sendBatch(sending, batch)
 			<-slots
 			continue
 		}
 		inFlight.Go(func() {
-			b.send(sending, batch)
+			b.sendBatch(sending, batch)
 			<-slots
 		})
 	}
@@ -74,7 +74,7 @@ func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup
 func (b *Backend) awaitBatch(ctx context.Context) bool {
 	var maxWaitOver <-chan time.Time
 	for {
-		waiting, full := b.queue.ready()
+		waiting, full := b.queue.pending()
 		if full || waiting && b.Batch.MaxWait <= 0 {
 			return ctx.Err() == nil
 		}
@@ -93,10 +93,10 @@ func (b *Backend) awaitBatch(ctx context.Context) bool {
 	}
 }
 
-// send delivers a batch, records lost events and recycles the buffers.
-func (b *Backend) send(ctx context.Context, batch [][]byte) {
-	defer b.queue.recycle(batch)
-	if lost, err := b.out.deliver(ctx, batch); err != nil {
+// sendBatch delivers a batch, records lost events and recycles the buffers.
+func (b *Backend) sendBatch(ctx context.Context, batch [][]byte) {
+	defer b.queue.releaseBuffers(batch)
+	if lost, err := b.deliverer.deliver(ctx, batch); err != nil {
 		b.losses.recordLoss(b.name, lost, err)
 	}
 }
@@ -108,8 +108,8 @@ const (
 )
 
 var (
-	errFull   = errors.New("audit buffer queue blocked")
-	errClosed = errors.New("audit backend shut down")
+	errQueueFull     = errors.New("audit buffer queue blocked")
+	errBackendClosed = errors.New("audit backend shut down")
 )
 
 // queue holds waiting events and returns them in batches.
@@ -127,24 +127,24 @@ type queue struct {
 	queuedBytes   int64 // size of events
 	retainedBytes int64 // capacity of the buffers of events in the queue and in delivery
 	closed        bool
-	free          [][]byte // buffers for reuse
-	spare         [][]byte // a batch for reuse
+	freeBuffers   [][]byte // buffers for reuse
+	spareBatch    [][]byte // a batch for reuse
 }
 
 func newQueue(maxEvents int, maxBytes int64, batch int, batchBytes int64) *queue {
 	return &queue{maxEvents: maxEvents, maxBytes: maxBytes, maxBatch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
 }
 
-// buffer returns a buffer for an event.
-func (q *queue) buffer() []byte {
+// newBuffer returns an empty buffer for an event, if possible a used one.
+func (q *queue) newBuffer() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	last := len(q.free) - 1
+	last := len(q.freeBuffers) - 1
 	if last < 0 {
 		return make([]byte, 0, initialBufferSize)
 	}
-	b := q.free[last]
-	q.free[last], q.free = nil, q.free[:last]
+	b := q.freeBuffers[last]
+	q.freeBuffers[last], q.freeBuffers = nil, q.freeBuffers[:last]
 	return b
 }
 
@@ -154,14 +154,14 @@ func (q *queue) push(event []byte) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
-		return errClosed
+		return errBackendClosed
 	case len(q.events) >= q.maxEvents || q.retainedBytes+int64(cap(event)) > q.maxBytes && q.retainedBytes > 0:
-		return errFull
+		return errQueueFull
 	}
 	q.events = append(q.events, event)
 	q.queuedBytes += int64(len(event))
 	q.retainedBytes += int64(cap(event))
-	if len(q.events) == 1 || q.full() {
+	if len(q.events) == 1 || q.fillsBatch() {
 		select {
 		case q.wake <- struct{}{}:
 		default: // already signaled
@@ -170,14 +170,16 @@ func (q *queue) push(event []byte) error {
 	return nil
 }
 
-// full reports whether the waiting events fill a batch. The caller holds mu.
-func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.queuedBytes >= q.batchBytes }
+// fillsBatch reports whether the waiting events fill a batch. The caller holds mu.
+func (q *queue) fillsBatch() bool {
+	return len(q.events) >= q.maxBatch || q.queuedBytes >= q.batchBytes
+}
 
-// ready reports whether events wait and whether they fill a batch.
-func (q *queue) ready() (waiting, full bool) {
+// pending reports whether events wait and whether they fill a batch.
+func (q *queue) pending() (waiting, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.events) > 0, q.full()
+	return len(q.events) > 0, q.fillsBatch()
 }
 
 // nextBatch removes and returns a batch of the oldest events.
@@ -192,8 +194,8 @@ func (q *queue) nextBatch() [][]byte {
 	q.queuedBytes -= size
 	if n == len(q.events) {
 		batch := q.events
-		q.events = q.spare
-		q.spare = nil
+		q.events = q.spareBatch
+		q.spareBatch = nil
 		return batch
 	}
 	batch := slices.Clone(q.events[:n])
@@ -202,19 +204,19 @@ func (q *queue) nextBatch() [][]byte {
 	return batch
 }
 
-// recycle releases the buffers of delivered events.
-func (q *queue) recycle(batch [][]byte) {
+// releaseBuffers releases the buffers of delivered events.
+func (q *queue) releaseBuffers(batch [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range batch {
 		q.retainedBytes -= int64(cap(e))
-		if cap(e) <= maxReusedBufferSize && len(q.free) < maxFreeBuffers {
-			q.free = append(q.free, e[:0])
+		if cap(e) <= maxReusedBufferSize && len(q.freeBuffers) < maxFreeBuffers {
+			q.freeBuffers = append(q.freeBuffers, e[:0])
 		}
 	}
 	clear(batch)
-	if q.spare == nil && cap(batch) <= maxFreeBuffers {
-		q.spare = batch[:0]
+	if q.spareBatch == nil && cap(batch) <= maxFreeBuffers {
+		q.spareBatch = batch[:0]
 	}
 }
 

@@ -13,9 +13,9 @@ type lineWriter struct {
 	// hasReader reports whether the output is a pipe or standard output, whose reader may be slow.
 	hasReader bool
 
-	// alive ends flushTimeout after beginShutdown, by endWaits. It limits waits for a reader of the
-	// log.
-	alive        context.Context
+	// waitCtx limits waits for a reader of the log. endWaits cancels it, flushTimeout after
+	// beginShutdown.
+	waitCtx      context.Context
 	endWaits     context.CancelFunc
 	shutdown     sync.Once
 	flushTimeout time.Duration
@@ -27,7 +27,7 @@ type lineWriter struct {
 
 func newLineWriter() *lineWriter {
 	l := &lineWriter{lock: make(chan struct{}, 1), flushTimeout: defaultFlushTimeout}
-	l.alive, l.endWaits = context.WithCancel(context.Background())
+	l.waitCtx, l.endWaits = context.WithCancel(context.Background())
 	return l
 }
 
@@ -44,7 +44,7 @@ func (l *lineWriter) withDeadline(ctx context.Context) (context.Context, context
 	switch {
 	case !l.hasReader:
 		return context.Background(), func() {}
-	case l.alive.Err() != nil:
+	case l.waitCtx.Err() != nil:
 		return context.WithTimeout(context.Background(), minEventWait)
 	}
 	now := time.Now()
@@ -55,16 +55,16 @@ func (l *lineWriter) withDeadline(ctx context.Context) (context.Context, context
 	if earliest := now.Add(minEventWait); deadline.Before(earliest) {
 		deadline = earliest
 	}
-	return context.WithDeadline(l.alive, deadline)
+	return context.WithDeadline(l.waitCtx, deadline)
 }
 
-// beginShutdown ends alive after flushTimeout.
+// beginShutdown cancels waitCtx after flushTimeout.
 func (l *lineWriter) beginShutdown() {
 	l.shutdown.Do(func() { time.AfterFunc(l.flushTimeout, l.endWaits) })
 }
 
-// acquire waits for the lock, at most until ctx ends.
-func (l *lineWriter) acquire(ctx context.Context) error {
+// acquireLock waits for the lock, at most until ctx ends.
+func (l *lineWriter) acquireLock(ctx context.Context) error {
 	select {
 	case l.lock <- struct{}{}:
 		return nil
@@ -78,28 +78,28 @@ func (l *lineWriter) acquire(ctx context.Context) error {
 	}
 }
 
-func (l *lineWriter) release() { <-l.lock }
+func (l *lineWriter) releaseLock() { <-l.lock }
 
 // deliver writes the lines of events, several of them with one write.
 func (l *lineWriter) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
-	if err := l.acquire(ctx); err != nil {
+	if err := l.acquireLock(ctx); err != nil {
 		return len(events), err
 	}
-	defer l.release()
+	defer l.releaseLock()
 	for i := 0; i < len(events); {
 		from := i
 		l.buf = l.buf[:0]
 		if l.incomplete {
 			l.buf = append(l.buf, '\n')
 		}
-		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooled); i++ {
+		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooledBuffer); i++ {
 			l.buf = append(append(l.buf, events[i]...), '\n')
 		}
 		if written, err := l.write(ctx); err != nil {
 			return len(events) - from - written, err
 		}
 	}
-	if cap(l.buf) > 2*maxPooled {
+	if cap(l.buf) > 2*maxPooledBuffer {
 		l.buf = nil
 	}
 	return 0, nil
@@ -123,9 +123,9 @@ func (l *lineWriter) close() error {
 	l.beginShutdown()
 	ctx, release := l.withDeadline(context.Background())
 	defer release()
-	if err := l.acquire(ctx); err != nil {
+	if err := l.acquireLock(ctx); err != nil {
 		return err // a write is still in progress
 	}
-	defer l.release()
+	defer l.releaseLock()
 	return l.out.Close()
 }

@@ -81,7 +81,7 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	}
 	maxSize := int64(size) * megabyte // a line must fit into one file
 	lines := newLineWriter()
-	if err := lines.open(o, out, maxSize); err != nil {
+	if err := lines.openOutput(o, out, maxSize); err != nil {
 		return nil, err
 	}
 	b := newBackend(c, logName, lines, encode, maxSize, 1)
@@ -90,8 +90,8 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	return b, nil
 }
 
-// open opens the output.
-func (l *lineWriter) open(o *LogOptions, out io.Writer, maxSize int64) error {
+// openOutput opens the output.
+func (l *lineWriter) openOutput(o *LogOptions, out io.Writer, maxSize int64) error {
 	if o.Path == stdoutPath {
 		l.out = &sharedOutput{out: out}
 		l.hasReader = true
@@ -152,13 +152,13 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 	if u := e.User; u != nil && u.Name != "" {
 		user = u.Name
 		if len(u.Groups) > 0 {
-			groups = quoted(u.Groups)
+			groups = joinQuoted(u.Groups)
 		}
 	}
 	if u := e.Impersonated; u != nil {
 		as = u.Name
 		if u.Groups != nil {
-			asGroups = quoted(u.Groups)
+			asGroups = joinQuoted(u.Groups)
 		}
 	}
 	namespace := noValue
@@ -177,7 +177,8 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 		e.Received.Format(time.RFC3339Nano), e.ID, e.Stage, ip, e.Verb, user, groups, as, asGroups, e.UserAgent, namespace, e.URI, response)
 }
 
-func quoted(list []string) string {
+// joinQuoted returns the quoted texts of a list, separated by commas.
+func joinQuoted(list []string) string {
 	out := make([]string, len(list))
 	for i, s := range list {
 		out[i] = strconv.Quote(s)

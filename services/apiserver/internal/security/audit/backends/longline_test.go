@@ -30,7 +30,7 @@ func TestLongEventsNeedPermit(t *testing.T) {
 		o.Mode, o.Truncate.MaxEventSize = mode, 1<<20
 		b := f.log(o, out)
 		stop := f.runBackend(b)
-		for n, size := range []int{10, maxPooled, 10, 2 * maxPooled} {
+		for n, size := range []int{10, maxPooledBuffer, 10, 2 * maxPooledBuffer} {
 			if err := b.Process(t.Context(), updateEvent(n, size)); err != nil {
 				t.Fatal(err)
 			}

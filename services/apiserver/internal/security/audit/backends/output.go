@@ -34,7 +34,7 @@ const readerPollInterval = 10 * time.Millisecond
 
 func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	if p.file == nil {
-		if p.file, err = p.open(ctx); err != nil {
+		if p.file, err = p.waitForReader(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -57,8 +57,8 @@ func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	return n, err
 }
 
-// open waits until the pipe has a reader.
-func (p *pipe) open(ctx context.Context) (*os.File, error) {
+// waitForReader waits until the pipe has a reader.
+func (p *pipe) waitForReader(ctx context.Context) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 		if !errors.Is(err, syscall.ENXIO) {

@@ -65,7 +65,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock) == 1 })
+		f.eventually("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
 		stop()
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -116,10 +116,10 @@ func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	o := logOptions(path)
 	o.Truncate.MaxEventSize = 1 << 20
 	b := f.log(o, nil)
-	b.out.(*lineWriter).flushTimeout = time.Millisecond
+	b.deliverer.(*lineWriter).flushTimeout = time.Millisecond
 	done := make(chan error)
 	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
-	f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock) == 1 })
+	f.eventually("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
 	b.BeginShutdown()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -17,14 +17,14 @@ import (
 
 const (
 	webhookName = "webhook"
-	// tryTimeout is the timeout of one post, and of all tries in the blocking modes.
-	tryTimeout = 30 * time.Second
-	maxTries   = 5
+	// postTimeout is the timeout of one post, and of all posts of an event in the blocking modes.
+	postTimeout = 30 * time.Second
+	maxPosts    = 5
 	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random
 	// extension, as a fraction.
 	backoffFactor, backoffJitter = 1.5, 0.2
-	// maxPost is the maximum size in bytes of an event that is not shortened.
-	maxPost = 32 << 20
+	// maxPostedEvent is the maximum size in bytes of an event that is not shortened.
+	maxPostedEvent = 32 << 20
 	// maxErrorBody is the maximum number of bytes of an error response in the log.
 	maxErrorBody = 256
 )
@@ -59,7 +59,7 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = url.Values{"timeout": {tryTimeout.String()}}.Encode()
+	u.RawQuery = url.Values{"timeout": {postTimeout.String()}}.Encode()
 	d := &webhookDeliverer{
 		client:      service.Client,
 		closeClient: service.Close,
@@ -67,10 +67,10 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 		backoff:     o.InitialBackoff,
 	}
 	if Mode(o.Mode) != Batch {
-		d.timeout = tryTimeout
+		d.timeout = postTimeout
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
-	return newBackend(c, webhookName, d, encode, maxPost, c.MaxPosts), nil
+	return newBackend(c, webhookName, d, encode, maxPostedEvent, c.MaxPosts), nil
 }
 
 // webhookDeliverer is a deliverer that posts events.
@@ -82,7 +82,7 @@ type webhookDeliverer struct {
 	timeout     time.Duration // of all tries; 0 means none
 }
 
-// deliver posts events. It retries after any failure, up to maxTries posts.
+// deliver posts events. It retries after any failure, up to maxPosts posts.
 func (d *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
 	if d.timeout > 0 { // blocking modes; the event is delivered even if the client has gone
 		var cancel context.CancelFunc
@@ -96,7 +96,7 @@ func (d *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost i
 		if err == nil {
 			return 0, nil
 		}
-		if try == maxTries {
+		if try == maxPosts {
 			return len(events), err
 		}
 		timer := time.NewTimer(time.Duration(float64(pause) * (1 + backoffJitter*rand.Float64())))
@@ -128,7 +128,7 @@ func eventList(events [][]byte) []byte {
 
 // post sends one request. It returns an error unless the status is 2xx.
 func (d *webhookDeliverer) post(ctx context.Context, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, bytes.NewReader(body))
 	if err != nil {

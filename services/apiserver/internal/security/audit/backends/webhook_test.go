@@ -81,7 +81,7 @@ func TestWebhookRequest(t *testing.T) {
 	}
 }
 
-// TestFailedPostIsRetried checks that a failed post is retried maxTries times, then its events are
+// TestFailedPostIsRetried checks that a failed post is retried maxPosts times, then its events are
 // counted as lost.
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
@@ -94,8 +94,8 @@ func TestFailedPostIsRetried(t *testing.T) {
 		err := b.Process(t.Context(), event(1, 0))
 		f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
 		stop()
-		if n := len(server.seen()); n != maxTries {
-			t.Errorf("%s: got %d posts, want %d", mode, n, maxTries)
+		if n := len(server.seen()); n != maxPosts {
+			t.Errorf("%s: got %d posts, want %d", mode, n, maxPosts)
 		}
 		if strict := mode == string(BlockingStrict); (err != nil) != strict {
 			t.Errorf("%s: got error %v, want %v", mode, err, strict)
@@ -156,7 +156,7 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	}
 	o.Mode = string(BlockingStrict)
 	strict := f.webhook(o)
-	strict.out.(*webhookDeliverer).timeout = 50 * time.Millisecond
+	strict.deliverer.(*webhookDeliverer).timeout = 50 * time.Millisecond
 	if err := strict.Process(t.Context(), event(200, 0)); err == nil {
 		t.Error("Process returned no error for a lost event")
 	}

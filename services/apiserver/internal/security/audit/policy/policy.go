@@ -22,8 +22,8 @@ type compiledRule struct {
 	decision audit.Decision
 }
 
-// compile returns the policy of a valid file.
-func compile(f *file) *Policy {
+// compilePolicy returns the policy of a valid file.
+func compilePolicy(f *policyFile) *Policy {
 	always := parseStages(f.OmitStages)
 	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
 	for _, r := range f.Rules {
@@ -37,6 +37,7 @@ func compile(f *file) *Policy {
 	return p
 }
 
+// parseStages returns the set of the stages with the given valid names.
 func parseStages(names []string) (set audit.StageSet) {
 	for _, name := range names {
 		if s, ok := audit.ParseStage(name); ok {
@@ -77,6 +78,7 @@ func (r *rule) matches(info *requestinfo.Info, user *request.User) bool {
 	return true
 }
 
+// matchesResource reports whether the rule names the resource and the namespace of a request.
 func (r *rule) matchesResource(info *requestinfo.Info) bool {
 	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, info.Namespace) {
 		return false
@@ -112,6 +114,8 @@ func (g *groupResources) matches(info *requestinfo.Info) bool {
 	})
 }
 
+// matchesPath reports whether the rule names a path. A name that ends with an asterisk matches by
+// prefix.
 func (r *rule) matchesPath(path string) bool {
 	return slices.ContainsFunc(r.NonResourceURLs, func(pattern string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {

@@ -10,20 +10,20 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-const group = "audit.k8s.io"
+const groupName = "audit.k8s.io"
 
 // Parse parses a policy file. It calls warn for errors that strict decoding finds but that do not
 // prevent the use of the file.
 func Parse(data []byte, warn func(string)) (*Policy, error) {
-	f, gvk, err := decode(data, true)
+	f, gvk, err := decodePolicy(data, true)
 	if runtime.IsStrictDecodingError(err) {
 		warn(err.Error())
-		f, gvk, err = decode(data, false)
+		f, gvk, err = decodePolicy(data, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed decoding: %w", err)
 	}
-	if gvk.GroupVersion() != (schema.GroupVersion{Group: group, Version: "v1"}) {
+	if gvk.GroupVersion() != (schema.GroupVersion{Group: groupName, Version: "v1"}) {
 		return nil, fmt.Errorf("unknown group version field %s in policy", gvk)
 	}
 	if len(f.Rules) == 0 {
@@ -32,18 +32,18 @@ func Parse(data []byte, warn func(string)) (*Policy, error) {
 	if errs := validate(f); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	return compile(f), nil
+	return compilePolicy(f), nil
 }
 
-// decode decodes a policy. A policy without a version gets the internal version, which Parse
+// decodePolicy decodes a policy. A policy without a version gets the internal version, which Parse
 // rejects.
-func decode(data []byte, strict bool) (*file, *schema.GroupVersionKind, error) {
+func decodePolicy(data []byte, strict bool) (*policyFile, *schema.GroupVersionKind, error) {
 	scheme := runtime.NewScheme()
 	for _, version := range []string{runtime.APIVersionInternal, "v1"} {
-		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: version, Kind: "Policy"}, &file{})
+		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: groupName, Version: version, Kind: "Policy"}, &policyFile{})
 	}
 	s := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: !utilyaml.IsJSONBuffer(data), Strict: strict})
-	f := &file{}
+	f := &policyFile{}
 	_, gvk, err := s.Decode(data, nil, f)
 	return f, gvk, err
 }

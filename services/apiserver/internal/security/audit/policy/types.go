@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// file is a Policy of audit.k8s.io/v1.
-type file struct {
+// policyFile is a Policy of audit.k8s.io/v1.
+type policyFile struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Rules             []rule   `json:"rules"`
@@ -37,7 +37,7 @@ type groupResources struct {
 }
 
 // DeepCopyObject implements runtime.Object.
-func (f *file) DeepCopyObject() runtime.Object {
+func (f *policyFile) DeepCopyObject() runtime.Object {
 	out := *f
 	out.ObjectMeta = *f.ObjectMeta.DeepCopy()
 	out.Rules = slices.Clone(f.Rules) // the fields of a rule do not change

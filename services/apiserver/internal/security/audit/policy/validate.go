@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-func validate(f *file) field.ErrorList {
+func validate(f *policyFile) field.ErrorList {
 	errs := validateStages(f.OmitStages, field.NewPath("omitStages"))
 	for i := range f.Rules {
 		errs = append(errs, validateRule(&f.Rules[i], field.NewPath("rules").Index(i))...)

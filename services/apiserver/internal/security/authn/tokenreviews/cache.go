@@ -67,21 +67,21 @@ const (
 // Cache reviews tokens and caches the results.
 type Cache struct {
 	cfg     Config
-	keys    *keyer
+	keys    *keyHasher
 	metrics *cacheMetrics
-	// following means that Run receives the events of all objects.
+	// following means that Run receives the events of all objects. Otherwise nothing is cached.
 	following atomic.Bool
 	failing   atomic.Bool // so that an outage is logged once
 
-	successes, failures *expirable.LRU[key, *result]
-	index               index
+	successes, failures *expirable.LRU[cacheKey, *cachedReview]
+	index               dependencyIndex
 
 	mu       sync.Mutex // before the locks of successes and failures, which come before index.mu
-	inFlight map[key]*inFlightReview
+	inFlight map[cacheKey]*inFlightReview
 }
 
-// result is a cached review and the objects that it depends on.
-type result struct {
+// cachedReview is the result of a review, and the objects that it depends on.
+type cachedReview struct {
 	review  *authn.Review
 	until   time.Time
 	objects []object
@@ -91,9 +91,9 @@ type result struct {
 type inFlightReview struct {
 	objects  []object
 	outdated bool // an event has outdated the review; guarded by Cache.mu
-	waiting  int  // the number of requests that wait for the review; guarded by Cache.mu
-	// awaited ends when no request waits for the review. A review that waits for a slot then ends. A
-	// call of another server that has started continues.
+	waiters  int  // the number of requests that wait for the review; guarded by Cache.mu
+	// awaited is canceled when no request waits for the review any more. A review that waits for a
+	// slot then ends. A call of another server that has started continues.
 	awaited       context.Context
 	cancelAwaited context.CancelFunc // nil for a completed flight
 	waitsForSlot  atomic.Bool        // the review waits for a slot to call another server
@@ -108,12 +108,12 @@ func New(c Config) (*Cache, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cache := &Cache{cfg: c, inFlight: map[key]*inFlightReview{}}
+	cache := &Cache{cfg: c, inFlight: map[cacheKey]*inFlightReview{}}
 	var err error
-	if cache.keys, err = newKeyer(); err != nil {
+	if cache.keys, err = newKeyHasher(); err != nil {
 		return nil, err
 	}
-	evicted := func(k key, entry *result) { cache.index.remove(k, entry.objects) }
+	evicted := func(k cacheKey, entry *cachedReview) { cache.index.remove(k, entry.objects) }
 	cache.successes = expirable.NewLRU(maxSuccesses, evicted, c.SuccessTTL)
 	cache.failures = expirable.NewLRU(maxFailures, evicted, c.FailureTTL)
 	cache.metrics = newMetrics(c.Registerer, func() float64 { return float64(cache.successes.Len()) })
@@ -129,8 +129,8 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 	if len(audiences) == 0 {
 		audiences = c.cfg.Audiences
 	}
-	k := c.keys.key(token, audiences)
-	if entry := c.cached(k, start); entry != nil {
+	k := c.keys.keyOf(token, audiences)
+	if entry := c.cachedResult(k, start); entry != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return entry.review, nil
 	}
@@ -145,8 +145,8 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 	}
 }
 
-// cached returns the cached result for a token if it is still valid.
-func (c *Cache) cached(k key, now time.Time) *result {
+// cachedResult returns the cached result for a token if it is still valid.
+func (c *Cache) cachedResult(k cacheKey, now time.Time) *cachedReview {
 	a, ok := c.successes.Get(k)
 	if !ok {
 		a, ok = c.failures.Get(k)
@@ -162,18 +162,18 @@ type flightKey struct{}
 
 // joinFlight joins the flight of a token, or starts one. The caller must call
 // leaveFlight.
-func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *inFlightReview {
-	claims := hintOf(token)
+func (c *Cache) joinFlight(ctx context.Context, k cacheKey, token string, audiences []string) *inFlightReview {
+	claims := unverifiedClaims(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.inFlight[k]; f != nil {
-		f.waiting++
+		f.waiters++
 		return f
 	}
-	if entry := c.cached(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
+	if entry := c.cachedResult(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
 		return completedFlight(entry)
 	}
-	f := &inFlightReview{objects: claims.Objects, waiting: 1, done: make(chan struct{})}
+	f := &inFlightReview{objects: claims.Objects, waiters: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for
 	// the network of the first one.
 	principal := request.Principal(ctx)
@@ -182,16 +182,16 @@ func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences [
 	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
 	c.inFlight[k] = f
 	c.index.add(k, f.objects)
-	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, claims)
+	go c.runReview(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, claims)
 	return f
 }
 
 // leaveFlight records that a request no longer waits for a flight.
-func (c *Cache) leaveFlight(k key, f *inFlightReview) {
+func (c *Cache) leaveFlight(k cacheKey, f *inFlightReview) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.waiting--
-	if f.waiting == 0 && f.cancelAwaited != nil {
+	f.waiters--
+	if f.waiters == 0 && f.cancelAwaited != nil {
 		f.cancelAwaited()
 		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the review ends unfinished; a later request needs another review
 			f.outdated = true
@@ -201,14 +201,14 @@ func (c *Cache) leaveFlight(k key, f *inFlightReview) {
 }
 
 // completedFlight returns a completed flight.
-func completedFlight(entry *result) *inFlightReview {
+func completedFlight(entry *cachedReview) *inFlightReview {
 	f := &inFlightReview{done: make(chan struct{}), review: entry.review}
 	close(f.done)
 	return f
 }
 
-// review reviews a token and caches the result.
-func (c *Cache) review(ctx context.Context, f *inFlightReview, k key, token string, audiences []string, claims satoken.UnverifiedClaims) {
+// runReview reviews a token and caches the result.
+func (c *Cache) runReview(ctx context.Context, f *inFlightReview, k cacheKey, token string, audiences []string, claims satoken.UnverifiedClaims) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -232,7 +232,7 @@ func (c *Cache) review(ctx context.Context, f *inFlightReview, k key, token stri
 		f.err = fmt.Errorf("review of a token: %w", err)
 	}
 	f.review = entry.review
-	cached := c.complete(f, k, entry, undecided)
+	cached := c.completeFlight(f, k, entry, undecided)
 	close(f.done)
 	if cached && ok && !c.allExist(ctx, entry.objects) {
 		c.successes.Remove(k)
@@ -265,10 +265,10 @@ func (c *Cache) authenticate(ctx context.Context, token string, audiences []stri
 	return response, ok, panicked
 }
 
-// resultOf returns the result of a review in the form in which it is cached.
-func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, claims satoken.UnverifiedClaims) *result {
+// resultOf returns the result of a review as it is cached, with the objects that it depends on.
+func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, claims satoken.UnverifiedClaims) *cachedReview {
 	now := c.cfg.Now()
-	entry := &result{objects: claims.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	entry := &cachedReview{objects: claims.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
 			entry.review.Error = err.Error()
@@ -284,12 +284,12 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, c
 			entry.until = end
 		}
 	}
-	entry.objects = withUser(entry.objects, &response.User)
+	entry.objects = withUserObjects(entry.objects, &response.User)
 	return entry
 }
 
-// complete completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) complete(f *inFlightReview, k key, entry *result, undecided bool) bool {
+// completeFlight completes a flight and caches its result, unless an event outdated it.
+func (c *Cache) completeFlight(f *inFlightReview, k cacheKey, entry *cachedReview, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)
@@ -315,7 +315,7 @@ func (c *Cache) complete(f *inFlightReview, k key, entry *result, undecided bool
 
 // invalidate removes the results that depend on an object.
 func (c *Cache) invalidate(o object) {
-	keys := c.index.dependents(o)
+	keys := c.index.dependentKeys(o)
 	if len(keys) == 0 {
 		return
 	}
@@ -328,7 +328,7 @@ func (c *Cache) invalidate(o object) {
 }
 
 // invalidateKey removes a result, and outdates the running review. The caller holds mu.
-func (c *Cache) invalidateKey(k key) {
+func (c *Cache) invalidateKey(k cacheKey) {
 	if f := c.inFlight[k]; f != nil {
 		f.outdated = true
 		delete(c.inFlight, k)

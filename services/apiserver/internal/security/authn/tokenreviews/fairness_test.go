@@ -25,7 +25,8 @@ func withClientAddress(ctx context.Context, address string) context.Context {
 	return ctx
 }
 
-// manyClients is a reviewer that holds tokens of a crowd until released, and answers others at once.
+// manyClients is a reviewer that holds tokens of a crowd until released, and answers others at
+// once.
 type manyClients struct {
 	*fixture
 	begun    sync.WaitGroup
@@ -72,8 +73,8 @@ func (c *manyClients) fill(ctx context.Context, wg *sync.WaitGroup) {
 	c.begun.Wait()
 }
 
-// TestReviewsPerNetworkAreLimited checks that a network that sends too many tokens delays only its own
-// tokenreviews. Neither local tokens nor other networks wait.
+// TestReviewsPerNetworkAreLimited checks that a network that sends too many tokens delays only its
+// own tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup

@@ -22,15 +22,15 @@ type CachedKind struct {
 
 // Run follows the objects that results depend on until ctx ends.
 func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
-	state := &followers{cache: c, missing: len(followed)}
+	state := &followedKinds{cache: c, missing: len(followed)}
 	var tasks []task.Task
 	for _, f := range followed {
 		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: informer.New(informer.Config{
 			Store: f.Store, ChangesOnly: true,
-			Replace: func(context.Context, []*objects.Entry, int64) { state.found() },
+			Replace: func(context.Context, []*objects.Entry, int64) { state.markFollowed() },
 			Apply: func(ctx context.Context, changes []watchcache.Event, _ int64) {
 				for _, ev := range changes {
-					c.event(ctx, f.Kind, ev)
+					c.handleEvent(ctx, f.Kind, ev)
 				}
 			},
 			OnLost: func(err error) {
@@ -44,8 +44,8 @@ func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
 	return task.Run(ctx, tasks...)
 }
 
-// followers counts the kinds that are currently not followed.
-type followers struct {
+// followedKinds counts the kinds whose events are currently not received.
+type followedKinds struct {
 	cache   *Cache
 	mu      sync.Mutex // before Cache.mu
 	missing int
@@ -53,7 +53,7 @@ type followers struct {
 
 // markLost records that events of a kind are no longer received. It disables caching until found is
 // called.
-func (s *followers) markLost() {
+func (s *followedKinds) markLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing++
@@ -61,9 +61,9 @@ func (s *followers) markLost() {
 	s.cache.Forget()
 }
 
-// found records that events are received from now on. Earlier cached results may have missed some,
-// so they are dropped.
-func (s *followers) found() {
+// markFollowed records that events are received from now on. Earlier cached results may have missed
+// some, so they are dropped.
+func (s *followedKinds) markFollowed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing--
@@ -73,13 +73,13 @@ func (s *followers) found() {
 	}
 }
 
-// event drops the results that an event may affect.
-func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
+// handleEvent drops the results that an event may affect.
+func (c *Cache) handleEvent(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
 	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
 	// Pods and nodes change often in irrelevant ways. The content of a secret is relevant, and so
 	// are the secrets that a service account lists.
 	if ev.Type == watchcache.Modified && (kind == satoken.KindPod || kind == satoken.KindNode) {
-		if len(c.index.dependents(o)) == 0 || c.allExist(ctx, []object{o}) {
+		if len(c.index.dependentKeys(o)) == 0 || c.allExist(ctx, []object{o}) {
 			return
 		}
 	}
@@ -89,7 +89,7 @@ func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Even
 // allExist reports whether all objects exist with the same uids and are not being deleted.
 func (c *Cache) allExist(ctx context.Context, named []object) bool {
 	for _, o := range named {
-		found, err := c.find(ctx, o)
+		found, err := c.findObject(ctx, o)
 		if err != nil || found.GetDeletionTimestamp() != nil || o.UID != "" && string(found.GetUID()) != o.UID {
 			return false
 		}
@@ -97,8 +97,8 @@ func (c *Cache) allExist(ctx context.Context, named []object) bool {
 	return true
 }
 
-// find looks up an object in this server.
-func (c *Cache) find(ctx context.Context, o object) (metav1.Object, error) {
+// findObject looks up an object in this server.
+func (c *Cache) findObject(ctx context.Context, o object) (metav1.Object, error) {
 	switch o.Kind {
 	case satoken.KindServiceAccount:
 		return c.cfg.Objects.ServiceAccount(ctx, o.Namespace, o.Name)

@@ -19,37 +19,37 @@ type objectKey struct {
 	namespace, name string
 }
 
-func keyOf(o object) objectKey { return objectKey{o.Kind, o.Namespace, o.Name} }
+func objectKeyOf(o object) objectKey { return objectKey{o.Kind, o.Namespace, o.Name} }
 
-// index finds the cached and running reviews that depend on an object. A key may belong to a cached
-// and a running review at the same time, so the index counts how often it was added.
-type index struct {
+// dependencyIndex finds the cached and running reviews that depend on an object. A key may belong
+// to a cached and a running review at the same time, so the index counts how often it was added.
+type dependencyIndex struct {
 	mu       sync.Mutex // leaf lock
-	byObject map[objectKey]map[key]int
+	byObject map[objectKey]map[cacheKey]int
 }
 
 // add records that a review depends on objects.
-func (i *index) add(k key, objects []object) {
+func (i *dependencyIndex) add(k cacheKey, objects []object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.byObject == nil {
-		i.byObject = map[objectKey]map[key]int{}
+		i.byObject = map[objectKey]map[cacheKey]int{}
 	}
 	for _, o := range objects {
-		dependency := keyOf(o)
+		dependency := objectKeyOf(o)
 		if i.byObject[dependency] == nil {
-			i.byObject[dependency] = map[key]int{}
+			i.byObject[dependency] = map[cacheKey]int{}
 		}
 		i.byObject[dependency][k]++
 	}
 }
 
 // remove reverts one call of add with the same arguments.
-func (i *index) remove(k key, objects []object) {
+func (i *dependencyIndex) remove(k cacheKey, objects []object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, o := range objects {
-		dependency := keyOf(o)
+		dependency := objectKeyOf(o)
 		i.byObject[dependency][k]--
 		if i.byObject[dependency][k] == 0 {
 			delete(i.byObject[dependency], k)
@@ -60,19 +60,20 @@ func (i *index) remove(k key, objects []object) {
 	}
 }
 
-// dependents returns the keys of the reviews that depend on an object.
-func (i *index) dependents(o object) []key {
+// dependentKeys returns the keys of the reviews that depend on an object.
+func (i *dependencyIndex) dependentKeys(o object) []cacheKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var out []key
-	for k := range i.byObject[keyOf(o)] {
+	var out []cacheKey
+	for k := range i.byObject[objectKeyOf(o)] {
 		out = append(out, k)
 	}
 	return out
 }
 
-// hintOf returns the unverified claims of a token.
-func hintOf(token string) satoken.UnverifiedClaims {
+// unverifiedClaims returns the claims of a token without verification. It returns no claims for a
+// malformed token.
+func unverifiedClaims(token string) satoken.UnverifiedClaims {
 	if id, _, ok := bootstraptoken.Split(token); ok {
 		return satoken.UnverifiedClaims{Objects: []object{bootstrapSecret(id)}}
 	}
@@ -84,10 +85,10 @@ func bootstrapSecret(id string) object {
 	return object{Kind: satoken.KindSecret, Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)}
 }
 
-// withUser adds the objects that a user's name and extra information name. For opaque tokens, which
-// a service reviewed, nothing else is known. An object named by both token and user occurs twice,
-// and must match both.
-func withUser(objects []object, user *authenticator.User) []object {
+// withUserObjects adds the objects that a user's name and extra information name. For opaque
+// tokens, which a service reviewed, nothing else is known. An object named by both token and user
+// occurs twice, and must match both.
+func withUserObjects(objects []object, user *authenticator.User) []object {
 	objects = slices.Clone(objects)
 	add := func(o object) { objects = append(objects, o) }
 	if id, ok := strings.CutPrefix(user.Name, bootstraptoken.UserPrefix); ok && bootstraptoken.ValidID(id) {

@@ -10,31 +10,31 @@ import (
 	"sync"
 )
 
-// key identifies a cached result.
-type key [sha256.Size]byte
+// cacheKey identifies a cached result.
+type cacheKey [sha256.Size]byte
 
-// keyer computes keys. They are a keyed hash, so neither a memory dump nor lookup timing reveals
-// tokens.
-type keyer struct{ hashes sync.Pool }
+// keyHasher computes cache keys. A key is a keyed hash, so neither a memory dump nor the timing of
+// lookups reveals tokens.
+type keyHasher struct{ hashes sync.Pool }
 
-// hasher is pooled, because every request needs a key.
-type hasher struct {
+// pooledHash is a hash and a buffer. It is pooled, because every request needs a key.
+type pooledHash struct {
 	hash hash.Hash
 	buf  []byte
 }
 
-// newKeyer generates the secret of the hash.
-func newKeyer() (*keyer, error) {
+// newKeyHasher returns a keyHasher with a random secret.
+func newKeyHasher() (*keyHasher, error) {
 	secret := make([]byte, sha256.Size)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, fmt.Errorf("draw a key: %w", err)
 	}
-	return &keyer{sync.Pool{New: func() any { return &hasher{hash: hmac.New(sha256.New, secret)} }}}, nil
+	return &keyHasher{sync.Pool{New: func() any { return &pooledHash{hash: hmac.New(sha256.New, secret)} }}}, nil
 }
 
-// key returns the key of a token for some audiences.
-func (k *keyer) key(token string, audiences []string) (out key) {
-	h := k.hashes.Get().(*hasher)
+// keyOf returns the key of a token for some audiences.
+func (k *keyHasher) keyOf(token string, audiences []string) (out cacheKey) {
+	h := k.hashes.Get().(*pooledHash)
 	h.buf = appendSized(h.buf[:0], token)
 	for _, a := range audiences {
 		h.buf = appendSized(h.buf, a)

@@ -51,7 +51,7 @@ func (l SecretTokens) Used(ctx context.Context, t LegacyToken) {
 	if err != nil || secret.Type != corev1.SecretTypeServiceAccountToken || secret.Labels[satoken.LastUsed] >= today {
 		return
 	}
-	if !t.Accepted && !invalidated(secret, t.Token) {
+	if !t.Accepted && !holdsInvalidated(secret, t.Token) {
 		return
 	}
 	if err := l.Client.LabelSecret(ctx, t.Namespace, t.Secret, satoken.LastUsed, today); err != nil {
@@ -59,8 +59,8 @@ func (l SecretTokens) Used(ctx context.Context, t LegacyToken) {
 	}
 }
 
-// invalidated reports whether a secret that is marked invalid holds the token.
-func invalidated(secret *corev1.Secret, token string) bool {
+// holdsInvalidated reports whether a secret that is marked invalid holds the token.
+func holdsInvalidated(secret *corev1.Secret, token string) bool {
 	return secret.Labels[satoken.InvalidSince] != "" && secret.DeletionTimestamp == nil &&
 		subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 1
 }

@@ -2,7 +2,7 @@ package tokenreviews
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// cacheMetrics uses the names of Kubernetes where they exist.
+// cacheMetrics holds the metrics of a Cache. It uses the names of Kubernetes where they exist.
 type cacheMetrics struct {
 	hit, miss       prometheus.Observer
 	fetched, failed prometheus.Counter

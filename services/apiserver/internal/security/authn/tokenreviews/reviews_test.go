@@ -230,8 +230,8 @@ func (f *fixture) review(token string, audiences ...string) *authn.Review {
 	return rev
 }
 
-// isCached reports whether a token is answered from the cache after a review. Responses whose objects
-// are missing are cached only briefly, so two cached responses are required.
+// isCached reports whether a token is answered from the cache after a review. Responses whose
+// objects are missing are cached only briefly, so two cached responses are required.
 func (f *fixture) isCached(token string) bool {
 	f.t.Helper()
 	_, _ = f.cache.Review(f.t.Context(), token, nil)

@@ -86,11 +86,11 @@ func New(c Config) (*Client, error) {
 	service.WarnPlain(c.Logger, "token webhook")
 	service.Measure(c.Calls)
 	client := &Client{cfg: c, service: service}
-	client.measure()
+	client.registerMetrics()
 	return client, nil
 }
 
-func (c *Client) measure() {
+func (c *Client) registerMetrics() {
 	c.total = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_delegated_authn_request_total",
 		Help: "[ALPHA] Requests to the token review service by HTTP status, or <error>.",
@@ -108,27 +108,27 @@ func (c *Client) Close() { c.service.Close() }
 
 // AuthenticateToken implements authenticator.Token.
 func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
-	body, err := c.encode(token, audiences)
+	body, err := c.encodeReview(token, audiences)
 	if err != nil {
 		return nil, false, err
 	}
 	for try := 1; ; try++ {
-		status, retry, err := c.send(ctx, body)
+		status, retry, err := c.sendReview(ctx, body)
 		if err == nil {
-			return c.evaluate(status, audiences)
+			return c.interpretStatus(status, audiences)
 		}
 		if !retry || try == maxTries {
 			return nil, false, authenticator.Unavailable(fmt.Errorf("call the token review service: %w", err))
 		}
-		if err := waitRetry(ctx); err != nil {
+		if err := waitBeforeRetry(ctx); err != nil {
 			return nil, false, authenticator.Unavailable(err)
 		}
 	}
 }
 
-// waitRetry waits between two tries, with jitter so that clients that failed together do not retry
-// together.
-func waitRetry(ctx context.Context) error {
+// waitBeforeRetry waits between two tries, with jitter so that clients that failed together do not
+// retry together.
+func waitBeforeRetry(ctx context.Context) error {
 	t := time.NewTimer(retryDelay/2 + rand.N(retryDelay))
 	defer t.Stop()
 	select {
@@ -139,7 +139,7 @@ func waitRetry(ctx context.Context) error {
 	}
 }
 
-func (c *Client) encode(token string, audiences []string) ([]byte, error) {
+func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) {
 	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
 	if c.cfg.Version == V1beta1 {
 		return json.Marshal(&authenticationv1beta1.TokenReview{
@@ -153,8 +153,8 @@ func (c *Client) encode(token string, audiences []string) ([]byte, error) {
 
 func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
 
-// send sends one request. retry reports whether another try may succeed.
-func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
+// sendReview sends one request. retry reports whether another try may succeed.
+func (c *Client) sendReview(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
 	defer cancel()
 	start, code := time.Now(), "<error>"
@@ -205,9 +205,9 @@ func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv
 	return &review.Status, false, nil
 }
 
-// evaluate returns the result that the service reports. The token must be valid for one of the
-// requested audiences.
-func (c *Client) evaluate(status *authenticationv1.TokenReviewStatus, requested []string) (*authenticator.Response, bool, error) {
+// interpretStatus returns the result that the service reports. The token must be valid for one of
+// the requested audiences.
+func (c *Client) interpretStatus(status *authenticationv1.TokenReviewStatus, requested []string) (*authenticator.Response, bool, error) {
 	if !status.Authenticated {
 		if status.Error != "" {
 			return nil, false, errors.New(status.Error)

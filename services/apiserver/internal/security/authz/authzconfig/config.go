@@ -149,7 +149,7 @@ func (c *Configuration) setDefaults() {
 	}
 }
 
-// Has reports whether the configuration contains an authorizer of a type.
+// Has reports whether the configuration contains an authorizer of the given type.
 func (c *Configuration) Has(kind string) bool {
 	return slices.ContainsFunc(c.Authorizers, func(a Authorizer) bool { return a.Type == kind })
 }

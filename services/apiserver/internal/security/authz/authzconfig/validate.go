@@ -101,17 +101,17 @@ func (w *WebhookConfig) validate(conditions Conditions, path *field.Path) (errs 
 	if d := w.UnauthorizedTTL.Duration; d < 0 {
 		add(field.Invalid(path.Child("unauthorizedTTL"), d.String(), "must be > 0s"))
 	}
-	add(oneOf(path.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
+	add(checkOneOf(path.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
 	if v := w.MatchConditionSubjectAccessReviewVersion; v != "" || len(w.MatchConditions) > 0 {
-		add(oneOf(path.Child("matchConditionSubjectAccessReviewVersion"), v, reviewV1))
+		add(checkOneOf(path.Child("matchConditionSubjectAccessReviewVersion"), v, reviewV1))
 	}
-	add(oneOf(path.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
+	add(checkOneOf(path.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
 	errs = append(errs, w.ConnectionInfo.validate(path.Child("connectionInfo"))...)
 	return append(errs, validateConditions(w.MatchConditions, conditions, path.Child("matchConditions"))...)
 }
 
-// oneOf returns an error unless value is one of the allowed values.
-func oneOf(path *field.Path, value string, allowed ...string) *field.Error {
+// checkOneOf returns an error unless value is one of the allowed values.
+func checkOneOf(path *field.Path, value string, allowed ...string) *field.Error {
 	switch {
 	case value == "":
 		return field.Required(path, "")
@@ -121,6 +121,7 @@ func oneOf(path *field.Path, value string, allowed ...string) *field.Error {
 	return nil
 }
 
+// validate returns the errors in the address of a service.
 func (c *ConnectionInfo) validate(path *field.Path) field.ErrorList {
 	filePath := path.Child("kubeConfigFile")
 	switch c.Type {
@@ -144,7 +145,7 @@ func (c *ConnectionInfo) validate(path *field.Path) field.ErrorList {
 		}
 		return nil
 	}
-	if err := oneOf(path.Child("type"), c.Type, ConnectionInCluster, ConnectionFile); err != nil {
+	if err := checkOneOf(path.Child("type"), c.Type, ConnectionInCluster, ConnectionFile); err != nil {
 		return field.ErrorList{err}
 	}
 	return nil

@@ -29,7 +29,7 @@ type cacheKey [sha256.Size]byte
 
 // cacheKeyOf returns the digest of attributes. It encodes them in a pooled buffer, because a buffer
 // on the stack would grow the stack of each request.
-func (c *cache) cacheKeyOf(attrs *authorizer.Attributes) cacheKey {
+func (c *decisionCache) cacheKeyOf(attrs *authorizer.Attributes) cacheKey {
 	buf, _ := c.buffers.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
@@ -105,8 +105,8 @@ func tooLongToCache(attrs *authorizer.Attributes) bool {
 	return size >= maxCachedAttributes
 }
 
-// decision is a cached response of a service.
-type decision struct {
+// cachedDecision is a cached response of a service.
+type cachedDecision struct {
 	status  authorizationv1.SubjectAccessReviewStatus
 	expires time.Time
 	// asOf is the number of the last policy change when the decision was cached. The decision holds
@@ -124,10 +124,10 @@ type policyChange struct {
 // maxNamespaces bounds the namespaces whose last change is remembered.
 const maxNamespaces = 4096
 
-// cache holds decisions based on the current policy.
-type cache struct {
+// decisionCache holds decisions based on the current policy.
+type decisionCache struct {
 	mu      sync.Mutex // leaf lock
-	entries *simplelru.LRU[cacheKey, decision]
+	entries *simplelru.LRU[cacheKey, cachedDecision]
 	// position is the newest position of the policy, and changes counts the changes
 	// that affect decisions.
 	position rbac.Position
@@ -137,21 +137,21 @@ type cache struct {
 	// one counts for all decisions.
 	cluster    policyChange
 	namespaces *simplelru.LRU[string, policyChange]
-	// noCachingUntil is the time before which nothing is cached. It is set when the store's revision
-	// goes backwards: services may still report positions from before, which look newer.
+	// noCachingUntil is the time before which nothing is cached. It is set when the store's
+	// revision goes backwards: services may still report positions from before, which look newer.
 	noCachingUntil time.Time
 
 	buffers sync.Pool // of *[]byte
 }
 
-func newCache() (*cache, error) {
-	c := &cache{}
+func newDecisionCache() (*decisionCache, error) {
+	c := &decisionCache{}
 	var err error
-	if c.entries, err = simplelru.NewLRU[cacheKey, decision](maxCachedDecisions, nil); err != nil {
+	if c.entries, err = simplelru.NewLRU[cacheKey, cachedDecision](maxCachedDecisions, nil); err != nil {
 		return nil, fmt.Errorf("cache of decisions: %w", err)
 	}
 	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
-		c.cluster = c.cluster.merge(oldest)
+		c.cluster = c.cluster.latestOfBoth(oldest)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policy changes by namespace: %w", err)
@@ -159,8 +159,8 @@ func newCache() (*cache, error) {
 	return c, nil
 }
 
-// merge returns the change that a decision includes only if it includes both.
-func (p policyChange) merge(other policyChange) policyChange {
+// latestOfBoth returns the change that a decision includes only if it includes both.
+func (p policyChange) latestOfBoth(other policyChange) policyChange {
 	p.number = max(p.number, other.number)
 	for i := range p.position {
 		p.position[i] = max(p.position[i], other.position[i])
@@ -170,17 +170,17 @@ func (p policyChange) merge(other policyChange) policyChange {
 
 // lastChange returns the last change that affects decisions in a namespace, or at cluster
 // scope if it is empty. c.mu is held.
-func (c *cache) lastChange(namespace string) policyChange {
+func (c *decisionCache) lastChange(namespace string) policyChange {
 	ofNamespace, ok := c.namespaces.Peek(namespace)
 	if !ok {
 		return c.cluster
 	}
-	return c.cluster.merge(ofNamespace)
+	return c.cluster.latestOfBoth(ofNamespace)
 }
 
 // get returns a decision that still holds, and the number of the last change that
 // affects it.
-func (c *cache) get(key cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+func (c *decisionCache) get(key cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.lastChange(namespace).number
@@ -195,7 +195,7 @@ func (c *cache) get(key cacheKey, namespace string, now time.Time) (authorizatio
 // put caches a decision and reports whether it did. requestedAfter is the number of the last change
 // before the decision was requested. position is the policy position that the service reported; nil
 // if it reported none. A decision that does not include the last change that affects it is dropped.
-func (c *cache) put(key cacheKey, namespace string, d decision, requestedAfter uint64, position *rbac.Position, now time.Time) bool {
+func (c *decisionCache) put(key cacheKey, namespace string, d cachedDecision, requestedAfter uint64, position *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.noCachingUntil) {
@@ -212,7 +212,7 @@ func (c *cache) put(key cacheKey, namespace string, d decision, requestedAfter u
 
 // includesLastChange reports whether a decision at a position includes the last change that
 // affects decisions in a namespace.
-func (c *cache) includesLastChange(position rbac.Position, namespace string) bool {
+func (c *decisionCache) includesLastChange(position rbac.Position, namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return position.Covers(c.lastChange(namespace).position)
@@ -224,7 +224,7 @@ const noCachingAfterRestore = 30 * time.Second
 
 // policyChanged invalidates the decisions that a change affects. Changes arrive in order: a
 // position that does not cover the previous one means that the store's revision went backwards.
-func (c *cache) policyChanged(change rbac.Change, now time.Time) {
+func (c *decisionCache) policyChanged(change rbac.Change, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wentBack := !change.Position.Covers(c.position)

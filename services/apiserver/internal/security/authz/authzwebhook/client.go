@@ -22,9 +22,10 @@ import (
 const (
 	// maxResponse bounds the size of a response in bytes.
 	maxResponse = 1 << 20
-	// maxAttempts bounds the attempts. The delay starts with firstPause and doubles.
-	maxAttempts = 4
-	firstPause  = 50 * time.Millisecond
+	// maxAttempts bounds the attempts. The delay between them starts with firstRetryDelay and
+	// doubles.
+	maxAttempts     = 4
+	firstRetryDelay = 50 * time.Millisecond
 )
 
 // client sends reviews.
@@ -51,15 +52,16 @@ type serviceResponse struct {
 	noStore bool
 }
 
-// review sends a review, repeatedly if the service is temporarily unavailable, until ctx ends.
-func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (serviceResponse, error) {
-	body, err := json.Marshal(c.request(spec))
+// reviewWithRetry sends a review, repeatedly if the service is temporarily unavailable, until ctx
+// ends.
+func (c *client) reviewWithRetry(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (serviceResponse, error) {
+	body, err := json.Marshal(c.newReview(spec))
 	if err != nil {
 		return serviceResponse{}, err
 	}
-	pause := firstPause
+	pause := firstRetryDelay
 	for attempt := 1; ; attempt++ {
-		response, retry, err := c.send(ctx, body)
+		response, retry, err := c.sendReview(ctx, body)
 		if err == nil || !retry || attempt == maxAttempts || ctx.Err() != nil {
 			return response, err
 		}
@@ -74,8 +76,8 @@ func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessR
 	}
 }
 
-// request returns the review in the version that the service reads.
-func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
+// newReview returns the review in the version that the service reads.
+func (c *client) newReview(spec authorizationv1.SubjectAccessReviewSpec) any {
 	if c.v1 {
 		return &authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
@@ -102,8 +104,8 @@ func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 	}
 }
 
-// send sends a review once. retry reports whether another attempt may succeed.
-func (c *client) send(ctx context.Context, body []byte) (response serviceResponse, retry bool, err error) {
+// sendReview sends a review once. retry reports whether another attempt may succeed.
+func (c *client) sendReview(ctx context.Context, body []byte) (response serviceResponse, retry bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
 		return serviceResponse{}, false, err

@@ -65,8 +65,9 @@ func (c *Compiler) Compile(expressions []string) (*Conditions, error) {
 // Conditions holds the conditions of one webhook.
 type Conditions struct{ programs []*celenv.Program }
 
-// match evaluates the conditions. One false condition decides, even if other ones fail.
-func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
+// matchAll reports whether all conditions are true. One false condition decides, even if other ones
+// fail.
+func (c *Conditions) matchAll(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
 	start := time.Now()
 	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(start).Seconds()) }()
 	variables := map[string]any{"request": specValue(spec)}

@@ -38,8 +38,8 @@ type Config struct {
 	// users, so that a service that hangs does not block all requests of the server. 0 means no
 	// limit.
 	MaxWaiting int
-	// Suspend, if set, is called when a request starts to wait for the service. resume is called when
-	// the wait ends.
+	// Suspend, if set, is called when a request starts to wait for the service. resume is called
+	// when the wait ends.
 	Suspend func(context.Context) (resume func())
 	Metrics *Metrics
 	Calls   *webhookclient.Metrics // may be nil
@@ -50,14 +50,14 @@ type Config struct {
 
 // Authorizer calls a service. It implements authorizer.Authorizer and authorizer.RuleResolver.
 type Authorizer struct {
-	cfg      Config
-	client   *client
-	cache    *cache
-	flights  singleflight.Group
-	hits     prometheus.Counter
-	waiting  *limit.Queue[string] // limits the requests that wait for the service
-	callCtx  context.Context
-	endCalls context.CancelFunc
+	cfg         Config
+	client      *client
+	cache       *decisionCache
+	flights     singleflight.Group
+	hits        prometheus.Counter
+	waiting     *limit.Queue[string] // limits the requests that wait for the service
+	callCtx     context.Context
+	cancelCalls context.CancelFunc
 }
 
 // slotTimeout is how long requests beyond MaxWaiting wait for a slot.
@@ -72,25 +72,25 @@ func New(c Config) (*Authorizer, error) {
 	}
 	a.client.WarnPlain(c.Logger, "authorization webhook "+c.Name)
 	a.client.Measure(c.Calls)
-	if a.cache, err = newCache(); err != nil {
+	if a.cache, err = newDecisionCache(); err != nil {
 		return nil, err
 	}
 	if a.cfg.Now == nil {
 		a.cfg.Now = time.Now
 	}
 	a.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
-	a.callCtx, a.endCalls = context.WithCancel(context.Background())
+	a.callCtx, a.cancelCalls = context.WithCancel(context.Background())
 	return a, nil
 }
 
-// Close ends running calls. Later ones fail.
+// Close cancels running calls. Later ones fail.
 func (a *Authorizer) Close() {
-	a.endCalls()
+	a.cancelCalls()
 	a.Retire()
 }
 
-// Retire releases unused connections after the configuration was replaced. Running calls finish, and
-// requests that started before the replacement may still call the service.
+// Retire releases unused connections after the configuration was replaced. Running calls finish,
+// and requests that started before the replacement may still call the service.
 func (a *Authorizer) Retire() { a.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
@@ -98,8 +98,8 @@ func (a *Authorizer) Retire() { a.client.Close() }
 func (a *Authorizer) PolicyChanged(c rbac.Change) { a.cache.policyChanged(c, a.cfg.Now()) }
 
 var (
-	errBoth    = errors.New("webhook subject access review returned both allow and deny response")
-	errNoRules = errors.New("webhook authorizer does not support user rule resolution")
+	errContradictory = errors.New("webhook subject access review returned both allow and deny response")
+	errNoRules       = errors.New("webhook authorizer does not support user rule resolution")
 )
 
 // RulesFor implements authorizer.RuleResolver. A service does not list rules.
@@ -137,14 +137,14 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs *authorizer.Attributes
 // matchesConditions reports whether the match conditions select the request.
 func (a *Authorizer) matchesConditions(ctx context.Context, attrs *authorizer.Attributes) (bool, error) {
 	spec := attrs.Spec()
-	return a.cfg.Conditions.match(ctx, &spec, a.cfg.Metrics, a.cfg.Name)
+	return a.cfg.Conditions.matchAll(ctx, &spec, a.cfg.Metrics, a.cfg.Name)
 }
 
 // decisionOf returns the decision that a status states. A denial takes precedence.
 func decisionOf(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decision, string, error) {
 	switch {
 	case status.Denied && status.Allowed:
-		return authorizer.Deny, status.Reason, errBoth
+		return authorizer.Deny, status.Reason, errContradictory
 	case status.Denied:
 		return authorizer.Deny, status.Reason, nil
 	case status.Allowed:
@@ -153,8 +153,8 @@ func decisionOf(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.D
 	return authorizer.NoOpinion, status.Reason, nil
 }
 
-// scopeOf returns the namespace of a request. The decision depends on its roles and bindings and on
-// those of the cluster. It returns "" if the decision depends only on those of the cluster.
+// scopeOf returns the namespace of a request, "" for the cluster scope. The decision depends on the
+// roles and bindings of that namespace and of the cluster.
 func scopeOf(attrs *authorizer.Attributes) string {
 	if !attrs.Resource {
 		return ""
@@ -172,7 +172,7 @@ func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange ui
 		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "oversized").Inc()
 	}
 	slot := limit.Claim[string]{Key: request.Principal(ctx)} // an access review may concern any user
-	if err := a.acquire(ctx, slot); err != nil {
+	if err := a.acquireSlot(ctx, slot); err != nil {
 		return serviceResponse{}, err
 	}
 	defer a.waiting.Release(slot)
@@ -189,7 +189,7 @@ func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange ui
 		var response serviceResponse
 		// A panic here would end the process.
 		err := task.Protect(func() (err error) {
-			response, err = a.review(ctx, spec, scope)
+			response, err = a.reviewNewest(ctx, spec, scope)
 			return err
 		})
 		if err != nil {
@@ -211,8 +211,8 @@ func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange ui
 	}
 }
 
-// acquire waits for a slot to call the service.
-func (a *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) error {
+// acquireSlot waits for a slot to call the service.
+func (a *Authorizer) acquireSlot(ctx context.Context, slot limit.Claim[string]) error {
 	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, a.cfg.Timeout))
 	defer cancel()
 	err := a.waiting.Acquire(limited, slot)
@@ -224,23 +224,23 @@ func (a *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) erro
 
 // Delays between calls of a service that has not seen the newest policy. They double.
 const (
-	firstBehindPause = 5 * time.Millisecond
-	lastBehindPause  = 320 * time.Millisecond
+	firstBehindDelay = 5 * time.Millisecond
+	lastBehindDelay  = 320 * time.Millisecond
 )
 
-// review requests a decision based on the newest policy of a namespace, or of the cluster scope,
-// that the server has seen. If a service stays behind, its last decision applies to this request
-// only.
-func (a *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (serviceResponse, error) {
-	for pause := firstBehindPause; ; pause *= 2 {
+// reviewNewest requests a decision based on the newest policy of a namespace, or of the cluster
+// scope, that the server has seen. If a service stays behind, its last decision applies to this
+// request only.
+func (a *Authorizer) reviewNewest(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (serviceResponse, error) {
+	for pause := firstBehindDelay; ; pause *= 2 {
 		start := a.cfg.Now()
-		response, err := a.client.review(ctx, spec)
+		response, err := a.client.reviewWithRetry(ctx, spec)
 		a.recordCall(err, a.cfg.Now().Sub(start))
 		if err != nil || response.position == nil || a.cache.includesLastChange(*response.position, scope) {
 			return response, err
 		}
 		a.cfg.Metrics.behind.WithLabelValues(a.cfg.Name).Inc()
-		if pause > lastBehindPause {
+		if pause > lastBehindDelay {
 			return response, nil
 		}
 		select {
@@ -259,7 +259,7 @@ func (a *Authorizer) cacheResponse(key cacheKey, scope string, lastChange uint64
 	}
 	if ttl > 0 {
 		now := a.cfg.Now()
-		a.cache.put(key, scope, decision{status: response.status, expires: now.Add(ttl)}, lastChange, response.position, now)
+		a.cache.put(key, scope, cachedDecision{status: response.status, expires: now.Add(ttl)}, lastChange, response.position, now)
 	}
 }
 

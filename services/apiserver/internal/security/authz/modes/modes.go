@@ -32,29 +32,31 @@ type Builder struct {
 	Logger         *slog.Logger
 }
 
-// chain holds the authorizers of one configuration.
-type chain struct {
+// authorizerChain holds the authorizers of one configuration.
+type authorizerChain struct {
 	authorizer.Chain
 	webhooks []*authzwebhook.Authorizer
 }
 
-func (c *chain) close() {
+// close cancels running calls of the webhooks.
+func (c *authorizerChain) close() {
 	for _, w := range c.webhooks {
 		w.Close()
 	}
 }
 
-func (c *chain) retire() {
+// retire releases unused connections of the webhooks; running calls finish.
+func (c *authorizerChain) retire() {
 	for _, w := range c.webhooks {
 		w.Retire()
 	}
 }
 
-// build returns the configured authorizers, after those that every server has: for the
+// buildChain returns the configured authorizers, after those that every server has: for the
 // group system:masters, for the suite's own services, and for probes while the policy is
 // not loaded.
-func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
-	out := &chain{Chain: authorizer.Chain{authorizer.SystemMasters{}, authz.NewSuite()}}
+func (b *Builder) buildChain(c *authzconfig.Configuration) (*authorizerChain, error) {
+	out := &authorizerChain{Chain: authorizer.Chain{authorizer.SystemMasters{}, authz.NewSuite()}}
 	if decidesByRoles(c) {
 		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
 	}
@@ -73,8 +75,8 @@ func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 	return out, nil
 }
 
-// decidesByRoles reports whether an authorizer reads roles: the RBAC authorizer, or a webhook, which
-// may do so.
+// decidesByRoles reports whether an authorizer reads roles: the RBAC authorizer, or a webhook,
+// which may do so.
 func decidesByRoles(c *authzconfig.Configuration) bool {
 	return slices.ContainsFunc(c.Authorizers, func(a authzconfig.Authorizer) bool {
 		return a.Type == authzconfig.RBAC || a.Type == authzconfig.Webhook
@@ -98,13 +100,13 @@ func (b *Builder) authorizerOf(entry *authzconfig.Authorizer) (authorizer.Author
 		}
 		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
 	case authzconfig.Webhook:
-		return b.webhook(entry)
+		return b.newWebhook(entry)
 	}
 	return nil, fmt.Errorf("type %q is not known", entry.Type)
 }
 
-// webhook returns the authorizer of a webhook entry.
-func (b *Builder) webhook(entry *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
+// newWebhook returns the authorizer of a webhook entry.
+func (b *Builder) newWebhook(entry *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	webhook := entry.Webhook
 	c := authzwebhook.Config{
 		Name: entry.Name, KubeconfigFile: *webhook.ConnectionInfo.KubeConfigFile, Version: webhook.SubjectAccessReviewVersion,

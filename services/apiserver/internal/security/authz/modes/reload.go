@@ -20,7 +20,7 @@ import (
 // Reloadable is an authorizer that decides by the current configuration.
 type Reloadable struct {
 	builder *Builder
-	current atomic.Pointer[chain]
+	current atomic.Pointer[authorizerChain]
 
 	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of the webhooks' caches
 	position rbac.Position
@@ -29,7 +29,7 @@ type Reloadable struct {
 // New creates the authorizers of a configuration. Their caches follow the policy.
 func New(b *Builder, c *authzconfig.Configuration) (*Reloadable, error) {
 	r := &Reloadable{builder: b}
-	first, err := b.build(c)
+	first, err := b.buildChain(c)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,7 @@ func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace
 // Close ends running calls.
 func (r *Reloadable) Close() { r.current.Load().close() }
 
+// policyChanged passes a change of the policy to the webhooks' caches.
 func (r *Reloadable) policyChanged(c rbac.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,9 +67,9 @@ func (r *Reloadable) policyChanged(c rbac.Change) {
 	}
 }
 
-// replace activates another configuration.
-func (r *Reloadable) replace(c *authzconfig.Configuration) error {
-	next, err := r.builder.build(c)
+// replaceChain activates another configuration.
+func (r *Reloadable) replaceChain(c *authzconfig.Configuration) error {
+	next, err := r.builder.buildChain(c)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,8 @@ func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics
 	return m
 }
 
-func (m *ReloadMetrics) record(status string) {
+// recordReload counts a reload with a status.
+func (m *ReloadMetrics) recordReload(status string) {
 	m.total.WithLabelValues(m.server, status).Inc()
 	m.seconds.WithLabelValues(m.server, status).SetToCurrentTime()
 }
@@ -117,15 +119,15 @@ func (r *Reloadable) Follow(ctx context.Context, file string, active []byte, m *
 		if err == nil {
 			var c *authzconfig.Configuration
 			if c, err = authzconfig.Parse(data, r.builder.Conditions); err == nil {
-				err = r.replace(c)
+				err = r.replaceChain(c)
 			}
 		}
 		if err != nil {
-			m.record("failure")
+			m.recordReload("failure")
 			log.Error("failed to reload authorization configuration; keeping the previous one", "file", file, "error", err)
 			return
 		}
-		m.record("success")
+		m.recordReload("success")
 		log.Info("authorization configuration reloaded", "file", file)
 	})
 }

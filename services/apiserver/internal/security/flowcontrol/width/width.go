@@ -20,7 +20,7 @@ const (
 	deliverySeatTime = 5 * time.Millisecond
 )
 
-// Estimate returns the width of a request, with at most most seats. Only requests that read many
+// Estimate returns the width of a request, with at most maximum seats. Only requests that read many
 // objects or notify many watchers are wider than one seat.
 func Estimate(info *requestinfo.Info, maximum int) flowcontrol.Width {
 	width := flowcontrol.Width{Seats: 1}
@@ -54,8 +54,8 @@ func sendsInitialObjects(q url.Values) bool {
 	return v == "" || v == "0"
 }
 
-// examinedObjects returns how many objects a list examines, at most most. A page without selectors
-// ends at its limit.
+// examinedObjects returns how many objects a list examines, at most maximum. A page without
+// selectors ends at its limit.
 func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
 	sel := objects.Selection{Namespace: info.Namespace, Name: info.Name, ExcludeCorrupt: true}
 	if info.FieldSelector != "" && !info.TooManySelectorTerms() {
@@ -75,4 +75,8 @@ func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
 	return n
 }
 
-func seatsFor(n, each, maximum int) int { return min(max((n+each-1)/each, 1), max(maximum, 1)) }
+// seatsFor returns the seats of n units of work, of which each seat does perSeat: at least 1, at
+// most maximum.
+func seatsFor(n, perSeat, maximum int) int {
+	return min(max((n+perSeat-1)/perSeat, 1), max(maximum, 1))
+}

@@ -28,8 +28,8 @@
 // A call takes at most the configured time. Impatient callers (Impatient: the stream of changes,
 // which must not block) wait one second for it; the call continues, and its result is kept. While a
 // call fails, or has not decrypted a key in that time, requests of impatient callers that need
-// another call are rejected immediately. Requests that need no call continue. One call decrypts a key
-// for all callers. Decrypted keys are bounded in number, and dropped after an hour without use.
+// another call are rejected immediately. Requests that need no call continue. One call decrypts a
+// key for all callers. Decrypted keys are bounded in number, and dropped after an hour without use.
 //
 // A rejected key does not affect other keys. Impatient callers retry it after five seconds. All
 // callers retry a key that was returned but has decrypted nothing after the same time. An

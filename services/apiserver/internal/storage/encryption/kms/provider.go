@@ -86,8 +86,8 @@ func (r *responsiveness) await(ctx context.Context, done <-chan struct{}) error 
 	})
 }
 
-// recordResult records the result of a call. A missing or invalid key is treated as permanent. A key
-// that may not be used now is often usable soon.
+// recordResult records the result of a call. A missing or invalid key is treated as permanent. A
+// key that may not be used now is often usable soon.
 func (r *responsiveness) recordResult(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
@@ -155,7 +155,8 @@ func (h *health) probe(ctx context.Context, readStatus func(context.Context) err
 	return err
 }
 
-// pollStatus polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
+// pollStatus polls readStatus until ctx ends. The interval depends on whether the last call
+// succeeded.
 func pollStatus(ctx context.Context, pace Intervals, lastErr error, readStatus func(context.Context) error) {
 	for err := lastErr; ; {
 		wait := pace.HealthyInterval

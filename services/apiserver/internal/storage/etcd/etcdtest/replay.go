@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// ReplayHistory copies the changes of an etcd up to a revision to another etcd, at the same revisions.
-// changeLast returns the value of the last change in the copy.
+// ReplayHistory copies the changes of an etcd up to a revision to another etcd, at the same
+// revisions. changeLast returns the value of the last change in the copy.
 func ReplayHistory(t testing.TB, from, to *embedded.Server, until int64, changeLast func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}

@@ -54,7 +54,8 @@ func (r *schemaReader) readMembers(at tape.Ref, each func(name string, v tape.Re
 	return true
 }
 
-// readKeyword reads the value of a keyword. It returns false if the keyword or its value is not known.
+// readKeyword reads the value of a keyword. It returns false if the keyword or its value is not
+// known.
 func (r *schemaReader) readKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	if r.Kind(v) == tape.Null {
 		return knownKeywords[name]

@@ -15,8 +15,8 @@ import (
 type SaveCommand struct {
 	Endpoint                  string
 	CAFile, CertFile, KeyFile string
-	// To is the file to write. If it is empty, ToDir is the folder of backups, which is created if it
-	// does not exist. The newest Keep backups remain.
+	// To is the file to write. If it is empty, ToDir is the folder of backups, which is created if
+	// it does not exist. The newest Keep backups remain.
 	To, ToDir string
 	Keep      int
 	Timeout   time.Duration

@@ -76,8 +76,8 @@ type source struct {
 	snapshot bool // the file ends with a checksum
 }
 
-// databaseFile returns the source for a snapshot file, whose checksum it verifies, or a data folder.
-// The readers of etcd panic if a part of the file is missing.
+// databaseFile returns the source for a snapshot file, whose checksum it verifies, or a data
+// folder. The readers of etcd panic if a part of the file is missing.
 func databaseFile(path string) (source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
