@@ -23,7 +23,7 @@ const managedBy = "ipallocator.k8s.io"
 
 // Reasons of failed address allocations, with the texts of Kubernetes.
 var (
-	errFull         = errors.New("range is full")
+	errRangeFull    = errors.New("range is full")
 	errAddressTaken = errors.New("provided IP is already allocated")
 	errOtherNetwork = errors.New("the provided network does not match the current range")
 )
@@ -39,7 +39,7 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *cor
 	s := c.service
 	var oldAddresses []netip.Addr
 	if old != nil {
-		if keepsDualStackPreference(s, old) || headless(old) {
+		if keepsDualStackPreference(s, old) || isHeadless(old) {
 			return nil
 		}
 		oldAddresses = addressesOf(old)
@@ -48,7 +48,7 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *cor
 		c.released.addresses = oldAddresses
 		return nil
 	}
-	if headless(s) {
+	if isHeadless(s) {
 		return nil
 	}
 	// 1. Allocate an address for each family whose address is new.
@@ -69,7 +69,7 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *cor
 		} else {
 			next, err := a.nextAddress(ctx, s, family, dryRun)
 			if err != nil {
-				return exhausted("serviceIP", err)
+				return exhaustedError("serviceIP", err)
 			}
 			desired, ips[i] = next, next.String()
 		}
@@ -96,21 +96,21 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 	if errors.As(err, &status) {
 		return err
 	}
-	return invalid(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
+	return invalidError(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
 		fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
-// allocatable returns the ranges from which addresses of a family can be allocated. A range without
-// a condition counts, because the controller that sets it may not run.
-func (a *Allocator) allocatable(family corev1.IPFamily) ([]addressRange, error) {
+// allocatableRanges returns the ranges from which addresses of a family can be allocated. A range
+// without a condition counts, because the controller that sets it may not run.
+func (a *Allocator) allocatableRanges(family corev1.IPFamily) ([]addressRange, error) {
 	if a.Bitmap {
 		return a.bitmapRanges(family), nil
 	}
-	return a.ranges(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
+	return a.rangesOf(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && isReady(r) })
 }
 
-// ranges returns the ranges of a family that use selects.
-func (a *Allocator) ranges(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]addressRange, error) {
+// rangesOf returns the ranges of a family that include selects.
+func (a *Allocator) rangesOf(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]addressRange, error) {
 	ranges, err := a.Ranges.list()
 	if err != nil {
 		return nil, err
@@ -131,11 +131,11 @@ func (a *Allocator) ranges(family corev1.IPFamily, use func(*networkingv1.Servic
 	return out, nil
 }
 
-// usage returns the size and the number of allocated addresses of each range.
-func (a *Allocator) usage() map[netip.Prefix]usage {
+// rangeUsage returns the size and the number of allocated addresses of each range.
+func (a *Allocator) rangeUsage() map[netip.Prefix]usage {
 	out := map[netip.Prefix]usage{}
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		ranges, err := a.allocatable(family)
+		ranges, err := a.allocatableRanges(family)
 		if err != nil {
 			continue
 		}
@@ -149,7 +149,7 @@ func (a *Allocator) usage() map[netip.Prefix]usage {
 		}
 		return out
 	}
-	a.Addresses.names(func(name string) {
+	a.Addresses.eachName(func(name string) {
 		addr, err := netip.ParseAddr(name)
 		for p, u := range out {
 			if err == nil && p.Contains(addr) {
@@ -161,7 +161,9 @@ func (a *Allocator) usage() map[netip.Prefix]usage {
 	return out
 }
 
-func usable(r *networkingv1.ServiceCIDR) bool {
+// isReady reports whether addresses can be allocated from a range: it is not being deleted and not
+// marked as not ready.
+func isReady(r *networkingv1.ServiceCIDR) bool {
 	for _, c := range r.Status.Conditions {
 		if c.Type == networkingv1.ServiceCIDRConditionReady {
 			return c.Status == metav1.ConditionTrue
@@ -187,7 +189,7 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 	if !rng.contains(addr) {
 		err = errOutOfRange(addr, rng.prefix)
 	} else if !dryRun {
-		err = a.reserve(ctx, s, addr)
+		err = a.allocateAddress(ctx, s, addr)
 	}
 	if !dryRun {
 		a.metrics.observeAddress(rng.prefix, staticScope, err, time.Since(start))
@@ -198,21 +200,21 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 // rangeOfAddress returns the range from which an address is allocated. It returns errOtherNetwork
 // if no range contains the address.
 func (a *Allocator) rangeOfAddress(addr netip.Addr) (addressRange, error) {
-	ranges, err := a.allocatable(familyOf(addr))
+	ranges, err := a.allocatableRanges(familyOf(addr))
 	if err != nil {
 		return addressRange{}, err
 	}
-	rng, err := containing(ranges, addr)
+	rng, err := rangeContaining(ranges, addr)
 	if err != nil && a.Bitmap && len(ranges) > 0 {
 		err = errOutOfRange(addr, ranges[0].prefix)
 	}
 	return rng, err
 }
 
-// containing returns the range of an address. The network address of a range counts as part of the
-// range, although it cannot be allocated. It returns errOtherNetwork if no range contains the
+// rangeContaining returns the range of an address. The network address of a range counts as part of
+// the range, although it cannot be allocated. It returns errOtherNetwork if no range contains the
 // address.
-func containing(ranges []addressRange, addr netip.Addr) (addressRange, error) {
+func rangeContaining(ranges []addressRange, addr netip.Addr) (addressRange, error) {
 	var within []addressRange
 	for _, s := range ranges {
 		if s.contains(addr) {
@@ -231,7 +233,7 @@ func containing(ranges []addressRange, addr netip.Addr) (addressRange, error) {
 // nextAddress allocates any address of a family.
 func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for attempt := range 2 {
-		ranges, err := a.allocatable(family)
+		ranges, err := a.allocatableRanges(family)
 		if err != nil {
 			return netip.Addr{}, err
 		}
@@ -243,7 +245,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 			start := time.Now()
 			addr, err := a.allocateFrom(ctx, s, rng)
 			a.metrics.observeAddress(rng.prefix, dynamicScope, err, time.Since(start))
-			if !errors.Is(err, errFull) {
+			if !errors.Is(err, errRangeFull) {
 				return addr, err
 			}
 		}
@@ -251,27 +253,27 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 			if _, err := a.Cache.MostRecent(ctx); err != nil {
 				return netip.Addr{}, err
 			}
-			if err := a.refresh(ctx); err != nil {
+			if err := a.refreshBitmaps(ctx); err != nil {
 				return netip.Addr{}, err
 			}
 		}
 	}
-	return netip.Addr{}, errFull
+	return netip.Addr{}, errRangeFull
 }
 
 // allocateFrom allocates an address of a range. It skips addresses that the cache shows as taken.
 func (a *Allocator) allocateFrom(ctx context.Context, s *corev1.Service, rng addressRange) (netip.Addr, error) {
 	for addr := range rng.candidates() {
-		if !a.Bitmap && a.Addresses.has(addr.String()) || a.isAllocated(addr) {
+		if !a.Bitmap && a.Addresses.exists(addr.String()) || a.isAllocated(addr) {
 			continue
 		}
-		err := a.reserve(ctx, s, addr)
+		err := a.allocateAddress(ctx, s, addr)
 		if errors.Is(err, errAddressTaken) {
 			continue
 		}
 		return addr, err
 	}
-	return netip.Addr{}, errFull
+	return netip.Addr{}, errRangeFull
 }
 
 // newAddress returns the IPAddress object that assigns an address to a service.
@@ -299,8 +301,8 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 	return err
 }
 
-// reserve allocates an address for a service.
-func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+// allocateAddress allocates an address for a service.
+func (a *Allocator) allocateAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
 		return a.allocateInBitmaps(ctx, addr)
 	}
@@ -326,11 +328,13 @@ func (a *Allocator) deleteAddress(ctx context.Context, name string) error {
 	return ignoreNotFound(a.API.Delete(ctx, addressPath().Named(name), nil))
 }
 
+// refersTo reports whether an IPAddress object belongs to the given service.
 func refersTo(addr *networkingv1.IPAddress, namespace, name string) bool {
 	ref := addr.Spec.ParentRef
 	return refersToService(addr) && ref.Namespace == namespace && ref.Name == name
 }
 
+// refersToService reports whether an IPAddress object belongs to any service.
 func refersToService(addr *networkingv1.IPAddress) bool {
 	ref := addr.Spec.ParentRef
 	return ref != nil && ref.Group == "" && ref.Resource == "services"

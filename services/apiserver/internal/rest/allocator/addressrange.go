@@ -47,6 +47,7 @@ func staticBand(size, part, maximum uint64) uint64 {
 	return min(max(size/part, minimum), maximum)
 }
 
+// contains reports whether an address can be allocated from the range.
 func (s addressRange) contains(a netip.Addr) bool {
 	if !s.prefix.Contains(a) || s.size == 0 {
 		return false

@@ -67,14 +67,14 @@ type Allocator struct {
 	ports   *nodePortBitmap
 	bitmaps []*addressBitmap
 	metrics *metrics
-	repairs repairs
+	repairs repairState
 }
 
 // New returns an Allocator.
 func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
-	a.metrics = newMetrics(c.Registerer, a.usage)
-	a.ports = newPorts(&bitmapAllocator{
+	a.metrics = newMetrics(c.Registerer, a.rangeUsage)
+	a.ports = newNodePortBitmap(&bitmapAllocator{
 		store:              c.Store,
 		key:                c.Root + "/ranges/servicenodeports",
 		codec:              newRangeCodec(c.Scheme),
@@ -163,7 +163,7 @@ func (a *Allocator) release(ctx context.Context, s *corev1.Service, h allocation
 				s.Namespace+"/"+s.Name, "address", ip, "error", err)
 		}
 	}
-	if err := a.ports.release(ctx, h.ports); err != nil {
+	if err := a.ports.releaseAll(ctx, h.ports); err != nil {
 		a.Logger.Warn("failed to release node ports; the next repair releases them", "service",
 			s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
 	}
@@ -181,12 +181,12 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	}
 }
 
-// invalid returns the error of one field.
-func invalid(s *corev1.Service, err *field.Error) error {
+// invalidError returns the error of one field.
+func invalidError(s *corev1.Service, err *field.Error) error {
 	return status.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, field.ErrorList{err})
 }
 
-// exhausted returns the error of a range without free values.
-func exhausted(subject string, err error) error {
+// exhaustedError returns the error of a range without free values.
+func exhaustedError(subject string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a %s: %w", subject, err))
 }

@@ -67,7 +67,7 @@ func testPorts(t *testing.T, size int) *nodePortBitmap {
 }
 
 func portsOver(store storage.Interface, size int) *nodePortBitmap {
-	return newPorts(&bitmapAllocator{
+	return newNodePortBitmap(&bitmapAllocator{
 		store:              store,
 		key:                "/registry/ranges/servicenodeports",
 		codec:              newRangeCodec(builtin.Scheme()),
@@ -81,7 +81,7 @@ func portsOver(store storage.Interface, size int) *nodePortBitmap {
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 	p := testPorts(t, 2768)
 	ctx := context.Background()
-	if _, err := p.allocate(ctx, []int{30000, 30009}); err != nil {
+	if _, err := p.allocateAll(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
 	kv, _, err := p.store.Get(ctx, p.key, 0)
@@ -103,10 +103,10 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.allocate(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
+	if _, err := p.allocateAll(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
 		t.Errorf("port allocated by another replica: got %v, want errPortTaken", err)
 	}
-	if got, err := p.allocate(ctx, []int{30000}); err != nil || got[0] != 30000 {
+	if got, err := p.allocateAll(ctx, []int{30000}); err != nil || got[0] != 30000 {
 		t.Errorf("port released by another replica: got %v, %v, want 30000", got, err)
 	}
 }
@@ -117,16 +117,16 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	one := testPorts(t, 8)
 	ctx := context.Background()
 	other := portsOver(one.store, 8)
-	if _, err := one.allocate(ctx, []int{30000}); err != nil {
+	if _, err := one.allocateAll(ctx, []int{30000}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.allocate(ctx, []int{30001}); err != nil {
+	if _, err := other.allocateAll(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.release(ctx, []int{30001}); err != nil {
+	if err := one.releaseAll(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.allocate(ctx, []int{30001}); err != nil {
+	if _, err := other.allocateAll(ctx, []int{30001}); err != nil {
 		t.Errorf("port released by another replica: got %v", err)
 	}
 }
@@ -136,7 +136,7 @@ func TestPortBands(t *testing.T) {
 	ctx := context.Background()
 	const static = 16
 	for i := range 64 - 1 { // one is used by a service from the start
-		got, err := p.allocate(ctx, []int{0})
+		got, err := p.allocateAll(ctx, []int{0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,20 +144,20 @@ func TestPortBands(t *testing.T) {
 			t.Fatalf("port %d was allocated as number %d, want static ports last", got[0], i)
 		}
 	}
-	if _, err := p.allocate(ctx, []int{0}); !errors.Is(err, errFull) {
+	if _, err := p.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("full range: got %v, want errFull", err)
 	}
-	if _, err := p.allocate(ctx, []int{30064}); err == nil ||
+	if _, err := p.allocateAll(ctx, []int{30064}); err == nil ||
 		err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
 		t.Errorf("port out of range: got %v", err)
 	}
-	if err := p.release(ctx, []int{30003, 30003, 7}); err != nil {
+	if err := p.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.allocate(ctx, []int{0, 0}); !errors.Is(err, errFull) {
+	if _, err := p.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("two ports with one free: got %v, want errFull", err)
 	}
-	if got, err := p.allocate(ctx, []int{0}); err != nil || got[0] != 30003 {
+	if got, err := p.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
 		t.Errorf("last free port: got %v, %v, want 30003", got, err)
 	}
 }

@@ -26,7 +26,7 @@ type bitmapAllocator struct {
 	// rebuild returns the positions that existing services hold. It is called if the store has no
 	// value yet, or the value of another range.
 	rebuild func(context.Context) ([]int, error)
-	// observe, if not nil, is called with each state of the store.
+	// observe, if not nil, is called with each state that was read from or written to the store.
 	observe func(*bitSet)
 
 	mu sync.Mutex // held during a change: only replicas compete, requests of one replica queue
@@ -48,7 +48,8 @@ func (s *bitSet) clone() *bitSet {
 	return &bitSet{taken: new(big.Int).Set(s.taken), revision: s.revision}
 }
 
-func (s *bitSet) set(position int, used bool) {
+// setPosition marks a position as taken or free.
+func (s *bitSet) setPosition(position int, used bool) {
 	bit := uint(0)
 	if used {
 		bit = 1
@@ -56,10 +57,11 @@ func (s *bitSet) set(position int, used bool) {
 	s.taken.SetBit(s.taken, position, bit)
 }
 
-func (s *bitSet) has(position int) bool { return s.taken.Bit(position) == 1 }
+// isTaken reports whether a position is taken.
+func (s *bitSet) isTaken(position int) bool { return s.taken.Bit(position) == 1 }
 
-// count returns the number of taken positions.
-func (s *bitSet) count() (n int) {
+// takenCount returns the number of taken positions.
+func (s *bitSet) takenCount() (n int) {
 	for i := range s.taken.BitLen() {
 		n += int(s.taken.Bit(i))
 	}
@@ -69,10 +71,10 @@ func (s *bitSet) count() (n int) {
 // maxAttempts is how many write conflicts with other replicas a change retries.
 const maxAttempts = 50
 
-// change applies compute to the state and writes the result. It starts with the cached state, which
-// may be outdated. If compute then fails or changes nothing, change reads the state from the store
-// and calls compute again. After maxAttempts it returns storage.ErrUnavailable.
-func (b *bitmapAllocator) change(ctx context.Context, compute func(*bitSet) error) error {
+// updateState applies compute to the state and writes the result. It starts with the cached state,
+// which may be outdated. If compute then fails or changes nothing, updateState reads the state from
+// the store and calls compute again. After maxAttempts it returns storage.ErrUnavailable.
+func (b *bitmapAllocator) updateState(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if incarnation := b.currentIncarnation(); incarnation != b.incarnation { // the store's revision went backwards: the same revision may be another state
@@ -82,7 +84,7 @@ func (b *bitmapAllocator) change(ctx context.Context, compute func(*bitSet) erro
 	confirmed := b.cached == nil
 	for range maxAttempts {
 		if b.cached == nil {
-			live, err := b.load(ctx)
+			live, err := b.loadState(ctx)
 			if err != nil {
 				return err
 			}
@@ -104,7 +106,7 @@ func (b *bitmapAllocator) change(ctx context.Context, compute func(*bitSet) erro
 			b.cached = nil
 			continue
 		}
-		err := b.write(ctx, next)
+		err := b.writeState(ctx, next)
 		if err == nil {
 			b.setCached(next)
 			return nil
@@ -117,12 +119,12 @@ func (b *bitmapAllocator) change(ctx context.Context, compute func(*bitSet) erro
 	return storage.ErrUnavailable
 }
 
-// refresh reads the current state of the store.
-func (b *bitmapAllocator) refresh(ctx context.Context) error {
+// refreshCached reads the current state of the store.
+func (b *bitmapAllocator) refreshCached(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	incarnation := b.currentIncarnation() // before the read
-	live, err := b.load(ctx)
+	live, err := b.loadState(ctx)
 	if err == nil {
 		b.cached = live
 		b.incarnation = incarnation
@@ -145,9 +147,10 @@ func isConflict(err error) bool {
 	return errors.As(err, &conflict) || errors.As(err, &exists) || errors.Is(err, storage.ErrNotFound)
 }
 
-// load reads the state. Without a state for this range, it rebuilds the state from the services.
-func (b *bitmapAllocator) load(ctx context.Context) (*bitSet, error) {
-	s, text, err := b.read(ctx)
+// loadState reads the state. Without a state for this range, it rebuilds the state from the
+// services.
+func (b *bitmapAllocator) loadState(ctx context.Context) (*bitSet, error) {
+	s, text, err := b.readStored(ctx)
 	if err != nil || text == b.rangeText {
 		return s, err
 	}
@@ -157,13 +160,13 @@ func (b *bitmapAllocator) load(ctx context.Context) (*bitSet, error) {
 	}
 	s.taken = new(big.Int)
 	for _, position := range used {
-		s.set(position, true)
+		s.setPosition(position, true)
 	}
 	return s, nil
 }
 
-// read returns the stored state and its range. Without a stored state, the range is empty.
-func (b *bitmapAllocator) read(ctx context.Context) (*bitSet, string, error) {
+// readStored returns the stored state and its range. Without a stored state, the range is empty.
+func (b *bitmapAllocator) readStored(ctx context.Context) (*bitSet, string, error) {
 	kv, _, err := b.store.Get(ctx, b.key, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &bitSet{taken: new(big.Int)}, "", nil
@@ -182,7 +185,7 @@ func (b *bitmapAllocator) read(ctx context.Context) (*bitSet, string, error) {
 // range, which is empty if nothing is stored. The old state is empty if it belongs to another
 // range, because its bits stand for other values.
 func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
-	old, text, err = b.read(ctx)
+	old, text, err = b.readStored(ctx)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -192,10 +195,10 @@ func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, t
 	return old, &bitSet{taken: new(big.Int), revision: old.revision}, text, nil
 }
 
-// replace writes a repaired state in place of the old one, whose stored range is text. The caller
-// holds mu. If the state has changed since beginRepair, replace writes nothing and the next repair
-// retries.
-func (b *bitmapAllocator) replace(ctx context.Context, old, next *bitSet, text string) error {
+// replaceStored writes a repaired state in place of the old one, whose stored range is text. The
+// caller holds mu. If the state has changed since beginRepair, it writes nothing, and the next
+// repair retries.
+func (b *bitmapAllocator) replaceStored(ctx context.Context, old, next *bitSet, text string) error {
 	if old.revision != 0 && text == b.rangeText && old.taken.Cmp(next.taken) == 0 {
 		if b.observe != nil {
 			b.observe(next)
@@ -203,7 +206,7 @@ func (b *bitmapAllocator) replace(ctx context.Context, old, next *bitSet, text s
 		return nil
 	}
 	b.cached = nil
-	err := b.write(ctx, next)
+	err := b.writeState(ctx, next)
 	if isConflict(err) {
 		return nil
 	}
@@ -220,7 +223,7 @@ func (b *bitmapAllocator) replace(ctx context.Context, old, next *bitSet, text s
 func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, dropped int) {
 	counts = map[int]int{}
 	for position := range old.taken.BitLen() {
-		if !old.has(position) || next.has(position) {
+		if !old.isTaken(position) || next.isTaken(position) {
 			continue
 		}
 		times := sightings[position] + 1
@@ -229,12 +232,13 @@ func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, d
 			continue
 		}
 		counts[position] = times
-		next.set(position, true)
+		next.setPosition(position, true)
 	}
 	return counts, dropped
 }
 
-func (b *bitmapAllocator) write(ctx context.Context, s *bitSet) (err error) {
+// writeState writes a state with a compare-and-swap and sets its new revision.
+func (b *bitmapAllocator) writeState(ctx context.Context, s *bitSet) (err error) {
 	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.rangeText, Data: s.taken.Bytes()})
 	if err != nil {
 		return err

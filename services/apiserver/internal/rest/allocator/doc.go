@@ -10,8 +10,8 @@
 // cluster. Caches only determine which values to try first.
 //
 // A write has three steps. Complete fills in values that follow from the object and the cluster's
-// configuration. Allocate allocates missing values. The Claim that it returns is settled once the
-// result of the write is known. Repair finds values that a crash has leaked. It also reports, by
+// configuration. Allocate allocates missing values. The reservation that it returns is committed or
+// rolled back once the result of the write is known. Repair finds values that a crash has leaked. It also reports, by
 // Events, services that share an address or have one out of range.
 //
 // Package writes calls the allocator for every write to a service, bootstrap runs the repair.

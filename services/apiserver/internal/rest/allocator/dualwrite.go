@@ -28,7 +28,7 @@ type addressBitmap struct {
 	*bitmapAllocator
 	addressRange addressRange
 	maximum      uint64
-	leaked       map[int]int // consecutive repairs in which an offset had no service
+	leaked       map[int]int // number of consecutive repairs in which a position had no service, by position
 }
 
 // newAddressBitmaps returns the addressBitmap of the configured ranges.
@@ -48,7 +48,7 @@ func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
 		b.rebuild = func(ctx context.Context) (positions []int, err error) {
 			services, err := (&repairRun{Allocator: a}).currentServices(ctx)
 			for _, s := range services {
-				positions = append(positions, b.offsets(addressesOf(s))...)
+				positions = append(positions, b.positionsOf(addressesOf(s))...)
 			}
 			return positions, err
 		}
@@ -57,9 +57,9 @@ func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
 	return out
 }
 
-// offset returns the position of an address in the range. It returns false if the range allocation
-// does not cover the address.
-func (b *addressBitmap) offset(addr netip.Addr) (int, bool) {
+// positionOf returns the position of an address in the range. It returns false if the range
+// allocation does not cover the address.
+func (b *addressBitmap) positionOf(addr netip.Addr) (int, bool) {
 	if !b.addressRange.contains(addr) {
 		return 0, false
 	}
@@ -67,59 +67,61 @@ func (b *addressBitmap) offset(addr netip.Addr) (int, bool) {
 	return int(n), n < b.maximum
 }
 
-// offsets returns the positions of the addresses that have one.
-func (b *addressBitmap) offsets(addrs []netip.Addr) (out []int) {
+// positionsOf returns the positions of the addresses that have one.
+func (b *addressBitmap) positionsOf(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if position, ok := b.offset(addr); ok {
+		if position, ok := b.positionOf(addr); ok {
 			out = append(out, position)
 		}
 	}
 	return out
 }
 
-// allocate marks an address as taken. It returns errAddressTaken if it is taken.
-func (b *addressBitmap) allocate(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.offset(addr)
+// markTaken marks an address as taken. It returns errAddressTaken if it is taken.
+func (b *addressBitmap) markTaken(ctx context.Context, addr netip.Addr) error {
+	position, ok := b.positionOf(addr)
 	if !ok {
 		return nil
 	}
-	return b.change(ctx, func(s *bitSet) error {
-		if s.has(position) {
+	return b.updateState(ctx, func(s *bitSet) error {
+		if s.isTaken(position) {
 			return errAddressTaken
 		}
-		s.set(position, true)
+		s.setPosition(position, true)
 		return nil
 	})
 }
 
-func (b *addressBitmap) release(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.offset(addr)
+// markFree frees an address. It ignores an address that has no position.
+func (b *addressBitmap) markFree(ctx context.Context, addr netip.Addr) error {
+	position, ok := b.positionOf(addr)
 	if !ok {
 		return nil
 	}
-	return b.change(ctx, func(s *bitSet) error {
-		s.set(position, false)
+	return b.updateState(ctx, func(s *bitSet) error {
+		s.setPosition(position, false)
 		return nil
 	})
 }
 
 // isAllocated reports whether an address is taken in the last known state, which may be outdated.
 func (b *addressBitmap) isAllocated(addr netip.Addr) bool {
-	position, ok := b.offset(addr)
+	position, ok := b.positionOf(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return ok && b.cached != nil && b.cached.has(position)
+	return ok && b.cached != nil && b.cached.isTaken(position)
 }
 
-// isAllocated reports whether any range has the address; see addressBitmap.isAllocated.
+// isAllocated reports whether any range allocation contains the address; see
+// addressBitmap.isAllocated.
 func (a *Allocator) isAllocated(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.bitmaps, func(b *addressBitmap) bool { return b.isAllocated(addr) })
 }
 
-// refresh reads the current state of all ranges.
-func (a *Allocator) refresh(ctx context.Context) error {
+// refreshBitmaps reads the current state of all ranges.
+func (a *Allocator) refreshBitmaps(ctx context.Context) error {
 	for _, b := range a.bitmaps {
-		if err := b.refresh(ctx); err != nil {
+		if err := b.refreshCached(ctx); err != nil {
 			return err
 		}
 	}
@@ -145,7 +147,7 @@ func (a *Allocator) allocateOrDelete(ctx context.Context, addr netip.Addr) error
 // the address is taken there.
 func (a *Allocator) allocateInBitmaps(ctx context.Context, addr netip.Addr) error {
 	for _, b := range a.bitmaps {
-		if err := b.allocate(ctx, addr); err != nil {
+		if err := b.markTaken(ctx, addr); err != nil {
 			return err
 		}
 	}
@@ -173,14 +175,14 @@ func (b *addressBitmap) allocatedCount() uint64 {
 	if b.cached == nil {
 		return 0
 	}
-	return uint64(b.cached.count())
+	return uint64(b.cached.takenCount())
 }
 
 // releaseFromBitmaps frees an address in the range allocations. It is called before the object is
 // deleted.
 func (a *Allocator) releaseFromBitmaps(ctx context.Context, addr netip.Addr) error {
 	for _, b := range a.bitmaps {
-		if err := b.release(ctx, addr); err != nil {
+		if err := b.markFree(ctx, addr); err != nil {
 			return err
 		}
 	}
@@ -205,12 +207,12 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 			if familyOf(addr) != familyOf(b.addressRange.first) {
 				continue
 			}
-			position, ok := b.offset(addr)
+			position, ok := b.positionOf(addr)
 			if r.Bitmap {
 				r.reportBit(ctx, b, s, addr, old, next, text == "")
 			}
 			if ok {
-				next.set(position, true)
+				next.setPosition(position, true)
 			}
 		}
 	}
@@ -219,13 +221,13 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 	if r.Bitmap && leaked > 0 {
 		r.metrics.addressRepairKinds.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return b.replace(ctx, old, next, text)
+	return b.replaceStored(ctx, old, next, text)
 }
 
 // reportBit reports an address of a service that the stored state lacks, that another service has
 // in next, or that is out of range. nothingStored means that there was no range allocation.
 func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
-	position, ok := b.offset(addr)
+	position, ok := b.positionOf(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
 	switch {
@@ -233,18 +235,18 @@ func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.S
 		p.kind = "outOfRange"
 		p.reason = "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.addressRange.prefix)
-	case next.has(position):
+	case next.isTaken(position):
 		p.kind = "duplicate"
 		p.reason = "ClusterIPAlreadyAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr)
-	case !old.has(position) && !nothingStored:
+	case !old.isTaken(position) && !nothingStored:
 		p.kind = "repair"
 		p.reason = "ClusterIPNotAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not allocated; repairing", family, addr)
 	default:
 		return
 	}
-	r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, p)
+	r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, p)
 }
 
 // reportUnconfigured reports addresses of families that the cluster has no range for.
@@ -255,8 +257,8 @@ func (r *repairRun) reportUnconfigured(ctx context.Context) error {
 	}
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			if family := familyOf(addr); !r.configured(family) {
-				r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+			if family := familyOf(addr); !r.hasFamily(family) {
+				r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 					kind:   "invalid",
 					reason: "ClusterIPNotValid",
 					action: "ClusterIPValidation",

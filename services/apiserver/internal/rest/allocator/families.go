@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/core"
 )
 
-// configured reports whether the cluster has addresses of a family.
-func (a *Allocator) configured(f corev1.IPFamily) bool {
+// hasFamily reports whether the cluster has addresses of a family.
+func (a *Allocator) hasFamily(f corev1.IPFamily) bool {
 	for _, p := range a.Prefixes {
 		if familyOf(p.Addr()) == f {
 			return true
@@ -28,6 +28,7 @@ func (a *Allocator) defaultFamily() corev1.IPFamily {
 	return familyOf(a.Prefixes[0].Addr())
 }
 
+// policyOf returns the family policy of a service, which is single-stack by default.
 func policyOf(s *corev1.Service) corev1.IPFamilyPolicy {
 	if s.Spec.IPFamilyPolicy == nil {
 		return ""
@@ -139,13 +140,13 @@ func checkSingleStack(s *corev1.Service) (errs field.ErrorList) {
 
 // inferFamilies derives families from the addresses that the client chose.
 func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
-	if headless(s) {
+	if isHeadless(s) {
 		return nil
 	}
 	for i := len(s.Spec.IPFamilies); i < len(s.Spec.ClusterIPs); i++ {
 		addr, _ := parseAddress(s.Spec.ClusterIPs[i])
 		f := familyOf(addr)
-		if !a.configured(f) {
+		if !a.hasFamily(f) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i),
 				s.Spec.ClusterIPs, string(f)+" is not configured on this cluster"))
 			continue
@@ -161,7 +162,7 @@ func (a *Allocator) checkFamilies(s *corev1.Service) (errs field.ErrorList) {
 			"this cluster is not configured for dual-stack services"))
 	}
 	for i, f := range s.Spec.IPFamilies {
-		if !a.configured(f) {
+		if !a.hasFamily(f) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(i), f, "not configured on this cluster"))
 		}
 	}

@@ -47,7 +47,7 @@ func (a *Allocator) claimPorts(ctx context.Context, c *reservation, old *corev1.
 	for i, w := range requests {
 		desired[i] = w.port
 	}
-	take := a.ports.allocate
+	take := a.ports.allocateAll
 	if dryRun {
 		take = a.ports.allocateDryRun
 	}
@@ -77,10 +77,10 @@ func portFieldError(s *corev1.Service, requests []portRequest, err error) error 
 		return err
 	}
 	w := requests[p.index]
-	if errors.Is(err, errFull) {
-		return exhausted(w.label, err)
+	if errors.Is(err, errRangeFull) {
+		return exhaustedError(w.label, err)
 	}
-	return invalid(s, field.Invalid(w.path, w.port, p.err.Error()))
+	return invalidError(s, field.Invalid(w.path, w.port, p.err.Error()))
 }
 
 // portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had.
@@ -163,16 +163,16 @@ type nodePortBitmap struct {
 	metrics   *metrics
 }
 
-// newPorts returns the ports stored in b. inUse returns the ports that services have; it may return
-// ports outside of the range.
-func newPorts(b *bitmapAllocator, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *nodePortBitmap {
+// newNodePortBitmap returns the ports stored in b. inUse returns the ports that services have; it
+// may return ports outside of the range.
+func newNodePortBitmap(b *bitmapAllocator, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *nodePortBitmap {
 	p := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
 	b.rangeText = portRange.String()
-	b.observe = func(s *bitSet) { m.setPortUsage(s.count(), portRange.Size) }
+	b.observe = func(s *bitSet) { m.setPortUsage(s.takenCount(), portRange.Size) }
 	b.rebuild = func(ctx context.Context) (positions []int, err error) {
 		used, err := inUse(ctx)
 		for _, port := range used {
-			if position, ok := p.offset(port); ok {
+			if position, ok := p.positionOf(port); ok {
 				positions = append(positions, position)
 			}
 		}
@@ -181,19 +181,19 @@ func newPorts(b *bitmapAllocator, portRange utilnet.PortRange, inUse func(contex
 	return p
 }
 
-// offset returns the position of a port, or false if it is out of the range.
-func (p *nodePortBitmap) offset(port int) (int, bool) {
+// positionOf returns the position of a port. It returns false if the port is out of the range.
+func (p *nodePortBitmap) positionOf(port int) (int, bool) {
 	return port - p.portRange.Base, p.portRange.Contains(port)
 }
 
-// allocate allocates all desired ports or none; 0 means any port. It returns them in the same
+// allocateAll allocates all desired ports or none; 0 means any port. It returns them in the same
 // order.
-func (p *nodePortBitmap) allocate(ctx context.Context, desired []int) ([]int, error) {
+func (p *nodePortBitmap) allocateAll(ctx context.Context, desired []int) ([]int, error) {
 	if len(desired) == 0 {
 		return nil, nil
 	}
 	var got []int
-	err := p.change(ctx, func(s *bitSet) (err error) {
+	err := p.updateState(ctx, func(s *bitSet) (err error) {
 		got, err = p.allocateIn(s, desired)
 		return err
 	})
@@ -212,23 +212,23 @@ func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
 		if port == 0 {
 			free, ok := p.anyFree(s)
 			if !ok {
-				return nil, &portError{i, errFull}
+				return nil, &portError{i, errRangeFull}
 			}
 			offset = free
 		} else {
-			position, ok := p.offset(port)
+			position, ok := p.positionOf(port)
 			switch {
 			case !ok:
 				return nil, &portError{
 					i,
 					fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.portRange.String()),
 				}
-			case s.has(position):
+			case s.isTaken(position):
 				return nil, &portError{i, errPortTaken}
 			}
 			offset = position
 		}
-		s.set(offset, true)
+		s.setPosition(offset, true)
 		got[i] = p.portRange.Base + offset
 	}
 	return got, nil
@@ -245,7 +245,7 @@ func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
 		}
 		start := rand.IntN(n)
 		for i := range n {
-			if position := from + (start+i)%n; !s.has(position) {
+			if position := from + (start+i)%n; !s.isTaken(position) {
 				return position, true
 			}
 		}
@@ -253,15 +253,15 @@ func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
 	return 0, false
 }
 
-// release frees ports. It ignores ports that are out of the range or not taken.
-func (p *nodePortBitmap) release(ctx context.Context, specified []int) error {
+// releaseAll frees ports. It ignores ports that are out of the range or not taken.
+func (p *nodePortBitmap) releaseAll(ctx context.Context, specified []int) error {
 	if len(specified) == 0 {
 		return nil
 	}
-	return p.change(ctx, func(s *bitSet) error {
+	return p.updateState(ctx, func(s *bitSet) error {
 		for _, port := range specified {
-			if position, ok := p.offset(port); ok {
-				s.set(position, false)
+			if position, ok := p.positionOf(port); ok {
+				s.setPosition(position, false)
 			}
 		}
 		return nil

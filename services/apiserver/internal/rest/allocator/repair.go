@@ -33,8 +33,8 @@ const (
 	leakGrace = 3
 )
 
-// repairs holds the state that one repair passes to the next.
-type repairs struct {
+// repairState holds the state that one repair passes to the next.
+type repairState struct {
 	mu       sync.Mutex
 	leaked   map[int]int // how often each port was found without a service
 	reported map[string]bool
@@ -111,12 +111,12 @@ func (r *repairRun) repairAddresses(ctx context.Context) error {
 func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
 	// A range that is being deleted still contains addresses of services.
-	ranges, err := r.ranges(family, func(*networkingv1.ServiceCIDR) bool { return true })
+	ranges, err := r.rangesOf(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
 	}
-	if _, err := containing(ranges, addr); err != nil {
-		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+	if _, err := rangeContaining(ranges, addr); err != nil {
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"outOfRange", "ClusterIPOutOfRange", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),
 		})
@@ -127,7 +127,7 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		return err
 	}
 	if !found {
-		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
 				family, addr),
 		})
@@ -140,24 +140,24 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		if hasLabels(live, family) {
 			return nil
 		}
-		return r.recreate(ctx, s, addr, live)
+		return r.recreateAddress(ctx, s, addr, live)
 	}
 	owner, err := r.ownerOf(live)
 	if err != nil {
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"duplicate", "ClusterIPAlreadyAllocated", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
 		})
 		return nil
 	}
-	r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+	r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 		"repair", "ClusterIPNotAllocated", "ClusterIPAllocation",
 		fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
 	})
-	return r.recreate(ctx, s, addr, live)
+	return r.recreateAddress(ctx, s, addr, live)
 }
 
 // hasLabels reports whether an address has the labels of this allocator.
@@ -177,8 +177,8 @@ func (r *repairRun) ownerOf(addr *networkingv1.IPAddress) (*corev1.Service, erro
 	return s, nil
 }
 
-// recreate replaces an IPAddress object by one that refers to the service.
-func (r *repairRun) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
+// recreateAddress replaces an IPAddress object by one that refers to the service.
+func (r *repairRun) recreateAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
 	if err := r.deleteUnchanged(ctx, live); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (r *repairRun) deleteUnchanged(ctx context.Context, seen *networkingv1.IPAd
 func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
 	subject := addressReference(addr)
 	if !refersToService(addr) {
-		r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
+		r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
 				addr.Name, addr.Spec.ParentRef),
@@ -219,7 +219,7 @@ func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddr
 		if r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 			return nil
 		}
-		r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
+		r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
 			"leak", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
@@ -229,7 +229,7 @@ func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddr
 	if err == nil && slices.Contains(addressesOf(owner), ip) || r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 		return nil
 	}
-	r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
+	r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
 		"leak", "IPAddressWrongReference", "IPAddressAllocation",
 		fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
@@ -269,37 +269,38 @@ func (r *repairRun) repairPorts(ctx context.Context) error {
 	if leaked > 0 {
 		r.metrics.portRepairKinds.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return p.replace(ctx, old, next, text)
+	return p.replaceStored(ctx, old, next, text)
 }
 
 // addPort adds a service's port to the new state.
 func (r *repairRun) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
 	p := r.Allocator.ports
-	position, ok := p.offset(port)
+	position, ok := p.positionOf(port)
 	switch {
 	case !ok:
-		r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
+		r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 			"outOfRange", "PortOutOfRange", "PortAllocation",
 			fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
 		})
-	case next.has(position):
-		r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
+	case next.isTaken(position):
+		r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 			"duplicate", "PortAlreadyAllocated", "PortAllocation",
 			fmt.Sprintf("Port %d was assigned to multiple services; please recreate service", port),
 		})
 	default:
-		if !old.has(position) && !nothingStored {
-			r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
+		if !old.isTaken(position) && !nothingStored {
+			r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 				"repair", "PortNotAllocated", "PortAllocation", fmt.Sprintf("Port %d is not allocated; repairing", port),
 			})
 		}
-		next.set(position, true)
+		next.setPosition(position, true)
 	}
 }
 
 // problem is a finding of a repair: its kind in metrics, and its event.
 type problem struct{ kind, reason, action, note string }
 
+// serviceReference returns a reference to a service for events.
 func serviceReference(s *corev1.Service) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion:      "v1",
@@ -311,6 +312,7 @@ func serviceReference(s *corev1.Service) corev1.ObjectReference {
 	}
 }
 
+// addressReference returns a reference to an IPAddress object for events.
 func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion:      networkingv1.SchemeGroupVersion.String(),
@@ -321,9 +323,9 @@ func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
 	}
 }
 
-// report counts a problem. It also logs the problem and creates an event about subject, unless the
-// previous repair reported the same problem.
-func (r *repairRun) report(ctx context.Context, subject corev1.ObjectReference, counter *prometheus.CounterVec, p problem) {
+// reportProblem counts a problem. It also logs the problem and creates an event about subject,
+// unless the previous repair reported the same problem.
+func (r *repairRun) reportProblem(ctx context.Context, subject corev1.ObjectReference, counter *prometheus.CounterVec, p problem) {
 	counter.WithLabelValues(p.kind).Inc()
 	key := fmt.Sprintf("%s %s %s", subject.UID, p.reason, p.note)
 	r.reported[key] = true

@@ -25,8 +25,10 @@ func ignoreNotFound(err error) error {
 
 // The following functions report which fields are relevant for the type of a service.
 
+// hasAddress reports whether services of this type have addresses.
 func hasAddress(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
+// hasNodePorts reports whether services of this type have node ports.
 func hasNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
@@ -40,11 +42,12 @@ func wantsNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort
 }
 
+// hasHealthCheck reports whether the service has a health check node port.
 func hasHealthCheck(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-func headless(s *corev1.Service) bool {
+func isHeadless(s *corev1.Service) bool {
 	return len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
@@ -74,7 +77,7 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 
 // addressesOf returns the addresses that a service holds.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
-	if !hasAddress(s) || headless(s) {
+	if !hasAddress(s) || isHeadless(s) {
 		return nil
 	}
 	texts := s.Spec.ClusterIPs
@@ -173,7 +176,7 @@ func (a *Allocator) LacksAddress(service *objects.Entry) bool {
 		return false
 	}
 	for _, addr := range addressesOf(s) {
-		if !a.Addresses.has(addr.String()) {
+		if !a.Addresses.exists(addr.String()) {
 			return true
 		}
 	}
@@ -213,7 +216,7 @@ func (a *Allocator) RepairDeleted(ctx context.Context, deleted *objects.Entry) e
 		return nil
 	}
 	var errs []error
-	for _, s := range a.Services.containing(address.Name) {
+	for _, s := range a.Services.listContaining(address.Name) {
 		if s.DeletionTimestamp == nil && slices.Contains(addressesOf(s), addr) {
 			errs = append(errs, a.RepairService(ctx, s.Namespace, s.Name))
 		}

@@ -30,8 +30,8 @@ func (v View[T]) get(namespace, name string) (obj T, found bool, err error) {
 	return obj, err == nil, err
 }
 
-// has reports whether a cluster-scoped object exists, without decoding it.
-func (v View[T]) has(name string) bool {
+// exists reports whether a cluster-scoped object exists, without decoding it.
+func (v View[T]) exists(name string) bool {
 	_, ok := v.Store.Get(v.Store.Prefix() + name)
 	return ok
 }
@@ -49,8 +49,8 @@ func (v View[T]) list() (out []T, err error) {
 	return out, err
 }
 
-// containing returns the readable objects whose stored value contains text.
-func (v View[T]) containing(text string) (out []T) {
+// listContaining returns the readable objects whose stored value contains text.
+func (v View[T]) listContaining(text string) (out []T) {
 	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
 		if bytes.Contains(e.Stored(), []byte(text)) {
 			if obj, err := v.decode(e); err == nil {
@@ -62,14 +62,15 @@ func (v View[T]) containing(text string) (out []T) {
 	return out
 }
 
-// names calls fn with the name of each object.
-func (v View[T]) names(fn func(string)) {
+// eachName calls fn with the name of each object.
+func (v View[T]) eachName(fn func(string)) {
 	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
 		fn(e.Name())
 		return true
 	})
 }
 
+// decode returns the object of a cache entry.
 func (v View[T]) decode(e *objects.Entry) (obj T, err error) {
 	any, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 const (
 	controllerManagerHealth = "https://127.0.0.1:10257/healthz"
 	schedulerHealth         = "https://127.0.0.1:10259/healthz"
-	timeout                 = 5 * time.Second
-	// maxResponse bounds the response body that is read, in bytes.
-	maxResponse = 10 << 10
+	probeTimeout            = 5 * time.Second
+	// maxProbeResponse bounds the response body that is read, in bytes.
+	maxProbeResponse = 10 << 10
 )
 
 // Component is a component of the control plane.
@@ -30,8 +30,8 @@ type Component struct {
 	Check func(context.Context) (message string, healthy bool, err error)
 }
 
-// Status checks the component and returns its status.
-func (c *Component) Status(ctx context.Context) *corev1.ComponentStatus {
+// CheckStatus checks the component and returns its status.
+func (c *Component) CheckStatus(ctx context.Context) *corev1.ComponentStatus {
 	message, healthy, err := c.Check(ctx)
 	cond := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}
 	switch {
@@ -50,7 +50,7 @@ type Pinger interface{ Ping(context.Context) error }
 // Etcd returns the component of an etcd cluster.
 func Etcd(name string, store Pinger) Component {
 	return Component{Name: name, Check: func(ctx context.Context) (string, bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		if err := store.Ping(ctx); err != nil {
 			return err.Error(), false, nil
@@ -62,7 +62,7 @@ func Etcd(name string, store Pinger) Component {
 // Controllers returns the controller manager and the scheduler.
 func Controllers() (manager, scheduler Component) {
 	client := &http.Client{
-		Timeout: timeout,
+		Timeout: probeTimeout,
 		Transport: &http.Transport{
 			// The components have self-signed certificates, and the probes send nothing
 			// confidential.
@@ -93,7 +93,7 @@ func probeHealth(ctx context.Context, client *http.Client, url string) (string, 
 		return err.Error(), false, nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProbeResponse))
 	if err != nil {
 		return "", false, err
 	}

@@ -64,8 +64,8 @@ type segment struct {
 // segmentOverhead is an estimate of the memory in bytes of a cached segment without its data.
 const segmentOverhead = 160
 
-// size returns the memory of a cached segment in bytes.
-func (s *segment) size() int64 { return int64(cap(s.data)) + segmentOverhead }
+// memorySize returns the memory of a cached segment in bytes.
+func (s *segment) memorySize() int64 { return int64(cap(s.data)) + segmentOverhead }
 
 // compression is a segment that is being compressed. Other requests wait for it.
 type compression struct {
@@ -77,8 +77,8 @@ type compression struct {
 // maxSegments bounds the number of segments beside their bytes.
 const maxSegments = 1 << 20
 
-// share is the share of segments in the memory of all caches.
-const share = 1
+// memoryShare is the share of compressed segments in the memory of all caches.
+const memoryShare = 1
 
 // New returns a cache within a memory budget. The registerer may be nil.
 func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
@@ -97,10 +97,10 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	}
 	_, _ = rand.Read(c.secret[:]) // does not fail
 	var err error
-	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.add(-s.size()) }); err != nil {
+	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.addBytes(-s.memorySize()) }); err != nil {
 		return nil, err
 	}
-	c.part = budget.Cache("compressed", share, c.shrink)
+	c.part = budget.Cache("compressed", memoryShare, c.evict)
 	c.writers.New = func() any {
 		w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 		if err != nil {
@@ -123,9 +123,9 @@ func (c *Cache) cachedBytes() float64 {
 	return float64(c.size)
 }
 
-// get returns a segment, and compresses the text of fill if the segment is not cached. Of several
-// concurrent callers, one compresses.
-func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
+// getSegment returns a segment, and compresses the text of fill if the segment is not cached. Of
+// several concurrent callers, one compresses.
+func (c *Cache) getSegment(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
 	c.mu.Lock()
 	if s, ok := c.segments.Get(k); ok {
 		c.mu.Unlock()
@@ -138,27 +138,28 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 		if f.seg != nil || f.err != nil {
 			return f.seg, f.err
 		}
-		return c.get(k, fill) // the compressing caller panicked
+		return c.getSegment(k, fill) // the compressing caller panicked
 	}
 	f := &compression{done: make(chan struct{})}
 	c.compressions[k] = f
 	c.mu.Unlock()
 	c.misses.Inc()
-	defer c.finish(k, f)
-	buf := texts.Get().(*[]byte)
+	defer c.finishCompression(k, f)
+	buf := textBuffers.Get().(*[]byte)
 	text, err := fill((*buf)[:0])
 	if err != nil {
 		f.err = err
 		return nil, err
 	}
-	f.seg, f.err = c.compress(text)
+	f.seg, f.err = c.compressText(text)
 	*buf = text[:0]
-	texts.Put(buf)
+	textBuffers.Put(buf)
 	return f.seg, f.err
 }
 
-// finish caches the segment of a flight, if it has one, and wakes the requests that wait for it.
-func (c *Cache) finish(k Key, f *compression) {
+// finishCompression caches the segment of a compression, if it has one, and wakes the requests that
+// wait for it.
+func (c *Cache) finishCompression(k Key, f *compression) {
 	c.mu.Lock()
 	delete(c.compressions, k)
 	if f.seg != nil {
@@ -169,24 +170,24 @@ func (c *Cache) finish(k Key, f *compression) {
 	c.budget.EvictToFit()
 }
 
-// texts holds buffers for the text of a segment.
-var texts = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
+// textBuffers holds buffers for the text of a segment.
+var textBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
 
 // addSegment caches a segment. The caller holds mu.
 func (c *Cache) addSegment(k Key, s *segment) {
 	c.segments.Add(k, s)
-	c.add(s.size())
+	c.addBytes(s.memorySize())
 }
 
-// add counts bytes of cached segments; negative for dropped ones. The caller holds mu.
-func (c *Cache) add(bytes int64) {
+// addBytes counts bytes of cached segments; negative for dropped ones. The caller holds mu.
+func (c *Cache) addBytes(bytes int64) {
 	c.size += bytes
 	c.part.Add(bytes)
 }
 
-// shrink drops segments of at least the given number of bytes, the least recently used first. It
+// evict drops segments of at least the given number of bytes, the least recently used first. It
 // returns how many bytes it freed.
-func (c *Cache) shrink(bytes int64) int64 {
+func (c *Cache) evict(bytes int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.size
@@ -198,8 +199,8 @@ func (c *Cache) shrink(bytes int64) int64 {
 	return before - c.size
 }
 
-// compress returns the segment of a text.
-func (c *Cache) compress(text []byte) (*segment, error) {
+// compressText returns the segment of a text.
+func (c *Cache) compressText(text []byte) (*segment, error) {
 	w := c.writers.Get().(*flate.Writer)
 	defer c.writers.Put(w)
 	var out bytes.Buffer
@@ -217,71 +218,72 @@ func (c *Cache) compress(text []byte) (*segment, error) {
 
 // GzipWriter writes one gzip response.
 type GzipWriter struct {
-	cache  *Cache
-	w      io.Writer
-	begun  bool   // the header is written
-	crc    uint32 // of the text so far
-	length int64  // of the text so far
+	cache         *Cache
+	w             io.Writer
+	headerWritten bool   // the header is written
+	crc           uint32 // of the text so far
+	length        int64  // of the text so far
 }
 
 // NewGzipWriter starts a response on w.
 func (c *Cache) NewGzipWriter(w io.Writer) *GzipWriter { return &GzipWriter{cache: c, w: w} }
 
-// header is the header of a gzip stream: deflate, no name, no time, unknown system.
-var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
+// gzipHeader is the header of a gzip stream: deflate, no name, no time, unknown system.
+var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
 
-// final is an empty final block.
-var final = []byte{1, 0, 0, 0xff, 0xff}
+// finalBlock is an empty final block.
+var finalBlock = []byte{1, 0, 0, 0xff, 0xff}
 
-// Text appends text that is specific to this response.
-func (s *GzipWriter) Text(b []byte) error {
+// WriteText appends text that is specific to this response.
+func (s *GzipWriter) WriteText(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	seg, err := s.cache.compress(b)
+	seg, err := s.cache.compressText(b)
 	if err != nil {
 		return err
 	}
-	return s.append(seg)
+	return s.appendSegment(seg)
 }
 
-// Segment appends a shared segment. fill appends its text if it is not cached.
-func (s *GzipWriter) Segment(k Key, fill func([]byte) ([]byte, error)) error {
-	seg, err := s.cache.get(k, fill)
+// WriteSegment appends a shared segment. fill appends the segment's text to a buffer; it is called
+// if the segment is not cached.
+func (s *GzipWriter) WriteSegment(k Key, fill func([]byte) ([]byte, error)) error {
+	seg, err := s.cache.getSegment(k, fill)
 	if err != nil {
 		return err
 	}
-	return s.append(seg)
+	return s.appendSegment(seg)
 }
 
-// append writes a segment and updates the checksum and the length of the text.
-func (s *GzipWriter) append(seg *segment) error {
-	if err := s.begin(); err != nil {
+// appendSegment writes a segment and updates the checksum and the length of the text.
+func (s *GzipWriter) appendSegment(seg *segment) error {
+	if err := s.writeHeader(); err != nil {
 		return err
 	}
-	s.crc = combine(s.crc, seg.crc, seg.length)
+	s.crc = combineChecksums(s.crc, seg.crc, seg.length)
 	s.length += seg.length
 	_, err := s.w.Write(seg.data)
 	return err
 }
 
-// begin writes the header before the first segment.
-func (s *GzipWriter) begin() error {
-	if s.begun {
+// writeHeader writes the header before the first segment.
+func (s *GzipWriter) writeHeader() error {
+	if s.headerWritten {
 		return nil
 	}
-	s.begun = true
-	_, err := s.w.Write(header)
+	s.headerWritten = true
+	_, err := s.w.Write(gzipHeader)
 	return err
 }
 
 // Close ends the response.
 func (s *GzipWriter) Close() error {
-	if err := s.begin(); err != nil {
+	if err := s.writeHeader(); err != nil {
 		return err
 	}
-	end := make([]byte, 0, len(final)+8)
-	end = append(end, final...)
+	end := make([]byte, 0, len(finalBlock)+8)
+	end = append(end, finalBlock...)
 	end = binary.LittleEndian.AppendUint32(end, s.crc)
 	end = binary.LittleEndian.AppendUint32(end, uint32(s.length))
 	_, err := s.w.Write(end)

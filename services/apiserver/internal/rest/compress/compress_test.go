@@ -52,9 +52,9 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 			want = append(want, p...)
 			var err error
 			if i%3 == 0 {
-				err = s.Text(p)
+				err = s.WriteText(p)
 			} else {
-				err = s.Segment(key(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
+				err = s.WriteSegment(key(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +81,7 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 		wg.Go(func() {
 			var out bytes.Buffer
 			s := c.NewGzipWriter(&out)
-			err := s.Segment(key(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
+			err := s.WriteSegment(key(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
 			if err == nil {
 				err = s.Close()
 			}
@@ -146,10 +146,10 @@ func TestFailedSegmentIsNotCached(t *testing.T) {
 	}
 	bad := errors.New("bad")
 	s := c.NewGzipWriter(io.Discard)
-	if err := s.Segment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
+	if err := s.WriteSegment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
 		t.Errorf("got %v, want %v", err, bad)
 	}
-	if err := s.Segment(key(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
+	if err := s.WriteSegment(key(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
 		t.Errorf("after a failure: got %v", err)
 	}
 }
@@ -164,7 +164,7 @@ func BenchmarkShared(b *testing.B) {
 	fill := func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := c.NewGzipWriter(io.Discard).Segment(k, fill); err != nil {
+		if err := c.NewGzipWriter(io.Discard).WriteSegment(k, fill); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,21 +13,21 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Detects reports whether a fieldValidation value requires the detection of unknown and duplicate
-// fields.
-func Detects(validation string) bool { return validation != metav1.FieldValidationIgnore }
+// DetectsUnknown reports whether a fieldValidation value requires the detection of unknown and
+// duplicate fields.
+func DetectsUnknown(validation string) bool { return validation != metav1.FieldValidationIgnore }
 
-// Report rejects unknown and duplicate fields, adds warnings for them, or ignores them, depending
-// on fieldValidation. reject converts the strict decoding error to an API error.
-func Report(ctx context.Context, validation string, unknown []error, reject func(error) error) error {
+// ReportUnknown rejects unknown and duplicate fields, adds warnings for them, or ignores them,
+// depending on fieldValidation. reject converts the strict decoding error to an API error.
+func ReportUnknown(ctx context.Context, validation string, unknown []error, reject func(error) error) error {
 	switch {
-	case len(unknown) == 0, !Detects(validation):
+	case len(unknown) == 0, !DetectsUnknown(validation):
 		return nil
 	case validation == metav1.FieldValidationStrict:
 		return reject(runtime.NewStrictDecodingError(unknown))
 	}
 	for _, e := range unknown {
-		for _, text := range warnings(e) {
+		for _, text := range splitErrors(e) {
 			request.Warn(ctx, text)
 		}
 	}
@@ -37,8 +37,8 @@ func Report(ctx context.Context, validation string, unknown []error, reject func
 // yamlPrefixes are the prefixes of strict YAML errors that list several fields.
 var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}
 
-// warnings splits an error of strict decoding into one warning for each field.
-func warnings(err error) []string {
+// splitErrors splits an error of strict decoding into one warning for each field.
+func splitErrors(err error) []string {
 	text := err.Error()
 	for _, prefix := range yamlPrefixes {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {

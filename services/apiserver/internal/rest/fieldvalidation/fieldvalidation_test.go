@@ -12,7 +12,7 @@ func TestWarnings(t *testing.T) {
 		"yaml: unmarshal errors:\n  line 2: key \"a\" already set in map\n  line 3: key \"b\" already set in map": "line 2: key \"a\" already set in map|line 3: key \"b\" already set in map",
 		"error converting YAML to JSON: yaml: unmarshal errors:\n  line 2: key \"a\" already set in map":          "line 2: key \"a\" already set in map",
 	} {
-		if got := strings.Join(warnings(errors.New(text)), "|"); got != want {
+		if got := strings.Join(splitErrors(errors.New(text)), "|"); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}

@@ -54,7 +54,7 @@ type Config struct {
 	CorruptObjects status.CorruptObjects
 	// WatchList allows sendInitialEvents.
 	WatchList bool
-	// NoCache reads the most recent objects also for resourceVersion=0.
+	// NoCache makes reads with resourceVersion=0 return the most recent objects, too.
 	NoCache bool
 	// Stopping is canceled when long-running requests must end.
 	Stopping context.Context
@@ -67,9 +67,9 @@ type Config struct {
 // API serves requests below /api/<version> and /apis/<group>/<version>.
 type API struct {
 	Config
-	operations map[operationKey]*Operation
-	workers    workers.Pool  // of pumps
-	selectors  selectorLimit // of watches
+	operations     map[operationKey]*Operation
+	workers        workers.Pool  // of pumps
+	selectorMemory selectorLimit // of watches
 }
 
 // resource is a served kind with everything that its handlers need.
@@ -77,7 +77,7 @@ type resource = apiset.Resource
 
 // New returns the API.
 func New(c Config) *API {
-	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectors: newSelectorLimit()}
+	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectorMemory: newSelectorLimit()}
 	for i := range c.Operations {
 		o := &c.Operations[i]
 		a.operations[operationKey{o.Resource, o.Subresource}] = o
@@ -85,7 +85,7 @@ func New(c Config) *API {
 	return a
 }
 
-// Call is one request in its handler.
+// Call is a request in its handler, with the resource that it is about.
 type Call struct {
 	*resource
 	W    http.ResponseWriter
@@ -99,20 +99,24 @@ type Call struct {
 // Context returns the context of the request.
 func (c *Call) Context() context.Context { return c.R.Context() }
 
-func (c *Call) key() string { return c.resource.Key(c.Info.Namespace, c.Info.Name) }
+// objectKey returns the key of the object in the path.
+func (c *Call) objectKey() string { return c.resource.Key(c.Info.Namespace, c.Info.Name) }
 
-func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Info.Name) }
+// objectRef returns the reference that messages use for the object in the path.
+func (c *Call) objectRef() status.Ref { return refOf(c.Kind, c.Info.Name) }
 
 // refOf returns the reference that messages use for an object of a kind.
 func refOf(k *registry.Kind, name string) status.Ref {
 	return status.Ref{Resource: k.GroupResource(), Name: name}
 }
 
-// kind returns a resource that the server stores, or nil.
-func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.Current().Resource(gvr) }
+// storedResource returns a resource that the server stores, or nil.
+func (a *API) storedResource(gvr schema.GroupVersionResource) *resource {
+	return a.Kinds.Current().Resource(gvr)
+}
 
-// fail writes an error, unless the client has disconnected.
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+// writeError writes an error, unless the client has disconnected.
+func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	// A body that does not arrive in time also cancels the request's context.
 	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.FromError(err).Code != http.StatusRequestTimeout {
 		err = status.Gone()
@@ -145,8 +149,8 @@ type Operation struct {
 
 // operationKey identifies an Operation. sub is empty for the kind itself.
 type operationKey struct {
-	of  schema.GroupResource
-	sub string
+	resource    schema.GroupResource
+	subresource string
 }
 
 const (
@@ -168,9 +172,9 @@ func newSelectorLimit() selectorLimit {
 	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, FairShare: true})}
 }
 
-// reserve reserves memory for the selectors of a watch, which are kept as
+// reserveMemory reserves memory for the selectors of a watch, which are kept as
 // long as the watch, until release is called.
-func (l selectorLimit) reserve(ctx context.Context, label, field string) (release func(), err error) {
+func (l selectorLimit) reserveMemory(ctx context.Context, label, field string) (release func(), err error) {
 	size := selectorFactor*(len(label)+len(field)) + requirementBytes*requestinfo.Requirements(field, label)
 	if size < smallSelectors {
 		return func() {}, nil
@@ -193,12 +197,12 @@ type Metrics struct {
 
 // deprecatedKey holds the labels of the metric of deprecated kinds.
 type deprecatedKey struct {
-	of                   schema.GroupVersionResource
+	resource             schema.GroupVersionResource
 	subresource, removed string
 }
 
-func (k deprecatedKey) labels() []string {
-	return []string{k.of.Group, k.of.Version, k.of.Resource, k.subresource, k.removed}
+func (k deprecatedKey) labelValues() []string {
+	return []string{k.resource.Group, k.resource.Version, k.resource.Resource, k.subresource, k.removed}
 }
 
 // otherKind is the label of all kinds beyond maxSeries.
@@ -244,8 +248,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.deprecated = metrics.NewSeries(metrics.SeriesConfig[deprecatedKey, prometheus.Gauge]{
 		Limit:    maxSeries,
 		Overflow: func(deprecatedKey) deprecatedKey { return deprecatedKey{subresource: "other"} },
-		Add:      func(k deprecatedKey) prometheus.Gauge { return deprecated.WithLabelValues(k.labels()...) },
-		Remove:   func(k deprecatedKey) { deprecated.DeleteLabelValues(k.labels()...) },
+		Add:      func(k deprecatedKey) prometheus.Gauge { return deprecated.WithLabelValues(k.labelValues()...) },
+		Remove:   func(k deprecatedKey) { deprecated.DeleteLabelValues(k.labelValues()...) },
 	})
 	m.watches.MustRegister(r, events, sizes)
 	m.deprecated.MustRegister(r, deprecated)
@@ -253,7 +257,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// KeepWhileServed removes the series of resources that are no longer served.
+// KeepWhileServed removes the series of resources when they are no longer served.
 func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 	m.watches.KeepWhile(func() func(schema.GroupVersionKind) bool {
 		set := kinds.Current()
@@ -261,7 +265,7 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 	})
 	m.deprecated.KeepWhile(func() func(deprecatedKey) bool {
 		set := kinds.Current()
-		return func(k deprecatedKey) bool { return k.of.Resource == "" || set.Resource(k.of) != nil }
+		return func(k deprecatedKey) bool { return k.resource.Resource == "" || set.Resource(k.resource) != nil }
 	})
 }
 
@@ -277,13 +281,16 @@ type watchMetrics struct {
 	waits  prometheus.Observer
 }
 
-func (m *Metrics) of(k *registry.Kind) watchMetrics {
+// watchMetricsOf returns the metrics of watches of a kind.
+func (m *Metrics) watchMetricsOf(k *registry.Kind) watchMetrics {
 	return m.watches.WithLabels(k.GVK())
 }
 
-func (m watchMetrics) sent(size int) {
+// recordEvent records a sent event and its size in bytes.
+func (m watchMetrics) recordEvent(size int) {
 	m.events.Inc()
 	m.sizes.Observe(float64(size))
 }
 
-func (m watchMetrics) delivered(after time.Duration) { m.waits.Observe(after.Seconds()) }
+// recordDelay records the time from the arrival of a change in the cache until it was sent.
+func (m watchMetrics) recordDelay(after time.Duration) { m.waits.Observe(after.Seconds()) }

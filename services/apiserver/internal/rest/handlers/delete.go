@@ -39,13 +39,13 @@ func (a *API) delete(c *Call) error {
 	c.warnOfOrphans(o)
 	if writes.IgnoresReadErrors(o) {
 		audit.FromContext(c.Context()).Annotate(unsafeAnnotation, "")
-		if err := a.Writer.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
+		if err := a.Writer.DeleteUnreadable(c.Context(), c.newWriteRequest(o, nil, "", "")); err != nil {
 			return err
 		}
 		a.WriteDeleted(c.W, c.R, &metav1.StatusDetails{Name: c.Info.Name, Kind: c.Kind.Kind})
 		return nil
 	}
-	res, err := a.Writer.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
+	res, err := a.Writer.Delete(c.Context(), c.newWriteRequest(o, o.DryRun, "", ""))
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (a *API) delete(c *Call) error {
 		if f.Representation == negotiation.Table && c.Delete.NoTable {
 			c.R.Header.Set("Accept", f.Media)
 		}
-		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
+		a.WriteSuccess(c.W, c.R, code, &metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
 		return nil
 	}
 	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
@@ -134,7 +134,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err := o.resolveVersion(a.NoCache); err != nil { // as in Kubernetes, after the warning
 		return err
 	}
-	p, err := a.selectedPage(c, f, o)
+	p, err := a.filteredPage(c, f, o)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (a *API) deleteCollection(c *Call) error {
 	}
 	deleteOne := func(s *objects.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(s.Namespace(), s.Name())}
-		req := one.write(do.DeepCopy(), do.DryRun, "", "")
+		req := one.newWriteRequest(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
 		if _, err := a.Writer.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -158,7 +158,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err := a.eachInParallel(p, deleteOne); err != nil {
 		return err
 	}
-	return p.write(c, f)
+	return p.writeList(c, f)
 }
 
 // dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for
@@ -166,7 +166,7 @@ func (a *API) deleteCollection(c *Call) error {
 const dryRunCost = 1 << 10
 
 // eachInParallel calls visit for the objects of a page, in DeleteCollectionWorkers goroutines. It
-// repeats a panic of visit in the goroutine of the request, so that it does not end the server.
+// repeats a panic of visit in the goroutine of the request, whose handler recovers it.
 func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)

@@ -39,7 +39,7 @@ func (a *API) get(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := noExport(c.R.URL.RawQuery); err != nil {
+	if err := rejectExport(c.R.URL.RawQuery); err != nil {
 		return err
 	}
 	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
@@ -51,25 +51,25 @@ func (a *API) get(c *Call) error {
 		revision = -1
 	}
 	tracing.Event(c.Context(), "About to Get from storage")
-	e, ok, err := c.read(revision, version)
+	e, ok, err := c.readCached(revision, version)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
 	}
-	if e, err = a.readable(c, e, revision); err != nil {
+	if e, err = a.readableEntry(c, e, revision); err != nil {
 		return err
 	}
 	return a.objectError(e, f.WriteObject(c.W, c.R, 200, responsewriters.FromEntry(e)))
 }
 
-// read returns an object from the cache once the cache has reached a version.
-func (c *Call) read(revision int64, version string) (*objects.Entry, bool, error) {
+// readCached returns an object from the cache once the cache has reached a version.
+func (c *Call) readCached(revision int64, version string) (*objects.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String("audit-id", request.FromContext(c.Context()).TracedID), attribute.String("key",
-				strings.TrimPrefix(c.key(), c.api.Root)),
+				strings.TrimPrefix(c.objectKey(), c.api.Root)),
 			attribute.String("resource-version", version),
 		}
 	})
@@ -82,13 +82,13 @@ func (c *Call) read(revision int64, version string) (*objects.Entry, bool, error
 	if err := c.waitForVersion(ctx, revision); err != nil {
 		return nil, false, err
 	}
-	e, ok := c.Store.Get(c.key())
+	e, ok := c.Store.Get(c.objectKey())
 	return e, ok, nil
 }
 
-// noExport rejects the parameter export, with which old clients request an object without the
+// rejectExport rejects the parameter export, with which old clients request an object without the
 // fields that the server sets.
-func noExport(query string) error {
+func rejectExport(query string) error {
 	v, ok := api.Parameter(query, "export")
 	if !ok || strings.EqualFold(v, "false") || v == "0" {
 		return nil
@@ -96,9 +96,8 @@ func noExport(query string) error {
 	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
-// waitForVersion waits until the cache can serve a read at a version: any version for 0, the
-// current one for
-// -1, otherwise at least the given one.
+// waitForVersion waits until the cache can serve a read at a version: any state for 0, the current
+// one for -1, otherwise at least the given revision.
 func (c *Call) waitForVersion(ctx context.Context, revision int64) error {
 	if revision < 0 {
 		return c.waitForCurrent(ctx, c.Store)
@@ -178,9 +177,9 @@ func consistentReadError(ctx context.Context, err error) error {
 // errStopWalk ends a walk that has found enough objects.
 var errStopWalk = errors.New("enough")
 
-// readable returns the entry. If the entry is unreadable for a reason that may have passed, it
+// readableEntry returns the entry. If the entry is unreadable for a reason that may have passed, it
 // reads the object from the store again.
-func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
+func (a *API) readableEntry(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
 	var unreadable *storage.CorruptObjectError
 	if !errors.As(e.Corrupt(), &unreadable) {
 		return e, nil
@@ -196,7 +195,7 @@ func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entr
 				return e, nil
 			}
 		} else if errors.Is(err, storage.ErrNotFound) {
-			return nil, c.ref().Translate(err)
+			return nil, c.objectRef().Translate(err)
 		}
 		errors.As(errors.Join(err, e.Corrupt()), &unreadable)
 	}
@@ -292,7 +291,7 @@ var componentResource = schema.GroupResource{Resource: "componentstatus"}
 
 // componentEntry returns the status of a component as a cache entry.
 func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Component) (*objects.Entry, error) {
-	stored, err := c.Coder.EncodeStored(component.Status(ctx))
+	stored, err := c.Coder.EncodeStored(component.CheckStatus(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +345,7 @@ func (a *API) getComponent(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := noExport(c.R.URL.RawQuery); err != nil {
+	if err := rejectExport(c.R.URL.RawQuery); err != nil {
 		return err
 	}
 	for i := range a.Components {

@@ -23,41 +23,41 @@ const eventListed = "Listing from storage done"
 
 // list serves GET of a collection.
 func (a *API) list(c *Call) error {
-	f, o, err := a.listForm(c)
+	f, o, err := a.parseList(c)
 	if err != nil {
 		return err
 	}
 	tracing.Event(c.Context(), "About to List from storage")
-	if o.versionedFields == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
-		snap, ok, err := a.snapshot(c, o)
+	if o.versionedFields == nil && o.Limit <= 0 && o.Continue == "" && f.CanStream(c.R) {
+		snap, ok, err := a.currentSnapshot(c, o)
 		if err != nil {
 			return err
 		}
 		if ok {
-			if err := a.checkUsable(c, o, snap, "", nil); err != nil {
+			if err := a.checkSnapshot(c, o, snap, "", nil); err != nil {
 				return err
 			}
 			tracing.Event(c.Context(), eventListed)
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
 				scan := a.ScanLimiter(c.Context())
-				defer scan.End()
-				p, _ := snapshotPage(c, o, snap, "", scan) // the objects up to the error
+				defer scan.Release()
+				p, _ := pageOfSnapshot(c, o, snap, "", scan) // the objects up to the error
 				return a.listError(c, &p.List, err)
 			}
 			return nil
 		}
 	}
-	p, err := a.selectedPage(c, f, o)
+	p, err := a.filteredPage(c, f, o)
 	if err != nil {
 		return err
 	}
 	tracing.Event(c.Context(), eventListed)
-	return a.listError(c, &p.List, p.write(c, f))
+	return a.listError(c, &p.List, p.writeList(c, f))
 }
 
-// listForm returns the form and the options of a list. As in Kubernetes, errors of the parameters
-// precede those of the form.
-func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) {
+// parseList returns the encoder and the options of a list. As in Kubernetes, errors of the
+// parameters precede errors of the requested form.
+func (a *API) parseList(c *Call) (*responsewriters.Encoder, *listOptions, error) {
 	o, err := parseListOptions(c.Info, false, a.WatchList)
 	if err != nil {
 		return nil, nil, err
@@ -66,24 +66,25 @@ func (a *API) listForm(c *Call) (*responsewriters.Encoder, *listOptions, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	return f, o, o.resolve(c.Coder, a.NoCache)
+	return f, o, o.resolveAll(c.Coder, a.NoCache)
 }
 
 // minConvertedObjects is the minimum number of objects that a limited list converts at a time to
 // select from them.
 const minConvertedObjects = 500
 
-// selectedPage returns a page of the objects whose fields in the requested version match the
-// selector. It reads candidates until the page is full.
-func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
+// filteredPage returns a page of the objects whose fields in the requested version match the
+// selector. If the watch cache evaluates the whole selector, this is readPage. Otherwise it reads
+// candidates and converts them until the page is full.
+func (a *API) filteredPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
-		return a.page(c, o)
+		return a.readPage(c, o)
 	}
 	candidates := *o
 	if o.Limit > 0 {
 		candidates.Limit = max(o.Limit, minConvertedObjects)
 	}
-	p, err := a.page(c, &candidates)
+	p, err := a.readPage(c, &candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) 
 		if err := p.Each(func(e *objects.Entry) error { all = append(all, e); return nil }); err != nil {
 			return nil, err
 		}
-		matches, err := f.Matching(c.Context(), all, o.versionedFields)
+		matches, err := f.MatchServed(c.Context(), all, o.versionedFields)
 		if err != nil {
 			return nil, err
 		}
@@ -102,21 +103,21 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Encoder, o *listOptions) 
 				continue
 			}
 			if o.Limit > 0 && int64(len(out.Items)) == o.Limit {
-				out.last = out.Items[o.Limit-1].Key()
+				out.lastKey = out.Items[o.Limit-1].Key()
 				return out, nil
 			}
 			out.Items = append(out.Items, e)
 		}
-		if p.last == "" {
+		if p.lastKey == "" {
 			return out, nil
 		}
-		if p, err = a.exactPage(c, &candidates, out.revision, p.last+"\x00"); err != nil {
+		if p, err = a.pageAtRevision(c, &candidates, out.revision, p.lastKey+"\x00"); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// waitForListVersion waits until the cache has a revision, in a span of its own.
+// waitForListVersion waits until the cache has a revision. The wait has a separate span.
 func (c *Call) waitForListVersion(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -132,8 +133,9 @@ func (c *Call) waitForListVersion(revision int64) error {
 	return err
 }
 
-// snapshot returns the state for an unlimited list. It returns false if the cache may not have it.
-func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
+// currentSnapshot returns the state for an unlimited list. It returns false if the list is at an
+// exact revision, which the cache may not have.
+func (a *API) currentSnapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
@@ -143,54 +145,54 @@ func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, erro
 	return c.Store.Snapshot(), true, nil
 }
 
-// page returns the objects that a list selects (specification: "Get and list resource-version
+// readPage returns the objects that a list selects (specification: "Get and list resource-version
 // semantics" and "Chunked listing").
-func (a *API) page(c *Call, o *listOptions) (*page, error) {
+func (a *API) readPage(c *Call, o *listOptions) (*page, error) {
 	if o.Limit < 0 {
 		o.Limit = 0
 	}
 	if o.Continue != "" {
-		return a.nextPage(c, o)
+		return a.continuedPage(c, o)
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !c.selectsOne(o)
 	if exact {
-		return a.exactPage(c, o, o.revision, "")
+		return a.pageAtRevision(c, o, o.revision, "")
 	}
 	if err := c.waitForListVersion(o.revision); err != nil {
 		return nil, err
 	}
 	scan := a.ScanLimiter(c.Context())
-	defer scan.End()
-	return a.readablePage(c, o, c.Store.Snapshot(), "", scan)
+	defer scan.Release()
+	return a.checkedPage(c, o, c.Store.Snapshot(), "", scan)
 }
 
-// readablePage returns the objects of a snapshot from a key on, or an error if any of them is
+// checkedPage returns a page of a snapshot's objects from a key on, or an error if any of them is
 // unreadable.
-func (a *API) readablePage(
+func (a *API) checkedPage(
 	c *Call,
 	o *listOptions,
 	snap watchcache.Snapshot,
 	from string,
 	scan *responsewriters.ScanLimiter,
 ) (*page, error) {
-	if err := a.checkUsable(c, o, snap, from, scan); err != nil {
+	if err := a.checkSnapshot(c, o, snap, from, scan); err != nil {
 		return nil, err
 	}
-	return snapshotPage(c, o, snap, from, scan)
+	return pageOfSnapshot(c, o, snap, from, scan)
 }
 
-// checkUsable returns an error if a snapshot lacks the selected fields or has unreadable objects
+// checkSnapshot returns an error if a snapshot lacks the selected fields or has unreadable objects
 // from a key on.
-func (a *API) checkUsable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
+func (a *API) checkSnapshot(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	if err := c.checkSelectable(o, snap.Variant()); err != nil {
 		return err
 	}
 	return a.checkReadable(c, o, snap, from, scan)
 }
 
-// nextPage returns the page after a continue token, at the version of the first page.
-func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
+// continuedPage returns the page after a continue token, at the version of the first page.
+func (a *API) continuedPage(c *Call, o *listOptions) (*page, error) {
 	from, revision, err := decodeContinue(o.Continue, c.listPrefix())
 	if err != nil {
 		return nil, err
@@ -203,10 +205,10 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 			return nil, err
 		}
 		scan := a.ScanLimiter(c.Context())
-		defer scan.End()
-		return a.readablePage(c, o, c.Store.Snapshot(), from, scan)
+		defer scan.Release()
+		return a.checkedPage(c, o, c.Store.Snapshot(), from, scan)
 	}
-	p, err := a.exactPage(c, o, revision, from)
+	p, err := a.pageAtRevision(c, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
 		return nil, expiredToken(from, c.listPrefix())
 	}
@@ -221,13 +223,13 @@ func expiredToken(from, prefix string) error {
 	if n := len(key); n > 0 && key[n-1] == 0 {
 		key = key[:n-1]
 	}
-	err.ErrStatus.ListMeta.Continue = encodeContinue(key, prefix, inconsistent)
+	err.ErrStatus.ListMeta.Continue = encodeContinue(key, prefix, currentState)
 	return err
 }
 
-// exactPage reads a page at one version: from a snapshot if the cache has it, otherwise from the
-// store.
-func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
+// pageAtRevision reads a page at one revision: from a snapshot if the cache has it, otherwise from
+// the store.
+func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	if c.Store.Revision() < revision {
@@ -243,7 +245,7 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		}
 	}
 	scan := a.ScanLimiter(c.Context())
-	defer scan.End()
+	defer scan.Release()
 	snap, ok := c.Store.SnapshotAt(revision, scan.Pause)
 	if err := scan.Err(); err != nil {
 		return nil, err
@@ -252,15 +254,15 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		if err := a.checkRetained(c, revision); err != nil {
 			return nil, err
 		}
-		p, err := a.readablePage(c, o, snap, from, scan)
+		p, err := a.checkedPage(c, o, snap, from, scan)
 		if err != nil {
 			return nil, err
 		}
 		p.revision = revision
 		return p, nil
 	}
-	scan.End()
-	return a.storedPage(c, o, revision, from)
+	scan.Release()
+	return a.pageOfStore(c, o, revision, from)
 }
 
 // checkRetained returns an error unless the store still has the history of a
@@ -277,11 +279,12 @@ func (a *API) checkRetained(c *Call, revision int64) error {
 	if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 		return status.TooLargeVersion(revision, future.Current)
 	}
-	return c.ref().Translate(err)
+	return c.objectRef().Translate(err)
 }
 
-// snapshotPage returns the objects of a snapshot from a key on. Its error is that of scan.
-func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
+// pageOfSnapshot returns a page of a snapshot's objects from a key on. Its only errors are errors
+// of scan.
+func pageOfSnapshot(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit
 	if limit <= 0 {
@@ -299,7 +302,7 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 	sel.Pause = scan.Pause
 	snap.Select(sel, from, func(e *objects.Entry) bool {
 		if int64(len(p.Items)) == limit {
-			p.last = p.Items[limit-1].Key()
+			p.lastKey = p.Items[limit-1].Key()
 			return false
 		}
 		p.Items = append(p.Items, e)

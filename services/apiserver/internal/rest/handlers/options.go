@@ -82,9 +82,9 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 	return o, nil
 }
 
-// resolve converts the field selector to the labels of the kind and parses the version. noCache is
-// Config.NoCache.
-func (o *listOptions) resolve(c *codec.KindCodec, noCache bool) error {
+// resolveAll converts the field selector to the labels of the kind and parses the version. noCache
+// is Config.NoCache.
+func (o *listOptions) resolveAll(c *codec.KindCodec, noCache bool) error {
 	if err := o.resolveFields(c); err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func unknownFieldLabel(c *codec.KindCodec, label string) error {
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 }
 
-// write returns the write request of the path and its parameters.
-func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
+// newWriteRequest returns the write request of the path and its parameters.
+func (c *Call) newWriteRequest(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
 	return &writes.Request{
 		Resource:        c.resource,
 		Sub:             c.Sub,
@@ -234,7 +234,7 @@ func (c *Call) CreateRequest() (*writes.Request, error) {
 	if errs := metav1validation.ValidateCreateOptions(&o); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("CreateOptions"), "", errs)
 	}
-	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+	return c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
 // bodyType returns the media type of a request's body.
@@ -259,7 +259,7 @@ func (c *Call) UpdateRequest() (*writes.Request, error) {
 	if errs := metav1validation.ValidateUpdateOptions(&o); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("UpdateOptions"), "", errs)
 	}
-	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+	return c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
 // fieldManager returns the manager that the client names, otherwise the beginning of its user agent

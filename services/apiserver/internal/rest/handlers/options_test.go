@@ -50,7 +50,7 @@ func parsedOptions(query url.Values, c *codec.KindCodec) error {
 	if err != nil {
 		return err
 	}
-	return o.resolve(c, false)
+	return o.resolveAll(c, false)
 }
 
 func TestSelectorsAreBounded(t *testing.T) {

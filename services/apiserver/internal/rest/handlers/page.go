@@ -21,16 +21,16 @@ import (
 type page struct {
 	responsewriters.List
 	revision int64
-	// last is the key of the last item if more items may follow.
-	last      string
+	// lastKey is the key of the last item if more items may follow.
+	lastKey   string
 	remaining *int64
 }
 
-// write writes the page.
-func (p *page) write(c *Call, f *responsewriters.Encoder) error {
+// writeList writes the page.
+func (p *page) writeList(c *Call, f *responsewriters.Encoder) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
-	if p.last != "" {
-		p.Meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
+	if p.lastKey != "" {
+		p.Meta.Continue = encodeContinue(p.lastKey, c.listPrefix(), p.revision)
 	}
 	return f.WriteList(c.W, c.R, &p.List)
 }
@@ -45,8 +45,8 @@ const (
 	maxChunkObjects   = 500
 )
 
-// storedPage reads a page at an old version from the store.
-func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
+// pageOfStore reads a page at an old revision from the store.
+func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
 	var corrupt []*storage.CorruptObjectError
@@ -69,7 +69,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 			return nil
 		}
 		if left > 0 {
-			p.last = e.Key()
+			p.lastKey = e.Key()
 			if o.selectsAll() {
 				p.remaining = &left
 			}
@@ -120,7 +120,7 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 			return status.TooLargeVersion(revision, future.Current)
 		}
 		if err != nil {
-			return c.ref().Translate(err)
+			return c.objectRef().Translate(err)
 		}
 		read, desired := 0, 0
 		for i, kv := range res.Items {
@@ -145,7 +145,7 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 }
 
 // continueToken is the content of metadata.continue, in the format of Kubernetes: the start key of
-// the next page, relative to the resource's prefix, and the version of the list.
+// the next page, relative to the resource's prefix, and the revision of the list.
 type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -154,9 +154,9 @@ type continueToken struct {
 
 const (
 	continueVersion = "meta.k8s.io/v1"
-	// inconsistent marks a token whose version is no longer available: the rest of the list is read
+	// currentState marks a token whose version is no longer available: the rest of the list is read
 	// from the current state.
-	inconsistent = -1
+	currentState = -1
 )
 
 // encodeContinue returns the token after a page with the given last key.

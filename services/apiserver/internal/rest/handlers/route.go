@@ -57,7 +57,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = status.Reloading()
 	}
 	if err != nil {
-		a.fail(w, r, err)
+		a.writeError(w, r, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		}
 	}
 	if c.Sub != nil && c.Sub.Connect {
-		o := a.operation(c)
+		o := a.operationOf(c)
 		if o != nil && !slices.Contains(o.Methods, op.Method) {
 			return nil, nil, status.Method()
 		}
@@ -98,7 +98,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		}
 		return c, a.proxyHandler(o), nil
 	}
-	h := a.handler(c)
+	h := a.handlerOf(c)
 	if h == nil && (op.Verb != "patch" || !c.Custom()) {
 		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
@@ -145,8 +145,8 @@ func pageNotFound(c *Call) error {
 	return nil
 }
 
-// handler returns the handler of the operation's verb, or nil.
-func (a *API) handler(c *Call) handler {
+// handlerOf returns the handler of the operation's verb, or nil.
+func (a *API) handlerOf(c *Call) handler {
 	switch {
 	case c.Info.Method == http.MethodHead && !c.Custom(), c.Info.Verb == "watch" && c.Info.Method != http.MethodGet:
 		return nil

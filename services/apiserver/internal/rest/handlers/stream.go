@@ -23,44 +23,44 @@ import (
 )
 
 const (
-	// watchBatch is the number of events taken from the cache at a time.
-	watchBatch = 64
+	// maxBatch is the number of events taken from the cache at a time.
+	maxBatch = 64
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval = time.Minute
-	// lastBookmark is how long before its timeout a watch sends a last bookmark.
-	lastBookmark = 2 * time.Second
-	// eventsAtOnce is the buffer size in bytes from which events are written.
-	eventsAtOnce = 64 << 10
+	// finalBookmarkLead is how long before its timeout a watch sends a last bookmark.
+	finalBookmarkLead = 2 * time.Second
+	// flushSize is the buffer size in bytes from which events are written.
+	flushSize = 64 << 10
 )
 
 // stream writes the events of a watch.
 type stream struct {
-	api        *API
-	form       *responsewriters.Encoder
-	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
-	call       *Call
-	metrics    watchMetrics
-	socket     *streaming.Socket // replaces the response body
-	bookmarks  bool
-	initial    bool                         // the watch starts with the initial state
-	scan       *responsewriters.ScanLimiter // limits the search for the initial state
-	initialEnd bool                         // a bookmark marks the end of the initial state
-	first      bool                         // no event has been sent
-	reported   int64                        // the revision of the last bookmark
-	next       time.Time                    // time of the next bookmark
-	timer      *time.Timer                  // for next; nil without bookmarks
-	buf        []byte
-	lost       atomic.Bool // its position in the history is lost
+	api              *API
+	encoder          *responsewriters.Encoder
+	fields           fields.Selector // selector on the requested version; nil if the cache evaluates all fields
+	call             *Call
+	metrics          watchMetrics
+	socket           *streaming.Socket // replaces the response body
+	bookmarks        bool
+	sendsInitial     bool                         // the watch starts with the initial state
+	scan             *responsewriters.ScanLimiter // limits the search for the initial state
+	marksInitialEnd  bool                         // a bookmark marks the end of the initial state
+	noEventSent      bool                         // no event has been sent
+	lastBookmark     int64                        // the revision of the last bookmark
+	nextBookmarkTime time.Time                    // time of the next bookmark
+	bookmarkTimer    *time.Timer                  // for nextBookmarkTime; nil without bookmarks
+	buf              []byte
+	positionLost     atomic.Bool // its position in the history is lost
 }
 
-// open sends the headers, which tell the client that the watch has started.
-func (s *stream) open() {
-	s.first = true
+// sendHeaders sends the headers, which tell the client that the watch has started.
+func (s *stream) sendHeaders() {
+	s.noEventSent = true
 	if s.socket != nil {
 		return
 	}
 	h := s.call.W.Header()
-	h.Set("Content-Type", s.form.StreamType())
+	h.Set("Content-Type", s.encoder.StreamType())
 	h.Set("Cache-Control", "no-cache, private")
 	responsewriters.SendWarnings(s.call.W, s.call.R)
 	s.call.W.WriteHeader(http.StatusOK)
@@ -69,13 +69,13 @@ func (s *stream) open() {
 	}
 }
 
-// begin opens a stream that ends with ctx.
-func (s *stream) begin(ctx context.Context) {
+// start opens a stream that ends with ctx.
+func (s *stream) start(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	// A client that does not read must not hold the request beyond its timeout.
-	s.writeUntil(deadline.Add(lastBookmark))
-	s.open()
-	if !s.initial {
+	s.writeUntil(deadline.Add(finalBookmarkLead))
+	s.sendHeaders()
+	if !s.sendsInitial {
 		request.Started(ctx)
 	}
 }
@@ -83,48 +83,49 @@ func (s *stream) begin(ctx context.Context) {
 // run sends events until the watch ends.
 func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	s.startBookmarks(ctx, w)
-	defer s.scan.End()
-	events := make([]watchcache.Event, 0, watchBatch)
+	defer s.scan.Release()
+	events := make([]watchcache.Event, 0, maxBatch)
 	for {
 		got, err := w.Next(ctx, events)
-		if !s.step(ctx, w, got, err) {
+		if !s.handleEvents(ctx, w, got, err) {
 			return
 		}
 	}
 }
 
-// step sends the events that it got. It returns false when the watch ends: by its timeout, by the
-// client, by an error, which it sends, or because the server stops.
-func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
-	s.scan.End()
+// handleEvents sends the events that the watcher returned, and bookmarks that are due. It returns
+// false when the watch ends: by its timeout, by the client, by an error, which it sends, or because
+// the server stops.
+func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
+	s.scan.Release()
 	if err != nil {
-		s.end(ctx, err)
+		s.sendFinalError(ctx, err)
 		return false
 	}
 	more := len(got) > 0
 	if more && s.fields != nil {
-		if got, err = s.selected(ctx, got); err != nil {
-			s.end(ctx, err)
+		if got, err = s.filterByFields(ctx, got); err != nil {
+			s.sendFinalError(ctx, err)
 			return false
 		}
 	}
 	if more {
-		if len(got) > 0 && !s.send(ctx, got) {
+		if len(got) > 0 && !s.sendEvents(ctx, got) {
 			return false
 		}
 		if waited, ok := w.OldestChangeAge(); ok {
-			s.metrics.delivered(waited)
+			s.metrics.recordDelay(waited)
 		}
 	}
 	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
 		request.Started(ctx) // the initial state has been sent
 	}
-	if now := time.Now(); s.bookmarks && !now.Before(s.next) {
-		if !s.bookmark(w.Revision(), false) {
+	if now := time.Now(); s.bookmarks && !now.Before(s.nextBookmarkTime) {
+		if !s.sendBookmark(w.Revision(), false) {
 			return false
 		}
-		s.next = s.nextBookmark(ctx, now)
-		s.timer.Reset(time.Until(s.next))
+		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, now)
+		s.bookmarkTimer.Reset(time.Until(s.nextBookmarkTime))
 	}
 	return true
 }
@@ -132,14 +133,15 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 // startBookmarks starts the timer that wakes the watcher when a bookmark is due.
 func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
 	if s.bookmarks {
-		s.next = s.nextBookmark(ctx, time.Now())
-		s.timer = time.AfterFunc(time.Until(s.next), w.Trigger)
+		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, time.Now())
+		s.bookmarkTimer = time.AfterFunc(time.Until(s.nextBookmarkTime), w.Trigger)
 	}
 }
 
+// stopBookmarks stops the timer of startBookmarks.
 func (s *stream) stopBookmarks() {
-	if s.timer != nil {
-		s.timer.Stop()
+	if s.bookmarkTimer != nil {
+		s.bookmarkTimer.Stop()
 	}
 }
 
@@ -150,58 +152,60 @@ func (s *stream) writeUntil(t time.Time) {
 		set = s.socket.SetWriteDeadline
 	}
 	_ = set(t) // without a deadline, the write ends with the connection
-	if s.lost.Load() {
+	if s.positionLost.Load() {
 		_ = set(time.Now())
 	}
 }
 
-// abort ends the stream in the middle of a write: the client does not read, and its position in the
-// history is lost. The watch cache calls it.
-func (s *stream) abort() {
-	s.lost.Store(true)
+// abortWrite ends the stream in the middle of a write: the client does not read, and the watcher's
+// position in the history is lost. The watch cache calls it.
+func (s *stream) abortWrite() {
+	s.positionLost.Store(true)
 	s.writeUntil(time.Now())
 }
 
-func (s *stream) nextBookmark(ctx context.Context, now time.Time) time.Time {
+// nextBookmarkAfter returns the time of the bookmark after now: one interval later, or shortly
+// before the timeout of the watch.
+func (s *stream) nextBookmarkAfter(ctx context.Context, now time.Time) time.Time {
 	deadline, _ := ctx.Deadline()
 	next := now.Add(s.api.BookmarkInterval)
-	if last := deadline.Add(-lastBookmark); now.Before(last) && last.Before(next) {
+	if last := deadline.Add(-finalBookmarkLead); now.Before(last) && last.Before(next) {
 		return last
 	}
 	return next
 }
 
-// end sends the error that ends the watch, if the client should see it.
-func (s *stream) end(ctx context.Context, err error) {
+// sendFinalError sends the error that ended the watch, if the client should see it.
+func (s *stream) sendFinalError(ctx context.Context, err error) {
 	var expired *watchcache.ExpiredError
 	switch {
 	case errors.As(err, &expired):
-		s.fail(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
+		s.sendError(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
 	case ctx.Err() != nil, errors.Is(err, watchcache.ErrStopped), errors.Is(err, watchcache.ErrClosed):
 	default:
-		s.fail(err)
+		s.sendError(err)
 	}
 }
 
-// fail sends an ERROR event.
-func (s *stream) fail(err error) {
-	if b, err := s.form.ErrorFrame(err); err == nil {
-		s.write(b)
+// sendError sends an ERROR event.
+func (s *stream) sendError(err error) {
+	if b, err := s.encoder.ErrorFrame(err); err == nil {
+		s.writeBytes(b)
 	}
 }
 
-// send writes all events, in few writes. It returns false if the watch has ended.
-func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
-	if s.form.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
+// sendEvents writes all events, in few writes. It returns false if the watch has ended.
+func (s *stream) sendEvents(ctx context.Context, events []watchcache.Event) bool {
+	if s.encoder.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
 		return false
 	}
-	defer s.form.Finish()
-	if err := s.prepare(ctx, events); err != nil {
-		s.end(ctx, err)
+	defer s.encoder.ReleaseConverted()
+	if err := s.convertObjects(ctx, events); err != nil {
+		s.sendFinalError(ctx, err)
 		return false
 	}
 	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
-		if frame, ok := s.form.SharedEvent(eventType(events[0].Type), s.form.Entry(events[0].Entry)); ok {
+		if frame, ok := s.encoder.SharedEvent(eventType(events[0].Type), s.encoder.EncodableOf(events[0].Entry)); ok {
 			return s.sendFrame(frame)
 		}
 	}
@@ -217,7 +221,7 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 			return false
 		}
 	}
-	ok := s.flush()
+	ok := s.flushBuffer()
 	if cap(s.buf) > 4<<10 {
 		s.buf = nil // an idle watch holds little memory
 	}
@@ -227,62 +231,62 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 // sendFrame writes an encoded event that other watches share. It returns false if the watch has
 // ended.
 func (s *stream) sendFrame(frame []byte) bool {
-	s.first = false
-	s.metrics.sent(len(frame))
-	return s.write(frame)
+	s.noEventSent = false
+	s.metrics.recordEvent(len(frame))
+	return s.writeBytes(frame)
 }
 
 // appendInitialEnd appends the bookmark that marks the end of the initial state, if the client
 // asked for it. It returns false if the watch has ended.
 func (s *stream) appendInitialEnd(revision int64) bool {
-	if !s.initialEnd || !s.bookmarks {
+	if !s.marksInitialEnd || !s.bookmarks {
 		return true
 	}
-	b, err := s.form.Bookmark(revision, true)
+	b, err := s.encoder.Bookmark(revision, true)
 	if err != nil {
-		s.fail(err)
+		s.sendError(err)
 		return false
 	}
 	s.buf = append(s.buf, b...)
-	return s.socket == nil || s.flush()
+	return s.socket == nil || s.flushBuffer()
 }
 
 // appendEvent appends an event to the buffer and writes the buffer when it is large. A large
 // encoded event that watches share is written without a copy. It returns false if the watch has
 // ended.
 func (s *stream) appendEvent(e watchcache.Event) bool {
-	frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry))
-	if ok && len(frame) >= eventsAtOnce && s.socket == nil {
-		return s.flush() && s.sendFrame(frame)
+	frame, ok := s.encoder.SharedEvent(eventType(e.Type), s.encoder.EncodableOf(e.Entry))
+	if ok && len(frame) >= flushSize && s.socket == nil {
+		return s.flushBuffer() && s.sendFrame(frame)
 	}
 	before := len(s.buf)
-	b, err := s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first)
+	b, err := s.encoder.AppendEvent(s.buf, eventType(e.Type), s.encoder.EncodableOf(e.Entry), s.noEventSent)
 	if err != nil {
-		s.fail(err)
+		s.sendError(err)
 		return false
 	}
 	s.buf = b
-	s.first = false
-	s.metrics.sent(len(s.buf) - before)
-	if len(s.buf) < eventsAtOnce && s.socket == nil {
+	s.noEventSent = false
+	s.metrics.recordEvent(len(s.buf) - before)
+	if len(s.buf) < flushSize && s.socket == nil {
 		return true
 	}
-	return s.flush()
+	return s.flushBuffer()
 }
 
-// flush writes the buffer. It returns false if the watch has ended.
-func (s *stream) flush() bool {
+// flushBuffer writes the buffer. It returns false if the watch has ended.
+func (s *stream) flushBuffer() bool {
 	if len(s.buf) == 0 {
 		return true
 	}
-	ok := s.write(s.buf)
+	ok := s.writeBytes(s.buf)
 	s.buf = s.buf[:0]
 	return ok
 }
 
-// selected applies the selector on the requested version to events. An object that starts to match
-// is Added, one that stops to match is Deleted.
-func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
+// filterByFields applies the selector on the requested version to events. An object that starts to
+// match is Added, one that stops to match is Deleted.
+func (s *stream) filterByFields(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
 	var entries []*objects.Entry
 	for _, e := range events {
 		if e.Type != watchcache.Bookmark {
@@ -292,7 +296,7 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 			entries = append(entries, e.Previous)
 		}
 	}
-	matches, err := s.form.Matching(ctx, entries, s.fields)
+	matches, err := s.encoder.MatchServed(ctx, entries, s.fields)
 	if err != nil {
 		return nil, err
 	}
@@ -317,9 +321,10 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 	return out, nil
 }
 
-// prepare converts the objects of events if a webhook converts them to the version of the watch.
-func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
-	if !s.form.Converts() {
+// convertObjects converts the objects of events if a webhook converts them to the version of the
+// watch.
+func (s *stream) convertObjects(ctx context.Context, events []watchcache.Event) error {
+	if !s.encoder.NeedsConversion() {
 		return nil
 	}
 	entries := make([]*objects.Entry, 0, len(events))
@@ -328,25 +333,25 @@ func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 			entries = append(entries, events[i].Entry)
 		}
 	}
-	return s.form.Prepare(ctx, entries)
+	return s.encoder.ConvertEntries(ctx, entries)
 }
 
-// bookmark sends a bookmark unless a revision that is not older was reported. It returns false if
-// the watch has ended.
-func (s *stream) bookmark(revision int64, initialEnd bool) bool {
-	if revision <= s.reported {
+// sendBookmark sends a bookmark unless a revision that is not older was reported. It returns false
+// if the watch has ended.
+func (s *stream) sendBookmark(revision int64, initialEnd bool) bool {
+	if revision <= s.lastBookmark {
 		return true
 	}
-	s.reported = revision
-	b, err := s.form.Bookmark(revision, initialEnd)
+	s.lastBookmark = revision
+	b, err := s.encoder.Bookmark(revision, initialEnd)
 	if err != nil {
 		return false
 	}
-	return s.write(b)
+	return s.writeBytes(b)
 }
 
-// write writes encoded events. It returns false if the client is gone.
-func (s *stream) write(b []byte) bool {
+// writeBytes writes encoded events. It returns false if the client is gone.
+func (s *stream) writeBytes(b []byte) bool {
 	if s.socket != nil {
 		return s.socket.Write(b) == nil
 	}
@@ -372,28 +377,29 @@ type pump struct {
 	*stream
 	ctx     context.Context
 	watcher *watchcache.Watcher
-	resume  func()            // continues in a goroutine
-	end     func(failure any) // ends the response
+	resume  func()            // calls sendAvailable in another goroutine
+	finish  func(failure any) // ends the response; failure is the value of a panic, or nil
 }
 
-// pump sends events until the watch ends.
-func (s *stream) pump(ctx *streaming.Lifetime, w *watchcache.Watcher, end func(failure any)) {
-	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
-	work := p.work
+// startPump sends events until the watch ends, partly after it has returned. finish is then called
+// with the value of a panic, or nil.
+func (s *stream) startPump(ctx *streaming.Lifetime, w *watchcache.Watcher, end func(failure any)) {
+	p := &pump{stream: s, ctx: ctx, watcher: w, finish: end}
+	work := p.sendAvailable
 	principal := request.Principal(ctx)
 	p.resume = func() { s.api.workers.Run(principal, work) }
 	s.startBookmarks(ctx, w)
 	ctx.OnEnd(w.Trigger)
-	p.work()
+	p.sendAvailable()
 }
 
-// work sends the available events and returns.
-func (p *pump) work() {
+// sendAvailable sends the available events and returns. It parks the pump if there are none.
+func (p *pump) sendAvailable() {
 	parked := false // then another goroutine may already run the pump
 	defer func() {
 		if !parked {
-			p.scan.End()
-			p.end(exchange.Failed(recover()))
+			p.scan.Release()
+			p.finish(exchange.Failed(recover()))
 		}
 	}()
 	pumpBuffer := pumpBuffers.Get().(*pumpBuffer)
@@ -405,7 +411,7 @@ func (p *pump) work() {
 			return
 		}
 		p.buf = pumpBuffer.buf
-		open := p.step(p.ctx, p.watcher, got, err)
+		open := p.handleEvents(p.ctx, p.watcher, got, err)
 		pumpBuffer.buf = p.buf[:0]
 		p.buf = nil
 		if !open {
@@ -422,4 +428,4 @@ type pumpBuffer struct {
 	buf    []byte
 }
 
-var pumpBuffers = sync.Pool{New: func() any { return &pumpBuffer{events: make([]watchcache.Event, 0, watchBatch)} }}
+var pumpBuffers = sync.Pool{New: func() any { return &pumpBuffer{events: make([]watchcache.Event, 0, maxBatch)} }}

@@ -77,7 +77,7 @@ var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 // getScale serves GET of the scale subresource.
 func (a *API) getScale(c *Call) error {
-	if err := noExport(c.R.URL.RawQuery); err != nil {
+	if err := rejectExport(c.R.URL.RawQuery); err != nil {
 		return err
 	}
 	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
@@ -88,11 +88,11 @@ func (a *API) getScale(c *Call) error {
 	if err := c.waitForVersion(c.Context(), revision); err != nil {
 		return err
 	}
-	e, ok := c.Store.Get(c.key())
+	e, ok := c.Store.Get(c.objectKey())
 	if !ok {
 		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
 	}
-	if e, err = a.readable(c, e, revision); err != nil {
+	if e, err = a.readableEntry(c, e, revision); err != nil {
 		return err
 	}
 	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
@@ -125,7 +125,7 @@ func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
 		sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
 		duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
 	}
-	return a.View(c.W, c.R, http.StatusOK, v)
+	return a.WriteView(c.W, c.R, http.StatusOK, v)
 }
 
 // updateScale serves PUT of the scale subresource.
@@ -134,7 +134,7 @@ func (a *API) updateScale(c *Call) error {
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c)
+	body, media, err := a.readMediaBody(c)
 	if err != nil {
 		return err
 	}
@@ -172,11 +172,11 @@ func (a *API) writeScale(c *Call, req *writes.Request, write func(context.Contex
 	return a.writeScaleObject(c, sc)
 }
 
-// operation returns the operation of a kind or subresource, or nil.
-func (a *API) operation(c *Call) *Operation {
-	k := operationKey{of: c.GroupResource()}
+// operationOf returns the operation of a kind or subresource, or nil.
+func (a *API) operationOf(c *Call) *Operation {
+	k := operationKey{resource: c.GroupResource()}
 	if c.Sub != nil {
-		k.sub = c.Sub.Name
+		k.subresource = c.Sub.Name
 	}
 	return a.operations[k]
 }
@@ -184,7 +184,7 @@ func (a *API) operation(c *Call) *Operation {
 // operationHandler returns the handler of an operation. A missing operation gets
 // operationNotOffered.
 func (a *API) operationHandler(c *Call) handler {
-	if o := a.operation(c); o != nil {
+	if o := a.operationOf(c); o != nil {
 		return a.requireView(o.Serve, false)
 	}
 	return a.operationNotOffered
@@ -223,10 +223,10 @@ func (a *API) proxyHandler(o *Operation) handler {
 	}
 }
 
-// Body decodes an object from the request's body as one of the given kinds, which differ only in
-// their version. Unknown and duplicate fields are rejected, reported as warnings, or ignored.
-func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtime.Object, error) {
-	body, media, err := c.api.body(c)
+// DecodeBody decodes an object from the request's body as one of the given kinds, which differ only
+// in their version. Unknown and duplicate fields are rejected, reported as warnings, or ignored.
+func (c *Call) DecodeBody(validation string, kinds ...schema.GroupVersionKind) (runtime.Object, error) {
+	body, media, err := c.api.readMediaBody(c)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (c *Call) AdmitValid(req *admission.Request, valid func() error) error {
 
 // ConnectRequest returns the admission request of a connection.
 func (c *Call) ConnectRequest(options runtime.Object) *admission.Request {
-	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
+	return c.newWriteRequest(nil, nil, "", "").Admission(admission.Connect, options, nil)
 }
 
 // WaitForCurrent waits until reads of the call's kind return the current state.
@@ -275,10 +275,14 @@ func (c *Call) WaitForCurrentOf(k *apiset.Resource) error {
 }
 
 // StoredKind returns a kind that the server stores, even if clients cannot access it.
-func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
+func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource {
+	return c.api.storedResource(gvr)
+}
 
-// Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
-func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
+// WriteError writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
+func (c *Call) WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	c.api.writeError(w, r, err)
+}
 
 // GetCurrent returns the current state of an object, in the call's namespace if its kind is
 // namespaced.

@@ -37,7 +37,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	for name, wait := range map[string]func(*Call) error{
 		"a version":         func(c *Call) error { return c.waitForRevision(c.Context(), 999) },
 		"the newest":        func(c *Call) error { return c.waitForCurrent(c.Context(), c.Store) },
-		"exactly a version": func(c *Call) error { _, err := a.exactPage(c, &listOptions{}, 999, ""); return err },
+		"exactly a version": func(c *Call) error { _, err := a.pageAtRevision(c, &listOptions{}, 999, ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

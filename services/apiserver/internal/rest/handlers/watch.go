@@ -29,7 +29,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := o.resolve(c.Coder, a.NoCache); err != nil {
+	if err := o.resolveAll(c.Coder, a.NoCache); err != nil {
 		return err
 	}
 	if err := o.checkName(c.Info.Name); err != nil {
@@ -38,7 +38,7 @@ func (a *API) watch(c *Call) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	release, err := a.selectors.reserve(c.Context(), o.LabelSelector, o.FieldSelector)
+	release, err := a.selectorMemory.reserveMemory(c.Context(), o.LabelSelector, o.FieldSelector)
 	if err != nil {
 		return err
 	}
@@ -56,9 +56,9 @@ func (a *API) watch(c *Call) error {
 	ctx := streaming.NewLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
 	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
 	s := a.newStream(c, f, o)
-	s.initial = opts.Initial == watchcache.InitialState
-	opts.OnExpired = s.abort
-	if s.initial {
+	s.sendsInitial = opts.Initial == watchcache.InitialState
+	opts.OnExpired = s.abortWrite
+	if s.sendsInitial {
 		s.scan = a.ScanLimiter(ctx)
 		opts.Pause = s.scan.Pause
 	}
@@ -66,37 +66,37 @@ func (a *API) watch(c *Call) error {
 		if startErr != nil {
 			return nil, startErr
 		}
-		defer s.scan.End()
-		return c.follow(o, opts)
+		defer s.scan.Release()
+		return c.startWatcher(o, opts)
 	}
 	if streaming.IsWebSocket(c.R) {
 		s.serveSocket(ctx, start)
 		return nil
 	}
-	return s.serve(ctx, start)
+	return s.serveBody(ctx, start)
 }
 
 // newStream returns the stream of a watch.
 func (a *API) newStream(c *Call, f *responsewriters.Encoder, o *listOptions) *stream {
 	return &stream{
-		api:        a,
-		form:       f,
-		call:       c,
-		fields:     o.versionedFields,
-		metrics:    a.Metrics.of(c.Kind),
-		bookmarks:  o.AllowWatchBookmarks,
-		initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents,
+		api:             a,
+		encoder:         f,
+		call:            c,
+		fields:          o.versionedFields,
+		metrics:         a.Metrics.watchMetricsOf(c.Kind),
+		bookmarks:       o.AllowWatchBookmarks,
+		marksInitialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents,
 	}
 }
 
-// serve runs a watch over the response body. start opens the watcher. A watch that can be detached
-// outlives the handler.
-func (s *stream) serve(ctx *streaming.Lifetime, start func() (*watchcache.Watcher, error)) error {
+// serveBody runs a watch over the response body. start opens the watcher. A watch that can be
+// detached outlives the handler.
+func (s *stream) serveBody(ctx *streaming.Lifetime, start func() (*watchcache.Watcher, error)) error {
 	w, err := start()
 	var expired *watchcache.ExpiredError
 	if errors.As(err, &expired) {
-		s.open()
-		s.fail(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
+		s.sendHeaders()
+		s.sendError(status.ExpiredVersion(expired.Revision, expired.OldestRevision))
 		return nil
 	}
 	if err != nil {
@@ -107,17 +107,17 @@ func (s *stream) serve(ctx *streaming.Lifetime, start func() (*watchcache.Watche
 		s.stopBookmarks()
 		w.Close()
 	})
-	s.begin(ctx)
+	s.start(ctx)
 	// The query is no longer needed, and the watch may last long.
 	c.Info.Query = nil
-	if !exchange.Detach(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
+	if !exchange.Detach(c.W, func(end func(failure any)) { s.startPump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil
 }
 
-// follow starts a watcher of the served kind.
-func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
+// startWatcher starts a watcher of the served kind.
+func (c *Call) startWatcher(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
 	w, err := c.Store.Watch(opts)
 	if errors.Is(err, watchcache.ErrStopped) && c.Custom() {
 		return nil, apiset.ErrChanged // another store replaces it
@@ -147,7 +147,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 	}
 	if initial {
-		if err := a.checkUsable(c, o, c.Store.Snapshot(), "", nil); err != nil {
+		if err := a.checkSnapshot(c, o, c.Store.Snapshot(), "", nil); err != nil {
 			return opts, err
 		}
 		opts.Initial = watchcache.InitialState
@@ -180,8 +180,8 @@ func (a *API) checkHistory(c *Call, revision int64) error {
 	return nil
 }
 
-// watchTimeout returns the timeout of a watch. It is the client's; a negative one ends the watch
-// immediately. Without one it is random, between one and two times MinRequestTimeout, so that
+// watchTimeout returns the timeout of a watch. The client may set it; a negative one ends the watch
+// immediately. By default it is random, between one and two times MinRequestTimeout, so that
 // watches do not end together.
 func (a *API) watchTimeout(o *listOptions) time.Duration {
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
@@ -198,18 +198,18 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		defer conn.Close()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s.socket = streaming.NewSocket(conn, s.form.Binary(), s.form.FrameHeader())
+		s.socket = streaming.NewSocket(conn, s.encoder.IsBinary(), s.encoder.FrameHeader())
 		w, err := start()
 		if errors.Is(err, apiset.ErrChanged) {
 			err = status.Reloading()
 		}
 		if err != nil {
-			s.end(ctx, err)
+			s.sendFinalError(ctx, err)
 			return
 		}
 		defer w.Close()
 		defer s.stopBookmarks()
-		s.begin(ctx)
+		s.start(ctx)
 		removed := make(chan struct{})
 		go func() { // the client sends nothing; the read ends when it disconnects
 			defer close(removed)

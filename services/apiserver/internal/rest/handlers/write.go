@@ -108,12 +108,12 @@ func (c *Call) writeResult(f *responsewriters.Encoder, res writes.Result) error 
 
 // readObject decodes an object of the kind from the body.
 func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
-	body, media, err := a.body(c)
+	body, media, err := a.readMediaBody(c)
 	if err != nil {
 		return nil, err
 	}
 	tracing.Event(c.Context(), "About to convert to expected version")
-	obj, err := a.decode(c, body, media, validation)
+	obj, err := a.decodeObject(c, body, media, validation)
 	if err == nil {
 		tracing.Event(c.Context(), "Conversion done")
 	}
@@ -150,9 +150,9 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation)
+	req := c.newWriteRequest(&o, o.DryRun, o.FieldManager, o.FieldValidation)
 	req.Force = o.Force != nil && *o.Force
-	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.Detects(o.FieldValidation))
+	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.DetectsUnknown(o.FieldValidation))
 	c.recordPatch(typ, raw, err)
 	tracing.Event(c.Context(), eventRecorded)
 	if err != nil {
@@ -183,8 +183,8 @@ func errBodyTooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", request.MaxBody))
 }
 
-// body returns a request's body and its media type.
-func (a *API) body(c *Call) ([]byte, string, error) {
+// readMediaBody returns a request's body and its media type.
+func (a *API) readMediaBody(c *Call) ([]byte, string, error) {
 	media, err := a.bodyType(c)
 	if err != nil {
 		return nil, "", err
@@ -193,8 +193,8 @@ func (a *API) body(c *Call) ([]byte, string, error) {
 	return b, media, err
 }
 
-// decode decodes an object of the kind.
-func (a *API) decode(c *Call, body []byte, media, validation string) (registry.Object, error) {
+// decodeObject decodes an object of the kind.
+func (a *API) decodeObject(c *Call, body []byte, media, validation string) (registry.Object, error) {
 	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, m
 			return nil, err
 		}
 	}
-	strict := fieldvalidation.Detects(validation)
+	strict := fieldvalidation.DetectsUnknown(validation)
 	var d codec.Decoded
 	var err error
 	if expected != c.GVK() || c.Coder == nil {
@@ -239,7 +239,7 @@ func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, m
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
 			d.GVK.Kind, d.GVK.Version, expected.Kind, codec.UnknownConversion(d.GVK, expected)))
 	}
-	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
+	err = fieldvalidation.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
 			d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
 	})
@@ -259,11 +259,12 @@ func undecodableError(err error, seen schema.GroupVersionKind, expected string, 
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, expected, err))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
-		expected, err, summary(body)))
+		expected, err, summarizeBody(body)))
 }
 
-// summary returns the beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.
-func summary(body []byte) string {
+// summarizeBody returns the beginning of a body: as text if it looks like JSON, otherwise in
+// hexadecimal.
+func summarizeBody(body []byte) string {
 	const maximum = 30
 	switch {
 	case len(body) == 0:

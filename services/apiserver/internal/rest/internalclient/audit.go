@@ -20,9 +20,9 @@ import (
 // localhost is the source address of the server's own requests.
 const localhost = "::1"
 
-// audited makes a write with an audit event of its own. The write does not appear in the event of
-// the client request that caused it.
-func (s *Server) audited(
+// auditWrite executes a write with a separate audit event. The write does not appear in the event
+// of the client request that caused it.
+func (s *Server) auditWrite(
 	ctx context.Context,
 	k *apiset.Resource,
 	c *Call,
@@ -63,7 +63,7 @@ func (s *Server) audited(
 		code = http.StatusCreated
 	}
 	if err == nil && c.Verb != Delete && rec.Enabled(audit.RequestResponse) && res.Item.Stored != nil {
-		if text, err := encode(k, res.Item); err == nil {
+		if text, err := encodeItem(k, res.Item); err == nil {
 			rec.SetResponseObject(text)
 		}
 	}

@@ -61,55 +61,57 @@ func (c *Client) WithManager(manager string) *Client {
 	return &as
 }
 
-func (c *Client) do(ctx context.Context, call Call, out any) error {
+// send executes a call as the client's field manager.
+func (c *Client) send(ctx context.Context, call Call, out any) error {
 	call.Manager = cmp.Or(c.Manager, request.SelfManager)
 	return c.Doer.Do(ctx, call, out)
 }
 
 // Get reads the newest state of an object.
 func (c *Client) Get(ctx context.Context, ref Ref, out any) error {
-	return c.do(ctx, Call{Verb: Get, Ref: ref}, out)
+	return c.send(ctx, Call{Verb: Get, Ref: ref}, out)
 }
 
 // GetCached reads an object from the cache, which may be stale; out may be nil.
 func (c *Client) GetCached(ctx context.Context, ref Ref, out any) error {
-	return c.do(ctx, Call{Verb: Get, Ref: ref, Cached: true}, out)
+	return c.send(ctx, Call{Verb: Get, Ref: ref, Cached: true}, out)
 }
 
 // List reads the newest state of a collection. A nil labels selects all objects.
 func (c *Client) List(ctx context.Context, ref Ref, labels map[string]string, out any) error {
-	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels}, out)
+	return c.send(ctx, Call{Verb: List, Ref: ref, Labels: labels}, out)
 }
 
-// ListCached is List from the cache, which may be stale.
+// ListCached reads a collection from the cache, which may be stale. A nil labels selects all
+// objects.
 func (c *Client) ListCached(ctx context.Context, ref Ref, labels map[string]string, out any) error {
-	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels, Cached: true}, out)
+	return c.send(ctx, Call{Verb: List, Ref: ref, Labels: labels, Cached: true}, out)
 }
 
 // Create creates an object in a collection.
 func (c *Client) Create(ctx context.Context, ref Ref, obj any) error {
-	return c.do(ctx, Call{Verb: Create, Ref: ref, Body: obj}, nil)
+	return c.send(ctx, Call{Verb: Create, Ref: ref, Body: obj}, nil)
 }
 
 // Update replaces an object; out may be nil.
 func (c *Client) Update(ctx context.Context, ref Ref, obj, out any) error {
-	return c.do(ctx, Call{Verb: Update, Ref: ref, Body: obj}, out)
+	return c.send(ctx, Call{Verb: Update, Ref: ref, Body: obj}, out)
 }
 
 // Delete deletes an object; o may be nil.
 func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) error {
-	return c.do(ctx, Call{Verb: Delete, Ref: ref, Delete: o}, nil)
+	return c.send(ctx, Call{Verb: Delete, Ref: ref, Delete: o}, nil)
 }
 
 // Patch sends a JSON merge patch. It returns a conflict if a precondition does not hold.
 func (c *Client) Patch(ctx context.Context, ref Ref, patch any, preconditions ...storage.Precondition) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: patch, Patch: types.MergePatchType, Preconditions: preconditions}, nil)
+	return c.send(ctx, Call{Verb: Patch, Ref: ref, Body: patch, Patch: types.MergePatchType, Preconditions: preconditions}, nil)
 }
 
 // Apply applies the desired state of the client's field manager, and takes over fields of other
 // managers.
 func (c *Client) Apply(ctx context.Context, ref Ref, desired any) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: desired, Patch: types.ApplyPatchType, Force: true}, nil)
+	return c.send(ctx, Call{Verb: Patch, Ref: ref, Body: desired, Patch: types.ApplyPatchType, Force: true}, nil)
 }
 
 // Ensure creates an object if it does not exist.

@@ -17,8 +17,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// label returns the verb as metrics show it.
-func (v Verb) label() string {
+// metricLabel returns the verb as metrics show it.
+func (v Verb) metricLabel() string {
 	switch v {
 	case Get:
 		return "GET"
@@ -34,8 +34,8 @@ func (v Verb) label() string {
 	return "DELETE"
 }
 
-func (m *Metrics) count(c *Call) {
+func (m *Metrics) countCall(c *Call) {
 	if m != nil {
-		m.calls.WithLabelValues(c.Verb.label(), c.Resource, c.Sub).Inc()
+		m.calls.WithLabelValues(c.Verb.metricLabel(), c.Resource, c.Sub).Inc()
 	}
 }

@@ -112,9 +112,9 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 			return status.NoResource()
 		}
 	}
-	s.Metrics.count(&c)
+	s.Metrics.countCall(&c)
 	if c.Verb == Get || c.Verb == List {
-		return s.read(ctx, k, &c, out)
+		return s.executeRead(ctx, k, &c, out)
 	}
 	// Warnings of this call must not reach the client whose request caused it.
 	ctx, state := request.Derive(ctx)
@@ -125,8 +125,8 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 		span.Fail(err)
 		span.End()
 	}()
-	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
-		return s.write(ctx, &writes.Request{
+	res, err := s.auditWrite(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
+		return s.executeWrite(ctx, &writes.Request{
 			Resource:           k,
 			Sub:                sub,
 			Namespace:          c.Namespace,
@@ -143,8 +143,8 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	return decodeInto(k, res.Item, out)
 }
 
-// write executes the write of a call.
-func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
+// executeWrite executes the write of a call.
+func (s *Server) executeWrite(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
 	w := s.Writer()
 	if c.Verb == Delete {
 		o := c.Delete
@@ -194,8 +194,8 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 	return writes.Result{}, fmt.Errorf("%q is not a verb", c.Verb)
 }
 
-// read executes the get or list of a call and decodes the result into out.
-func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any) error {
+// executeRead executes the get or list of a call and decodes the result into out.
+func (s *Server) executeRead(ctx context.Context, k *apiset.Resource, c *Call, out any) error {
 	if !s.Cache.Ready() || !k.Store.Ready() {
 		return status.Reloading()
 	}
@@ -207,7 +207,7 @@ func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any)
 		}
 	}
 	if c.Verb == List {
-		return s.list(k, c, out)
+		return s.listObjects(k, c, out)
 	}
 	e, ok := k.Store.Get(k.Key(c.Namespace, c.Name))
 	if !ok {
@@ -219,8 +219,8 @@ func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any)
 	return decodeInto(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}, out)
 }
 
-// list decodes all objects of a collection into a list.
-func (s *Server) list(k *apiset.Resource, c *Call, out any) error {
+// listObjects decodes all objects of a collection into a list.
+func (s *Server) listObjects(k *apiset.Resource, c *Call, out any) error {
 	prefix := k.Prefix
 	if k.Namespaced && c.Namespace != "" {
 		prefix += c.Namespace + "/"
@@ -236,7 +236,7 @@ func (s *Server) list(k *apiset.Resource, c *Call, out any) error {
 			}
 		}
 		var raw []byte
-		if raw, err = encode(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}); err != nil {
+		if raw, err = encodeItem(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}); err != nil {
 			return false
 		}
 		list.Items = append(list.Items, raw)
@@ -252,7 +252,8 @@ func (s *Server) list(k *apiset.Resource, c *Call, out any) error {
 	return json.Unmarshal(raw, out)
 }
 
-func encode(k *apiset.Resource, item codec.Item) ([]byte, error) {
+// encodeItem returns the JSON of a stored object.
+func encodeItem(k *apiset.Resource, item codec.Item) ([]byte, error) {
 	obj, err := k.Coder.DecodeStored(item.Stored, item.Revision)
 	if err != nil {
 		return nil, err
@@ -260,8 +261,9 @@ func encode(k *apiset.Resource, item codec.Item) ([]byte, error) {
 	return k.Coder.EncodeObject(obj)
 }
 
+// decodeInto decodes a stored object into out.
 func decodeInto(k *apiset.Resource, item codec.Item, out any) error {
-	raw, err := encode(k, item)
+	raw, err := encodeItem(k, item)
 	if err != nil {
 		return err
 	}

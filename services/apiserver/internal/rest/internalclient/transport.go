@@ -23,7 +23,8 @@ type Transport struct {
 	Handler func() http.Handler
 }
 
-// RoundTrip implements http.RoundTripper. It returns when the handler has finished.
+// RoundTrip implements http.RoundTripper. It returns when the handler has finished. A response of
+// more than maxResponse bytes is an error.
 func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	// Do not share the state in the context of the request that causes this one.
 	ctx, s := request.Derive(context.Background())
@@ -45,7 +46,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		in.Body = http.NoBody
 	}
 	defer in.Body.Close()
-	w := &response{header: http.Header{}}
+	w := &bufferedResponse{header: http.Header{}}
 	defer func() {
 		if p := recover(); p != nil {
 			resp = nil
@@ -73,23 +74,23 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	}, nil
 }
 
-// response is an http.ResponseWriter that buffers a response.
-type response struct {
+// bufferedResponse is an http.ResponseWriter that buffers a response.
+type bufferedResponse struct {
 	header  http.Header
 	code    int
 	body    bytes.Buffer
 	tooLong bool
 }
 
-func (w *response) Header() http.Header { return w.header }
+func (w *bufferedResponse) Header() http.Header { return w.header }
 
-func (w *response) WriteHeader(code int) {
+func (w *bufferedResponse) WriteHeader(code int) {
 	if w.code == 0 && code >= http.StatusOK {
 		w.code = code
 	}
 }
 
-func (w *response) Write(p []byte) (int, error) {
+func (w *bufferedResponse) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	w.tooLong = w.tooLong || w.body.Len()+len(p) > maxResponse
 	if w.tooLong {
@@ -99,14 +100,14 @@ func (w *response) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
+func (w *bufferedResponse) Flush() { w.WriteHeader(http.StatusOK) }
 
 // SetReadDeadline and SetWriteDeadline serve http.ResponseController:
 // there is no network to wait for.
-func (w *response) SetReadDeadline(time.Time) error { return nil }
+func (w *bufferedResponse) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline: see SetReadDeadline.
-func (w *response) SetWriteDeadline(time.Time) error { return nil }
+func (w *bufferedResponse) SetWriteDeadline(time.Time) error { return nil }
 
 // Authenticator is an authn.Authenticator for the requests of Transport.
 type Authenticator struct{}

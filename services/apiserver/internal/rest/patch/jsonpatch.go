@@ -38,20 +38,20 @@ type jsonPatchOp struct {
 // decodeJSONPatch decodes a JSON patch. With strict, it records unknown fields of operations.
 func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
-		return nil, undecodable(err)
+		return nil, undecodableError(err)
 	}
 	p := &jsonPatch{raw: raw}
 	if strict {
 		unknown, err := unknownOperationFields(raw)
 		if err != nil {
-			return nil, undecodable(err)
+			return nil, undecodableError(err)
 		}
 		p.unknown = unknown
 	}
 	var err error
 	p.ops, err = jsonpatch.Decode(raw)
 	if err != nil {
-		return nil, undecodable(err)
+		return nil, undecodableError(err)
 	}
 	if len(p.ops) > MaxOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
@@ -75,16 +75,16 @@ func unknownOperationFields(raw []byte) ([]error, error) {
 
 // apply applies the operations to the JSON of the object.
 func (p *jsonPatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	return t.changeJSON(ctx, p.unknown, p.cost, p.change)
+	return t.changeJSON(ctx, p.unknown, p.estimateCost, p.applyTo)
 }
 
 // operationsPerDecoding is the number of operations that cost about as much as decoding the
 // document. Some operations scan a whole list.
 const operationsPerDecoding = 16
 
-// cost returns the cost of change. Each operation may scan all of the document. Each copy may
-// double it, even if a later operation removes the copy.
-func (p *jsonPatch) cost(doc []byte) int {
+// estimateCost returns the cost of change. Each operation may scan all of the document. Each copy
+// may double it, even if a later operation removes the copy.
+func (p *jsonPatch) estimateCost(doc []byte) int {
 	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
 	for _, op := range p.ops {
 		if op.Kind() == "copy" {
@@ -94,8 +94,8 @@ func (p *jsonPatch) cost(doc []byte) int {
 	return size * (1 + len(p.ops)/operationsPerDecoding)
 }
 
-// change returns the document after the operations.
-func (p *jsonPatch) change(doc []byte) ([]byte, error) {
+// applyTo returns the document after the operations.
+func (p *jsonPatch) applyTo(doc []byte) ([]byte, error) {
 	out, err := jsonpatch.Apply(doc, p.ops)
 	switch {
 	case errors.Is(err, jsonpatch.ErrMoved):

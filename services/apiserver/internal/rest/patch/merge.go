@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// merge is a merge patch.
-type merge struct {
+// mergePatch is a JSON merge patch.
+type mergePatch struct {
 	doc     *tape.Doc
 	unknown []error
 }
@@ -23,16 +23,16 @@ type merge struct {
 // decodeMerge decodes a JSON merge patch. With strict, it records duplicate fields.
 func decodeMerge(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
-		return nil, undecodable(err)
+		return nil, undecodableError(err)
 	}
 	doc, err := tape.Parse(raw)
 	if err == nil && doc.Kind(tape.Root) == tape.Null {
 		return nil, apierrors.NewBadRequest("Invalid JSON Patch")
 	}
 	if err != nil || doc.Kind(tape.Root) != tape.Object {
-		return nil, undecodable(notObject(raw, err))
+		return nil, undecodableError(notObjectError(raw, err))
 	}
-	p := &merge{doc: doc}
+	p := &mergePatch{doc: doc}
 	if strict {
 		for _, path := range doc.Duplicates() {
 			p.unknown = append(p.unknown, fmt.Errorf("duplicate field %q", path))
@@ -41,9 +41,9 @@ func decodeMerge(raw []byte, strict bool) (strategy, error) {
 	return p, nil
 }
 
-// notObject returns the error of a patch that is no JSON object, as the decoder of Kubernetes words
-// it. cause is the error of the parser, if it is not valid JSON.
-func notObject(raw []byte, cause error) error {
+// notObjectError returns the error of a patch that is no JSON object, as the decoder of Kubernetes
+// words it. cause is the error of the parser, if it is not valid JSON.
+func notObjectError(raw []byte, cause error) error {
 	var object map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
 		return err
@@ -53,8 +53,8 @@ func notObject(raw []byte, cause error) error {
 
 // apply merges into a copy of the object if the patch has no repeated keys and changes only what
 // can be merged directly. Otherwise it merges the JSON of both. The results are the same.
-func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
+func (p *mergePatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.checkError(t.Codec.Checks.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
 		return nil, err
 	}
 	if p.doc.Clean() {
@@ -62,11 +62,11 @@ func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
 			return obj, nil
 		}
 	}
-	return t.changeJSON(ctx, p.unknown, request.WeightOfJSON, p.change)
+	return t.changeJSON(ctx, p.unknown, request.WeightOfJSON, p.applyTo)
 }
 
 // applyDirectly merges into a copy of the object. It returns false if that is not possible.
-func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
+func (p *mergePatch) applyDirectly(t *Target) (registry.Object, bool) {
 	if u, ok := t.Object.(*unstructured.Unstructured); ok {
 		return mergeLabels(u, p.doc, t.Defaulted)
 	}
@@ -77,8 +77,8 @@ func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
 	return obj, ok
 }
 
-// change returns the document after the merge.
-func (p *merge) change(doc []byte) ([]byte, error) {
+// applyTo returns the document after the merge.
+func (p *mergePatch) applyTo(doc []byte) ([]byte, error) {
 	out, err := mergeDocument(doc, p.doc)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

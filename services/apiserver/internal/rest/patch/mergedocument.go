@@ -66,7 +66,7 @@ func (m *documentMerger) appendWithoutNulls(dst []byte, value tape.Ref) []byte {
 	}
 }
 
-// appendObjectWithoutNulls is appendWithoutNulls for an object.
+// appendObjectWithoutNulls appends an object of the patch without null members.
 func (m *documentMerger) appendObjectWithoutNulls(dst []byte, object tape.Ref) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
@@ -81,7 +81,7 @@ func (m *documentMerger) appendObjectWithoutNulls(dst []byte, object tape.Ref) [
 	return append(dst, '}')
 }
 
-// appendArrayWithoutNulls is appendWithoutNulls for an array.
+// appendArrayWithoutNulls appends an array of the patch whose objects lose their null members.
 func (m *documentMerger) appendArrayWithoutNulls(dst []byte, array tape.Ref) []byte {
 	dst = append(dst, '[')
 	first := m.patch.First(array)

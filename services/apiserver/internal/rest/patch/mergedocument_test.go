@@ -64,7 +64,7 @@ func TestMergePatchMatchesLibrary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := p.strategy.(*merge).change(doc)
+		got, err := p.strategy.(*mergePatch).applyTo(doc)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := &unstructured.Unstructured{Object: decodeObject(t, doc)}
-		m := p.strategy.(*merge)
+		m := p.strategy.(*mergePatch)
 		obj, ok := mergeLabels(old, m.doc, func() bool { return true })
 		if !reflect.DeepEqual(old.Object, decodeObject(t, doc)) {
 			t.Fatalf("%s: got the old object %v changed, want it unchanged", raw, old.Object)
@@ -73,7 +73,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 			return
 		}
 		short++
-		merged, err := m.change(doc)
+		merged, err := m.applyTo(doc)
 		if err != nil {
 			t.Fatal(err)
 		}

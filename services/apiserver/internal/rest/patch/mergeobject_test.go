@@ -139,7 +139,7 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if err != nil || len(unknownOf(p)) > 0 {
 		t.Fatalf("%s: got error %v, unknown fields %v, want none", patch, err, unknownOf(p))
 	}
-	m := p.strategy.(*merge)
+	m := p.strategy.(*mergePatch)
 	got, ok := mergeObject(old, m.doc)
 	if !ok {
 		return false
@@ -147,7 +147,7 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if again, err := c.ForKind(k).EncodeObject(old); err != nil || string(again) != string(doc) {
 		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
-	patched, err := m.change(doc)
+	patched, err := m.applyTo(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", patch, err)
 	}
@@ -180,8 +180,8 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	to := target(c, k, old)
 	to.FieldValidation = "Ignore"
 	got, gotErr := p.Apply(t.Context(), to)
-	s := p.strategy.(*strategic)
-	tree, wantErr := s.change(t.Context(), to, old, k.New(), s.tree)
+	s := p.strategy.(*strategicPatch)
+	tree, wantErr := s.mergeInto(t.Context(), to, old, k.New(), s.tree)
 	want := k.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)

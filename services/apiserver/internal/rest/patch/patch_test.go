@@ -97,11 +97,11 @@ func unknownOf(p *Patch) []error {
 	switch s := p.strategy.(type) {
 	case *jsonPatch:
 		return s.unknown
-	case *merge:
+	case *mergePatch:
 		return s.unknown
-	case *strategic:
+	case *strategicPatch:
 		return s.unknown
-	case *configuration:
+	case *applyPatch:
 		return s.unknown
 	}
 	return nil
@@ -133,7 +133,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.strategy.(*jsonPatch).change([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
+	out, err := p.strategy.(*jsonPatch).applyTo([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
 	if err == nil || len(out) > jsonpatch.MaxCopies {
 		t.Errorf("got %d bytes, %v, want an error", len(out), err)
 	}
@@ -173,7 +173,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 // the document.
 func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error {
 	obj, err := p.Apply(context.Background(), target(c, k, pod))
-	m, ok := p.strategy.(*merge)
+	m, ok := p.strategy.(*mergePatch)
 	if !ok || !m.doc.Clean() {
 		return err
 	}
@@ -181,7 +181,7 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 	if !ok {
 		return err
 	}
-	byDocument, wrong := target(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.change)
+	byDocument, wrong := target(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
 	if wrong != nil {
 		return textError("merged directly, but: " + wrong.Error())
 	}
@@ -226,7 +226,7 @@ func FuzzApplyPatch(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(types.ApplyYAMLPatchType, raw, true)
-		if err == nil && p.strategy.(*configuration).tree == nil {
+		if err == nil && p.strategy.(*applyPatch).tree == nil {
 			t.Fatalf("%q decoded without an object", raw)
 		}
 		if err != nil && !apierrors.IsBadRequest(err) {

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/fieldvalidation"
 )
 
-// configuration is the body of a server-side apply.
-type configuration struct {
+// applyPatch is the body of a server-side apply.
+type applyPatch struct {
 	raw     []byte
 	tree    map[string]any
 	unknown []error
@@ -29,7 +29,7 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, invalid(err)
 	}
-	p := &configuration{raw: raw}
+	p := &applyPatch{raw: raw}
 	duplicates, err := kjson.UnmarshalStrict(raw, &p.tree)
 	if err != nil || len(duplicates) > 0 {
 		p.tree = nil
@@ -57,7 +57,7 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 
 // decodeApplyCBOR decodes CBOR, which cannot have duplicate keys.
 func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
-	p := &configuration{raw: raw, cbor: true}
+	p := &applyPatch{raw: raw, cbor: true}
 	doc, err := formats.CBORToJSON(raw)
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
@@ -72,8 +72,8 @@ func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
 }
 
 // apply reports only duplicate fields. Unknown fields of the type are rejected by the merge.
-func (p *configuration) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
+func (p *applyPatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.checkError(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	if err := t.Estimate(ctx, t.Cost(p.raw, p.cbor)); err != nil {
@@ -83,7 +83,7 @@ func (p *configuration) apply(ctx context.Context, t *Target) (registry.Object, 
 	if err != nil {
 		return nil, err
 	}
-	return obj, fieldvalidation.Report(ctx, t.FieldValidation, p.unknown, func(error) error {
+	return obj, fieldvalidation.ReportUnknown(ctx, t.FieldValidation, p.unknown, func(error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", p.unknown[0]))
 	})
 }

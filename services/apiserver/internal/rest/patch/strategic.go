@@ -18,8 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// strategic is a strategic merge patch.
-type strategic struct {
+// strategicPatch is a strategic merge patch.
+type strategicPatch struct {
 	tree    map[string]any
 	unknown []error
 }
@@ -27,9 +27,9 @@ type strategic struct {
 // decodeStrategic decodes a strategic merge patch. With strict, it records duplicate fields.
 func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
-		return nil, undecodable(err)
+		return nil, undecodableError(err)
 	}
-	p := &strategic{}
+	p := &strategicPatch{}
 	var err error
 	if strict {
 		p.unknown, err = kjson.UnmarshalStrict(raw, &p.tree)
@@ -47,19 +47,19 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 
 // apply merges the fields of the object that the patch names. If it names only fields of the Go
 // type, no other field is converted.
-func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
+func (p *strategicPatch) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.checkError(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	out := t.New()
-	named, partial := p.fields(out)
+	named, partial := p.namedFields(out)
 	var current runtime.Object = t.Object
 	if partial {
 		current = t.New()
 		copyFields(current, t.Object, named)
 	}
 	merged := runtime.DeepCopyJSON(p.tree)
-	tree, err := p.change(ctx, t, current, out, merged)
+	tree, err := p.mergeInto(ctx, t, current, out, merged)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 	// removes.
 	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", merged), err) }
 	var unknown []error
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.strict())
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.findsUnknown())
 	if found, ok := runtime.AsStrictDecodingError(err); ok {
 		unknown = found.Errors()
 	} else if err != nil {
 		return nil, invalid(err)
 	}
-	err = t.report(ctx, p.unknown, unknown, invalid)
+	err = t.reportUnknown(ctx, p.unknown, unknown, invalid)
 	if partial {
 		whole := t.Object.DeepCopyObject()
 		copyFields(whole, out, named)
@@ -86,9 +86,9 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 // costPerPair is the cost of comparing two list elements, in bytes of a document.
 const costPerPair = 12
 
-// change returns the tree of an object after the merge of patch, a copy of the tree of p that the
-// merge changes. shape is a value of the object's Go type.
-func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object, patch map[string]any) (out map[string]any, err error) {
+// mergeInto returns the tree of an object after the merge of patch, a copy of the tree of p that
+// the merge changes. shape is a value of the object's Go type.
+func (p *strategicPatch) mergeInto(ctx context.Context, t *Target, obj, shape runtime.Object, patch map[string]any) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -126,9 +126,9 @@ func mergeTree(tree, patch map[string]any, shape runtime.Object) (map[string]any
 	return nil, status.Unmergeable(err)
 }
 
-// fields returns the fields of an object that the patch names. ok reports whether they cover the
-// whole patch; then no other field of the object needs conversion.
-func (p *strategic) fields(obj runtime.Object) (fields [][]int, ok bool) {
+// namedFields returns the fields of an object that the patch names. ok reports whether they cover
+// the whole patch; then no other field of the object needs conversion.
+func (p *strategicPatch) namedFields(obj runtime.Object) (fields [][]int, ok bool) {
 	if _, untyped := obj.(runtime.Unstructured); untyped {
 		return nil, false
 	}

@@ -173,8 +173,8 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := p.strategy.(*strategic)
-			_, err = s.change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
+			s := p.strategy.(*strategicPatch)
+			_, err = s.mergeInto(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
 			if len(c.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -307,7 +307,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		patch := p.strategy.(*strategic).tree
+		patch := p.strategy.(*strategicPatch).tree
 		if _, err := checkStrategic(patch, live, shape); err != nil {
 			rejected++
 			return
@@ -374,8 +374,8 @@ func TestLongListsAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := p.strategy.(*strategic)
-			_, err = s.change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
+			s := p.strategy.(*strategicPatch)
+			_, err = s.mergeInto(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
 				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
 			}

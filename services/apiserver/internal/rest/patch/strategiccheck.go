@@ -31,7 +31,7 @@ const MaxCompared = 10_000_000
 // checkStrategic rejects invalid merge keys and elements in the merged lists of a strategic merge
 // patch, and names their fields. The library compares them unchecked and panics on incomparable
 // values. It also rejects patches that exceed MaxCompared. tree is the object to patch, shape a
-// value of its Go type. pairs estimates metadata many elements are compared.
+// value of its Go type. pairs is an estimate of how many pairs of elements the merge compares.
 func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error) {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
 	if err != nil {
@@ -85,7 +85,7 @@ func longestList(v any) (n int) {
 func (c *patchChecker) checkMerged(at *field.Path, patch, existing map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
-		at := child(at, key)
+		at := childPath(at, key)
 		list, isList := value.([]any)
 		name, isOrder := strings.CutPrefix(key, orderDirective)
 		switch {
@@ -239,8 +239,8 @@ func hasScalarElements(meta strategicpatch.LookupPatchMeta) bool {
 	return true
 }
 
-// child returns the path of a member, where nil stands for the root.
-func child(at *field.Path, name string) *field.Path {
+// childPath returns the path of a member, where nil stands for the root.
+func childPath(at *field.Path, name string) *field.Path {
 	if at == nil {
 		return field.NewPath(name)
 	}

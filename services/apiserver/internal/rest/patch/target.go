@@ -58,12 +58,12 @@ type Target struct {
 	Estimate func(ctx context.Context, cost int) error
 }
 
-// strict reports whether unknown and duplicate fields must be found.
-func (t *Target) strict() bool { return fieldvalidation.Detects(t.FieldValidation) }
+// findsUnknown reports whether unknown and duplicate fields must be found.
+func (t *Target) findsUnknown() bool { return fieldvalidation.DetectsUnknown(t.FieldValidation) }
 
-// report reports the unknown and duplicate fields of a patch and of its result.
-func (t *Target) report(ctx context.Context, patch, result []error, invalid func(error) error) error {
-	return fieldvalidation.Report(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
+// reportUnknown reports the unknown and duplicate fields of a patch and of its result.
+func (t *Target) reportUnknown(ctx context.Context, patch, result []error, invalid func(error) error) error {
+	return fieldvalidation.ReportUnknown(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
 }
 
 // changeJSON changes the JSON of the object and decodes the result. cost returns the cost of
@@ -91,13 +91,13 @@ func (t *Target) changeJSON(
 	invalid := func(err error) error { return invalidResult(string(patched), err) }
 	fields, lacksVersion := fieldsWithoutVersion(patched)
 	if lacksVersion && t.hasInternalType() {
-		if err := t.report(ctx, unknown, fields, invalid); err != nil {
+		if err := t.reportUnknown(ctx, unknown, fields, invalid); err != nil {
 			return nil, err
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided",
 			t.Name))
 	}
-	d, err := t.Decode(patched, t.strict())
+	d, err := t.Decode(patched, t.findsUnknown())
 	var value *doccheck.ValueError
 	if errors.As(err, &value) {
 		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
@@ -105,7 +105,7 @@ func (t *Target) changeJSON(
 	if err != nil {
 		return nil, invalid(err)
 	}
-	return d.Object.(registry.Object), t.report(ctx, unknown, d.Unknown, invalid)
+	return d.Object.(registry.Object), t.reportUnknown(ctx, unknown, d.Unknown, invalid)
 }
 
 // hasInternalType reports whether Kubernetes decodes the object through an internal type.
@@ -140,15 +140,15 @@ func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 	return unknown, true
 }
 
-// check returns the API error for the error of checking a patch, whose lists may need too much
+// checkError returns the API error for an error of checking a patch, whose lists may need too much
 // memory once decoded.
-func (t *Target) check(err error) error {
+func (t *Target) checkError(err error) error {
 	var invalid *doccheck.ValueError
 	if errors.As(err, &invalid) {
 		return status.InvalidValue(t.GVK.GroupKind(), t.Name, invalid.Path, invalid.Reason)
 	}
 	if err != nil {
-		return undecodable(err)
+		return undecodableError(err)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func invalidResult(shown string, err error) error {
 	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
-// undecodable returns the 400 error for a patch that cannot be decoded.
-func undecodable(err error) error {
+// undecodableError returns the 400 error for a patch that cannot be decoded.
+func undecodableError(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 }

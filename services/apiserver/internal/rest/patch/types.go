@@ -30,9 +30,9 @@ type Type struct {
 	toJSON func(raw []byte) ([]byte, error)
 }
 
-// all lists the patch types in the order of OpenAPI documents (specification: "Patch media types").
-// A new patch type is added here.
-var all = []*Type{
+// allTypes lists the patch types in the order of OpenAPI documents (specification: "Patch media
+// types"). A new patch type is added here.
+var allTypes = []*Type{
 	{Media: api.MediaJSONPatch, decode: decodeJSONPatch},
 	{Media: api.MediaMergePatch, decode: decodeMerge},
 	{Media: api.MediaStrategicPatch, decode: decodeStrategic, NeedsGoType: true},
@@ -43,7 +43,7 @@ var all = []*Type{
 // MediaTypes returns the media types of patches that a kind supports. typed reports whether the
 // kind has a Go type, cbor whether the server supports CBOR.
 func MediaTypes(typed, cbor bool) (media []string) {
-	for _, t := range all {
+	for _, t := range allTypes {
 		if (typed || !t.NeedsGoType) && (cbor || !t.NeedsCBOR) {
 			media = append(media, string(t.Media))
 		}
@@ -51,9 +51,9 @@ func MediaTypes(typed, cbor bool) (media []string) {
 	return media
 }
 
-// find returns the patch type of a media type, or nil.
-func find(media types.PatchType) *Type {
-	for _, t := range all {
+// typeOf returns the patch type of a media type, or nil.
+func typeOf(media types.PatchType) *Type {
+	for _, t := range allTypes {
 		if t.Media == media {
 			return t
 		}
@@ -64,7 +64,7 @@ func find(media types.PatchType) *Type {
 // Decode decodes a patch of a media type. With strict, it records unknown and duplicate fields,
 // which Patch.Apply reports. The error is an API error.
 func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
-	t := find(media)
+	t := typeOf(media)
 	if t == nil {
 		return nil, status.PatchType()
 	}
@@ -78,13 +78,14 @@ func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
 // Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the
 // error, so that errors about the object come first, as in Kubernetes.
 func Invalid(media types.PatchType, err error) *Patch {
-	return &Patch{Type: find(media), strategy: invalid{err: err}}
+	return &Patch{Type: typeOf(media), strategy: undecodablePatch{err: err}}
 }
 
-// invalid is the strategy of a patch that cannot be decoded. It returns the decoding error.
-type invalid struct{ err error }
+// undecodablePatch is the strategy of a patch that cannot be decoded. It returns the decoding
+// error.
+type undecodablePatch struct{ err error }
 
-func (p invalid) apply(context.Context, *Target) (registry.Object, error) { return nil, p.err }
+func (p undecodablePatch) apply(context.Context, *Target) (registry.Object, error) { return nil, p.err }
 
 // Patch is a decoded patch.
 type Patch struct {
@@ -101,7 +102,7 @@ func (p *Patch) Apply(ctx context.Context, t *Target) (registry.Object, error) {
 
 // JSON returns the body of a patch as JSON. The body was decoded before without an error.
 func JSON(media types.PatchType, raw []byte) ([]byte, error) {
-	if t := find(media); t != nil && t.toJSON != nil {
+	if t := typeOf(media); t != nil && t.toJSON != nil {
 		return t.toJSON(raw)
 	}
 	return raw, nil

@@ -27,12 +27,13 @@ type Conversions struct {
 	stored, converted *limit.Queue[string]
 
 	mu      sync.Mutex // leaf lock
-	running map[conversion]*pendingConversion
+	running map[conversionKey]*pendingConversion
 }
 
-// conversion identifies the conversion of an entry to a version for a principal. Principals share
-// no conversion, because one in progress waits for the share of the principal that started it.
-type conversion struct {
+// conversionKey identifies the conversion of an entry to a version for a principal. Principals
+// share no conversion, because one in progress waits for the share of the principal that started
+// it.
+type conversionKey struct {
 	entry     *objects.Entry
 	form      encodings.ID
 	principal string
@@ -63,7 +64,7 @@ func NewConversions(b ConversionBounds) *Conversions {
 	bytes := func(size int) *limit.Queue[string] {
 		return limit.New[string](limit.Options{Size: size, FairShare: true})
 	}
-	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversion]*pendingConversion{}}
+	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversionKey]*pendingConversion{}}
 }
 
 const (
@@ -76,13 +77,13 @@ const (
 	convertedShare = 8
 )
 
-// claimOf returns a claim of a request for bytes, at most a share of the limit.
-func claimOf(ctx context.Context, q *limit.Queue[string], size, share int) limit.Claim[string] {
+// newClaim returns a claim of a request for bytes, at most a share of the limit.
+func newClaim(ctx context.Context, q *limit.Queue[string], size, share int) limit.Claim[string] {
 	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, q.Size()/share)}
 }
 
-// minClaimed is the size in bytes below which documents are not counted.
-const minClaimed = request.LargeBody
+// minClaimedBytes is the size in bytes below which documents are not counted.
+const minClaimedBytes = request.LargeBody
 
 // newBatch returns an empty batch of a request.
 func newBatch(ctx context.Context, form encodings.ID) *batch {
@@ -92,48 +93,48 @@ func newBatch(ctx context.Context, form encodings.ID) *batch {
 	}
 }
 
-// add adds an entry and returns its flight.
-func (b *batch) add(e *objects.Entry) *pendingConversion {
+// addEntry adds an entry and returns its conversion.
+func (b *batch) addEntry(e *objects.Entry) *pendingConversion {
 	fl := &pendingConversion{batch: b}
 	b.entries = append(b.entries, e)
 	b.pending[e] = fl
 	return fl
 }
 
-// start starts the conversion of a batch. Several requests may wait for it, so it does not end with
-// the request that started it, and does not use that request's seats. The time of the webhook is
-// bounded. The caller holds mu.
-func (c *Conversions) start(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
+// startBatch starts the conversion of a batch. Several requests may wait for it, so it does not end
+// with the request that started it, and does not use that request's seats. The time of the webhook
+// is bounded. The caller holds mu.
+func (c *Conversions) startBatch(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
 	var detached context.Context
 	detached, b.cancel = context.WithCancel(request.Detach(ctx))
-	go c.convert(detached, serve, b)
+	go c.runBatch(detached, serve, b)
 }
 
-// leave records that a request no longer waits for batches.
-func (c *Conversions) leave(joined map[*batch]struct{}) {
+// leaveBatches records that a request no longer waits for batches.
+func (c *Conversions) leaveBatches(joined map[*batch]struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for b := range joined {
 		if b.waiters--; b.waiters == 0 {
 			b.cancel()
-			c.forget(b)
+			c.forgetBatch(b)
 		}
 	}
 }
 
-// forget removes the flights of a batch, so that later requests start another one. The caller holds
-// mu.
-func (c *Conversions) forget(b *batch) {
+// forgetBatch removes the conversions of a batch, so that later requests start another one. The
+// caller holds mu.
+func (c *Conversions) forgetBatch(b *batch) {
 	for e, f := range b.pending {
-		if at := (conversion{e, b.form, b.principal}); c.running[at] == f {
+		if at := (conversionKey{e, b.form, b.principal}); c.running[at] == f {
 			delete(c.running, at)
 		}
 	}
 }
 
-// convert converts the entries of a batch and completes its flights.
-func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
-	out, err := c.served(ctx, serve, b.entries)
+// runBatch converts the entries of a batch and completes its conversions.
+func (c *Conversions) runBatch(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
+	out, err := c.convertWithinLimit(ctx, serve, b.entries)
 	for i, e := range b.entries {
 		f := b.pending[e]
 		f.err = err
@@ -142,18 +143,19 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 		}
 	}
 	c.mu.Lock()
-	c.forget(b)
+	c.forgetBatch(b)
 	c.mu.Unlock()
 	close(b.done)
 }
 
-// served returns the served documents of entries.
-func (c *Conversions) served(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), entries []*objects.Entry) ([][]byte, error) {
+// convertWithinLimit returns the served documents of entries. It acquires the memory of the stored
+// values first.
+func (c *Conversions) convertWithinLimit(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), entries []*objects.Entry) ([][]byte, error) {
 	size := 0
 	for _, e := range entries {
 		size += e.Size()
 	}
-	claim := claimOf(ctx, c.stored, size, storedShare)
+	claim := newClaim(ctx, c.stored, size, storedShare)
 	if err := c.stored.Acquire(ctx, claim); err != nil {
 		return nil, err
 	}

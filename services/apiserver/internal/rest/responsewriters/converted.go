@@ -15,15 +15,16 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Converts reports whether a webhook converts the objects of the response. Metadata is served as
-// stored, without the webhook.
-func (f *Encoder) Converts() bool {
+// NeedsConversion reports whether a webhook converts the objects of the response. Metadata is
+// served as stored, without the webhook.
+func (f *Encoder) NeedsConversion() bool {
 	d := f.res.Document
-	return d != nil && d.ConversionWebhook && !f.partial()
+	return d != nil && d.ConversionWebhook && !f.hasOnlyMetadata()
 }
 
-// Entry returns an entry to encode, with its converted document if Prepare has converted it.
-func (f *Encoder) Entry(e *objects.Entry) Encodable {
+// EncodableOf returns an entry to encode: its converted document if ConvertEntries has converted
+// it, otherwise the stored value.
+func (f *Encoder) EncodableOf(e *objects.Entry) Encodable {
 	s := FromEntry(e)
 	if doc, ok := f.docs[e]; ok {
 		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
@@ -31,34 +32,34 @@ func (f *Encoder) Entry(e *objects.Entry) Encodable {
 	return s
 }
 
-// Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
-// false. Errors are those of the webhook and of the context. The caller calls Finish when they are
-// sent.
-func (f *Encoder) Prepare(ctx context.Context, entries []*objects.Entry) error {
-	f.Finish()
-	if !f.Converts() || len(entries) == 0 {
+// ConvertEntries converts the entries that are encoded next in one batch. It does nothing if
+// NeedsConversion is false. It returns errors of the webhook and of the context. The caller calls
+// ReleaseConverted when the entries are sent.
+func (f *Encoder) ConvertEntries(ctx context.Context, entries []*objects.Entry) error {
+	f.ReleaseConverted()
+	if !f.NeedsConversion() || len(entries) == 0 {
 		return nil
 	}
 	var err error
-	f.docs, f.release, err = f.writers.Conversions.documents(ctx, f, entries)
+	f.docs, f.release, err = f.writers.Conversions.acquireDocuments(ctx, f, entries)
 	return err
 }
 
-// Finish releases the documents of Prepare.
-func (f *Encoder) Finish() {
+// ReleaseConverted releases the documents of ConvertEntries.
+func (f *Encoder) ReleaseConverted() {
 	if f.release != nil {
 		f.release()
 	}
 	f.docs, f.release = nil, nil
 }
 
-// Matching reports which entries a field selector selects in the served version. Errors are those
-// of the conversion and of the context.
-func (f *Encoder) Matching(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
+// MatchServed reports which entries a field selector selects in the served version. It returns
+// errors of the conversion and of the context.
+func (f *Encoder) MatchServed(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	docs, release, err := f.writers.Conversions.documents(ctx, f, entries)
+	docs, release, err := f.writers.Conversions.acquireDocuments(ctx, f, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +79,9 @@ func (f *Encoder) Matching(ctx context.Context, entries []*objects.Entry, sel fi
 	return out, nil
 }
 
-// prepareList converts the objects of a list and sorts its rows.
-func (f *Encoder) prepareList(ctx context.Context, l *List) error {
-	if !f.Converts() && !f.ordered() {
+// convertList converts the objects of a list and sorts its rows.
+func (f *Encoder) convertList(ctx context.Context, l *List) error {
+	if !f.NeedsConversion() && !f.hasRowOrder() {
 		return nil
 	}
 	if l.Iterate != nil {
@@ -89,27 +90,27 @@ func (f *Encoder) prepareList(ctx context.Context, l *List) error {
 		}
 		l.Iterate = nil
 	}
-	if f.Converts() {
-		if err := f.Prepare(ctx, l.Items); err != nil {
+	if f.NeedsConversion() {
+		if err := f.ConvertEntries(ctx, l.Items); err != nil {
 			return err
 		}
 	}
-	if !f.ordered() {
+	if !f.hasRowOrder() {
 		return nil
 	}
-	return f.orderRows(ctx, l)
+	return f.sortRows(ctx, l)
 }
 
-// ordered reports whether the rows of a table are in another order than its objects.
-func (f *Encoder) ordered() bool {
+// hasRowOrder reports whether the rows of a table are in another order than its objects.
+func (f *Encoder) hasRowOrder() bool {
 	return f.Representation == negotiation.Table && f.res.Presentation.RowOrder != nil
 }
 
-// orderRows sorts the objects of a list in the order of the table's rows.
-func (f *Encoder) orderRows(ctx context.Context, l *List) error {
+// sortRows sorts the objects of a list in the order of the table's rows.
+func (f *Encoder) sortRows(ctx context.Context, l *List) error {
 	ranks := make(map[*objects.Entry]int, len(l.Items))
 	for _, e := range l.Items {
-		it, borrowed := f.Entry(e).open()
+		it, borrowed := f.EncodableOf(e).openItem()
 		obj, err := f.res.Coder.DecodeItem(ctx, it)
 		borrowed.Release()
 		if err != nil {
@@ -122,14 +123,14 @@ func (f *Encoder) orderRows(ctx context.Context, l *List) error {
 	return nil
 }
 
-// prepared converts a single object, which need not be an entry of the cache.
-func (f *Encoder) prepared(ctx context.Context, s Encodable) (Encodable, error) {
-	if !f.Converts() || s.Served {
+// convertObject converts a single object, which need not be an entry of the cache.
+func (f *Encoder) convertObject(ctx context.Context, s Encodable) (Encodable, error) {
+	if !f.NeedsConversion() || s.Served {
 		return s, nil
 	}
 	if s.Entry != nil {
-		err := f.Prepare(ctx, []*objects.Entry{s.Entry})
-		return f.Entry(s.Entry), err
+		err := f.ConvertEntries(ctx, []*objects.Entry{s.Entry})
+		return f.EncodableOf(s.Entry), err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
 	out, err := f.res.Document.ToServed(ctx, [][]byte{s.Stored})
@@ -141,14 +142,15 @@ func (f *Encoder) prepared(ctx context.Context, s Encodable) (Encodable, error) 
 	return s, nil
 }
 
-// documents returns the converted documents of entries. The caller calls release when it no longer
-// needs them. Documents that exceed the limit are dropped, and converted again once there is room.
-func (c *Conversions) documents(ctx context.Context, f *Encoder, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
+// acquireDocuments converts entries and acquires the memory of the converted documents. The caller
+// calls release when it no longer needs them. Documents that exceed the limit are dropped, and
+// converted again once there is room.
+func (c *Conversions) acquireDocuments(ctx context.Context, f *Encoder, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
 	claimed := 0
 	release = func() {}
 	for {
-		docs, err := c.convertAll(ctx, f, entries)
+		docs, err := c.convertShared(ctx, f, entries)
 		if err != nil {
 			release()
 			return nil, nil, asTimeout(err)
@@ -157,11 +159,11 @@ func (c *Conversions) documents(ctx context.Context, f *Encoder, entries []*obje
 		for _, doc := range docs {
 			size += len(doc)
 		}
-		if size < max(minClaimed, claimed+1) {
+		if size < max(minClaimedBytes, claimed+1) {
 			return docs, release, nil
 		}
 		release()
-		claim := claimOf(ctx, c.converted, size, convertedShare)
+		claim := newClaim(ctx, c.converted, size, convertedShare)
 		release = func() { c.converted.Release(claim) }
 		claimed = size
 		if c.converted.TryAcquire(claim) {
@@ -182,25 +184,25 @@ func (c *Conversions) documents(ctx context.Context, f *Encoder, entries []*obje
 	}
 }
 
-// convertAll converts entries, or waits until other requests of the principal have converted them.
-// A failure of another request's batch may be due to entries that this request does not need, so
-// the entries of this request are converted in a batch of their own.
-func (c *Conversions) convertAll(ctx context.Context, f *Encoder, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
+// convertShared converts entries, or waits until other requests of the principal have converted
+// them. Another request's batch may fail because of entries that this request does not need. The
+// entries of this request are then converted again in a separate batch.
+func (c *Conversions) convertShared(ctx context.Context, f *Encoder, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
 	docs := make(map[*objects.Entry][]byte, len(entries))
-	ownBatch, flights, joined := c.join(ctx, f, entries, docs)
-	defer c.leave(joined)
-	if err := c.wait(ctx, joined); err != nil {
+	ownBatch, conversions, joined := c.joinBatches(ctx, f, entries, docs)
+	defer c.leaveBatches(joined)
+	if err := c.awaitBatches(ctx, joined); err != nil {
 		return nil, err
 	}
 	var failedElsewhere []*objects.Entry
 	for _, e := range entries {
-		fl := flights[e]
+		pending := conversions[e]
 		switch {
-		case fl == nil: // was converted already
-		case fl.err == nil:
-			docs[e] = fl.doc
-		case fl.batch == ownBatch:
-			return nil, fl.err
+		case pending == nil: // was converted already
+		case pending.err == nil:
+			docs[e] = pending.doc
+		case pending.batch == ownBatch:
+			return nil, pending.err
 		default:
 			failedElsewhere = append(failedElsewhere, e)
 		}
@@ -208,35 +210,35 @@ func (c *Conversions) convertAll(ctx context.Context, f *Encoder, entries []*obj
 	if len(failedElsewhere) == 0 {
 		return docs, nil
 	}
-	retry := newBatch(ctx, f.slot(keepConverted))
+	retry := newBatch(ctx, f.encodingKey(keepConverted))
 	for _, e := range failedElsewhere {
-		retry.add(e)
+		retry.addEntry(e)
 	}
 	c.mu.Lock()
-	c.start(ctx, f.res.Document.ToServed, retry)
+	c.startBatch(ctx, f.res.Document.ToServed, retry)
 	retry.waiters++
 	c.mu.Unlock()
 	retryBatch := map[*batch]struct{}{retry: {}}
-	defer c.leave(retryBatch)
-	if err := c.wait(ctx, retryBatch); err != nil {
+	defer c.leaveBatches(retryBatch)
+	if err := c.awaitBatches(ctx, retryBatch); err != nil {
 		return nil, err
 	}
 	for _, e := range failedElsewhere {
-		fl := retry.pending[e]
-		if fl.err != nil {
-			return nil, fl.err
+		pending := retry.pending[e]
+		if pending.err != nil {
+			return nil, pending.err
 		}
-		docs[e] = fl.doc
+		docs[e] = pending.doc
 	}
 	return docs, nil
 }
 
-// join adds the documents of entries that are converted already to docs. It joins the conversions
-// of the others, and starts a batch of those that nothing converts. The caller leaves the joined
-// batches.
-func (c *Conversions) join(ctx context.Context, f *Encoder, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, flights map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
-	own = newBatch(ctx, f.slot(keepConverted))
-	flights = map[*objects.Entry]*pendingConversion{}
+// joinBatches adds the documents of entries that are converted already to docs. It joins the
+// running conversions of other entries, and starts the batch own for the remaining ones. The caller
+// must call leaveBatches with joined.
+func (c *Conversions) joinBatches(ctx context.Context, f *Encoder, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, conversions map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
+	own = newBatch(ctx, f.encodingKey(keepConverted))
+	conversions = map[*objects.Entry]*pendingConversion{}
 	joined = map[*batch]struct{}{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,26 +247,26 @@ func (c *Conversions) join(ctx context.Context, f *Encoder, entries []*objects.E
 			docs[e] = b
 			continue
 		}
-		at := conversion{e, own.form, own.principal}
-		fl := c.running[at]
-		if fl == nil {
-			fl = own.add(e)
-			c.running[at] = fl
+		key := conversionKey{e, own.form, own.principal}
+		pending := c.running[key]
+		if pending == nil {
+			pending = own.addEntry(e)
+			c.running[key] = pending
 		}
-		flights[e] = fl
-		joined[fl.batch] = struct{}{}
+		conversions[e] = pending
+		joined[pending.batch] = struct{}{}
 	}
 	if len(own.entries) > 0 {
-		c.start(ctx, f.res.Document.ToServed, own)
+		c.startBatch(ctx, f.res.Document.ToServed, own)
 	}
 	for b := range joined {
 		b.waiters++
 	}
-	return own, flights, joined
+	return own, conversions, joined
 }
 
-// wait waits until batches are done.
-func (c *Conversions) wait(ctx context.Context, batches map[*batch]struct{}) error {
+// awaitBatches waits until batches are done.
+func (c *Conversions) awaitBatches(ctx context.Context, batches map[*batch]struct{}) error {
 	return request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
 		for b := range batches {
 			select {

@@ -47,7 +47,7 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if _, _, err := f.writers.Conversions.documents(ctx, f, e); err == nil {
+				if _, _, err := f.writers.Conversions.acquireDocuments(ctx, f, e); err == nil {
 					t.Error("a canceled conversion has a result")
 				}
 			}()
@@ -87,7 +87,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		prepare := func(principal string) *Encoder {
 			f := largeForm(c)
 			go func() {
-				err := f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
+				err := f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
 				if err != nil || len(f.docs) != 1 {
 					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
 				}
@@ -107,13 +107,13 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		if prepared != 5 {
 			t.Errorf("with another principal: got %d prepared responses, want 5: it does not wait", prepared)
 		}
-		forms[0].Finish()
+		forms[0].ReleaseConverted()
 		synctest.Wait()
 		if prepared != 6 {
 			t.Error("the fifth response waits after the first one")
 		}
 		for _, f := range forms {
-			f.Finish()
+			f.ReleaseConverted()
 		}
 		if n := c.converted.InUse() + c.stored.InUse(); n != 0 {
 			t.Errorf("%d bytes are held at the end, want 0", n)
@@ -129,7 +129,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		var holding []*Encoder
 		for range 4 {
 			f := largeForm(c)
-			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
+			if err := f.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
 			}
 			holding = append(holding, f)
@@ -141,10 +141,10 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 			OnSuspend:      func() func() { return func() {} },
 		}
 		got := make(chan error, 1)
-		go func() { got <- largeForm(c).Prepare(ctx, []*objects.Entry{smallEntry("/b")}) }()
+		go func() { got <- largeForm(c).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
 		for _, f := range holding {
-			f.Finish()
+			f.ReleaseConverted()
 		}
 		if err := <-got; !errors.Is(err, ended) {
 			t.Errorf("got error %v, want %v", err, ended)
@@ -168,7 +168,7 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 				}
 				return stored, nil
 			})
-			return f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{e})
+			return f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{e})
 		}
 		shared := smallEntry("/shared")
 		done := make(chan error, 2)
@@ -203,7 +203,7 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 				}
 				return stored, nil
 			})
-			return f.Prepare(t.Context(), entries)
+			return f.ConvertEntries(t.Context(), entries)
 		}
 		good := smallEntry("/good")
 		list := make(chan error, 1)
@@ -224,8 +224,8 @@ func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 	e, f := &objects.Entry{}, &pendingConversion{}
 	b := &batch{form: 1, entries: []*objects.Entry{e}, pending: map[*objects.Entry]*pendingConversion{e: f}, done: make(chan struct{})}
 	c := NewConversions(ConversionBounds{})
-	c.running[conversion{e, 1, ""}] = f
-	c.convert(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
+	c.running[conversionKey{e, 1, ""}] = f
+	c.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
 	<-b.done
 	if f.err == nil || !strings.Contains(f.err.Error(), "panic: a bug") || len(c.running) > 0 {
 		t.Errorf("got %v with %d running, want the panic with 0", f.err, len(c.running))

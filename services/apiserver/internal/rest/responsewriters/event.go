@@ -18,9 +18,9 @@ import (
 // StreamType returns the Content-Type of a watch.
 func (f *Encoder) StreamType() string {
 	switch {
-	case f.proto():
+	case f.isProtobuf():
 		return api.MediaProtobuf + ";stream=watch"
-	case f.cbor():
+	case f.isCBOR():
 		return api.MediaCBORSequence
 	}
 	return f.Media
@@ -29,14 +29,14 @@ func (f *Encoder) StreamType() string {
 // AppendEvent appends the frame of a watch event. first reports whether it is the first of the
 // stream, which has the columns of a table.
 func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
-	if f.cbor() {
+	if f.isCBOR() {
 		return f.appendCBOREvent(dst, t, s, first)
 	}
 	switch {
-	case f.proto():
-		it, borrowed := s.open()
+	case f.isProtobuf():
+		it, borrowed := s.openItem()
 		defer borrowed.Release()
-		if f.partial() {
+		if f.hasOnlyMetadata() {
 			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
 		}
 		return f.res.Coder.AppendProtoFrame(dst, t, it)
@@ -49,7 +49,7 @@ func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first 
 		}
 		return append(dst, "]}}\n"...), nil
 	}
-	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
+	frame, from, err := f.encodeFrame(s, t == codec.Deleted, f.hasOnlyMetadata())
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +58,10 @@ func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first 
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
 func (f *Encoder) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
-	if f.proto() || f.cbor() || f.Representation == negotiation.Table || s.Entry == nil {
+	if f.isProtobuf() || f.isCBOR() || f.Representation == negotiation.Table || s.Entry == nil {
 		return nil, false
 	}
-	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
+	frame, from, err := f.encodeFrame(s, t == codec.Deleted, f.hasOnlyMetadata())
 	if err != nil || from != t {
 		return nil, false
 	}
@@ -84,14 +84,14 @@ func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 		b := appendTypeHead(nil, "BOOKMARK")
 		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
 		b = append(b, "]}}\n"...)
-		if f.cbor() {
+		if f.isCBOR() {
 			return formats.JSONToCBOR(b)
 		}
 		return b, nil
 	}
-	if f.partial() {
+	if f.hasOnlyMetadata() {
 		obj := &metav1.PartialObjectMetadata{ObjectMeta: meta}
-		return f.wrap("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
+		return f.wrapEvent("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
 	}
 	obj := f.res.New()
 	o, ok := obj.(metav1.Object)
@@ -100,24 +100,24 @@ func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	}
 	o.SetResourceVersion(meta.ResourceVersion)
 	o.SetAnnotations(meta.Annotations)
-	return f.wrap("BOOKMARK", obj, f.res.GVK())
+	return f.wrapEvent("BOOKMARK", obj, f.res.GVK())
 }
 
 // ErrorFrame returns the frame of an error event, which ends a stream.
 func (f *Encoder) ErrorFrame(err error) ([]byte, error) {
-	return f.wrap("ERROR", status.FromError(err), codec.StatusGVK)
+	return f.wrapEvent("ERROR", status.FromError(err), codec.StatusGVK)
 }
 
-// wrap returns the frame of an event whose object is not a stored one.
-func (f *Encoder) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+// wrapEvent returns the frame of an event whose object is not a stored one.
+func (f *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	b, err := f.writers.Codec.Encode(obj, gvk, f.Media, false)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case f.proto():
+	case f.isProtobuf():
 		return codec.WrapProtoFrame(typ, b), nil
-	case f.cbor():
+	case f.isCBOR():
 		return formats.AppendCBOREvent(nil, typ, b), nil
 	}
 	out := appendTypeHead(nil, typ)

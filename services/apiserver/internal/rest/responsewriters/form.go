@@ -20,8 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Encodable is an object to encode: a cache entry, which keeps encodings, or a stored value.
-// The value of an entry is read on demand; see open.
+// Encodable is an object to encode: a cache entry, which keeps encodings, or a stored value. The
+// value of an entry is read on demand; see openItem.
 type Encodable struct {
 	codec.Item
 	Entry *objects.Entry
@@ -35,9 +35,9 @@ func FromEntry(e *objects.Entry) Encodable {
 	return Encodable{Item: codec.Item{Revision: e.Revision, Positions: e.Positions()}, Entry: e}
 }
 
-// open returns the object with its value. The value is valid until the returned Borrowed is
+// openItem returns the object with its value. The value is valid until the returned PooledValue is
 // released.
-func (s Encodable) open() (codec.Item, objects.PooledValue) {
+func (s Encodable) openItem() (codec.Item, objects.PooledValue) {
 	if s.Stored != nil || s.Entry == nil {
 		return s.Item, objects.PooledValue{}
 	}
@@ -46,8 +46,8 @@ func (s Encodable) open() (codec.Item, objects.PooledValue) {
 	return s.Item, l
 }
 
-// size returns the size of the stored value in bytes.
-func (s Encodable) size() int {
+// storedSize returns the size of the stored value in bytes.
+func (s Encodable) storedSize() int {
 	if s.Stored != nil || s.Entry == nil {
 		return len(s.Stored)
 	}
@@ -79,16 +79,16 @@ func (a *Responses) limiterFor(r *http.Request) Limiter {
 }
 
 // Encoder is the representation of a response: a media type, and the object itself, its metadata,
-// or a table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
+// or a table row. YAML and indented JSON are converted from JSON. An Encoder is used for one response.
 type Encoder struct {
 	negotiation.Choice
-	res     *apiset.Resource
-	writers *Responses
-	include codec.Include
-	// agesOnce holds the ages of a response other than a watch.
-	agesOnce *codec.AgeFormatter
-	// keeps reports whether the encodings of list items are kept while memory is available.
-	keeps bool
+	res           *apiset.Resource
+	writers       *Responses
+	includeObject codec.Include
+	// responseAges holds the ages of a response other than a watch.
+	responseAges *codec.AgeFormatter
+	// keepsItems reports whether the encodings of list items are kept while memory is available.
+	keepsItems bool
 	// memo holds data that the objects of a list share, while a list is written.
 	memo *codec.Memo
 	// docs holds the converted documents of the entries that are encoded next.
@@ -105,17 +105,17 @@ type Encoder struct {
 // when the response is written.
 func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Encoder, error) {
 	if sub != nil && sub.NoTable {
-		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
+		return a.newEncoder(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
 	}
-	return a.negotiate(r, res, negotiation.PartialObject, allForms...)
+	return a.newEncoder(r, res, negotiation.PartialObject, allRepresentations...)
 }
 
-// allForms are the forms of objects and lists.
-var allForms = []negotiation.Representation{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
+// allRepresentations lists the forms of objects and lists.
+var allRepresentations = []negotiation.Representation{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 
 // ForList chooses the form of a collection; see ForObject.
 func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Encoder, error) {
-	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
+	return a.newEncoder(r, res, negotiation.PartialObjectList, allRepresentations...)
 }
 
 // notList returns the error of a request for the metadata of a list's items.
@@ -123,9 +123,9 @@ func notList(internalName string) error {
 	return status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + internalName + ")")
 }
 
-// negotiate chooses a form. partial is the metadata form that fits the response: that of an object
-// or that of a list.
-func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
+// newEncoder returns the encoder of the negotiated form. partial is the metadata form that fits the
+// response: of an object or of a list.
+func (a *Responses) newEncoder(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
@@ -133,7 +133,7 @@ func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial neg
 	if !ok {
 		return nil, status.NotAcceptable(a.Media.Objects())
 	}
-	f := a.form(r, res, choice)
+	f := a.encoderFor(r, res, choice)
 	if choice.Representation == negotiation.PartialObject && partial == negotiation.PartialObjectList {
 		f.err = status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list (" + res.InternalName(true) + ")")
 	}
@@ -146,26 +146,26 @@ func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial neg
 // ForStream chooses the form of a watch; see ForObject. A media type without streams,
 // such as YAML, is an error when the watch starts.
 func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Encoder, error) {
-	choice, ok := a.Media.AcceptStream(r, allForms...)
+	choice, ok := a.Media.AcceptStream(r, allRepresentations...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
 		choice.Representation != negotiation.PartialObject && choice.Representation != negotiation.PartialObjectList {
-		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allForms...)
+		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allRepresentations...)
 	}
 	if !ok {
 		return nil, status.NotAcceptable(a.Media.Objects())
 	}
-	f := a.form(r, res, choice)
+	f := a.encoderFor(r, res, choice)
 	if choice.Media == api.MediaYAML {
 		f.err = status.NotAcceptable(a.Media.Streams())
 	}
 	return f, nil
 }
 
-// form returns the form of a choice with the parameters that it requires beyond the header.
-func (a *Responses) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Encoder {
+// encoderFor returns the form of a choice with the parameters that it requires beyond the header.
+func (a *Responses) encoderFor(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Encoder {
 	f := &Encoder{Choice: choice, res: res, writers: a}
 	if choice.Representation == negotiation.Table {
-		f.include, f.err = includeOf(r)
+		f.includeObject, f.err = includeOf(r)
 	}
 	return f
 }
@@ -196,33 +196,36 @@ const (
 	keepCBOR
 	keepPartialCBOR
 	keepConverted
-	keepEach // number of forms above
+	keptForms // the number of forms above
 )
 
-// slot returns the key under which an entry keeps an encoding for this form.
-func (f *Encoder) slot(encoding encodings.ID) encodings.ID {
-	const _ encodings.ID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
-	return encoding + keepEach*encodings.ID(f.res.Slot)
+// encodingKey returns the key under which an entry keeps an encoding for this form.
+func (f *Encoder) encodingKey(encoding encodings.ID) encodings.ID {
+	const _ encodings.ID = keptForms * apiset.MaxSlots // compile-time check that the forms fit
+	return encoding + keptForms*encodings.ID(f.res.Slot)
 }
 
-// Binary reports whether the response is binary.
-func (f *Encoder) Binary() bool { return f.proto() || f.cbor() }
+// IsBinary reports whether the response is binary.
+func (f *Encoder) IsBinary() bool { return f.isProtobuf() || f.isCBOR() }
 
 // FrameHeader returns the length in bytes of the header of each watch event that holds the event's
 // length.
 func (f *Encoder) FrameHeader() int {
-	if f.proto() {
+	if f.isProtobuf() {
 		return codec.FrameHeader
 	}
 	return 0
 }
 
-// proto reports whether the response is protobuf. All other media types are converted from JSON.
-func (f *Encoder) proto() bool { return f.Media == api.MediaProtobuf }
+// isProtobuf reports whether the response is protobuf. All other media types are converted from
+// JSON.
+func (f *Encoder) isProtobuf() bool { return f.Media == api.MediaProtobuf }
 
-func (f *Encoder) cbor() bool { return f.Media == api.MediaCBOR }
+// isCBOR reports whether the response is CBOR.
+func (f *Encoder) isCBOR() bool { return f.Media == api.MediaCBOR }
 
-func (f *Encoder) partial() bool {
+// hasOnlyMetadata reports whether the response has only the metadata of objects.
+func (f *Encoder) hasOnlyMetadata() bool {
 	return f.Representation == negotiation.PartialObject || f.Representation == negotiation.PartialObjectList
 }
 
@@ -234,15 +237,15 @@ func keptType(s Encodable) codec.EventType {
 	return codec.Added
 }
 
-// frame returns the JSON frame of an object, or of its metadata, and the event type that it was
-// encoded with.
-func (f *Encoder) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+// encodeFrame returns the JSON frame of an object, or of its metadata, and the event type that it
+// was encoded with.
+func (f *Encoder) encodeFrame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	t := keptType(s)
 	if deleted {
 		t = codec.Deleted
 	}
 	encode := func() ([]byte, error) {
-		it, borrowed := s.open()
+		it, borrowed := s.openItem()
 		defer borrowed.Release()
 		if partial {
 			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
@@ -253,12 +256,12 @@ func (f *Encoder) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.
 		b, err := encode()
 		return b, t, err
 	}
-	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
+	b, err := s.Entry.Encoding(f.frameKey(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
 	return b, t, err
 }
 
-// keptFrame returns the key of the kept frame of an object, or of its metadata.
-func (f *Encoder) keptFrame(deleted, partial bool) encodings.ID {
+// frameKey returns the key of the kept frame of an object, or of its metadata.
+func (f *Encoder) frameKey(deleted, partial bool) encodings.ID {
 	encoding := keepFrame
 	if partial {
 		encoding = keepPartial
@@ -266,7 +269,7 @@ func (f *Encoder) keptFrame(deleted, partial bool) encodings.ID {
 	if deleted {
 		encoding++
 	}
-	return f.slot(encoding)
+	return f.encodingKey(encoding)
 }
 
 // cachedFrame returns the kept frame of an object, or of its metadata, if there is one.
@@ -274,25 +277,25 @@ func (f *Encoder) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		return nil, false
 	}
-	return s.Entry.Encoded(f.keptFrame(false, partial))
+	return s.Entry.Encoded(f.frameKey(false, partial))
 }
 
-// cells returns the cells of an object's table row.
-func (f *Encoder) cells(s Encodable) (codec.Row, error) {
+// encodeCells returns the cells of an object's table row.
+func (f *Encoder) encodeCells(s Encodable) (codec.Row, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
-		it, borrowed := s.open()
+		it, borrowed := s.openItem()
 		defer borrowed.Release()
 		return f.res.Coder.TableCells(it)
 	}
 	if s.Entry == nil {
 		return encode(nil)
 	}
-	return s.Entry.Encoding(f.slot(keepRow), encode)
+	return s.Entry.Encoding(f.encodingKey(keepRow), encode)
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
 func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
-	row, err := f.cells(s)
+	row, err := f.encodeCells(s)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +303,7 @@ func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, k
 		return nil, err
 	}
 	dst = append(dst, `,"object":`...)
-	switch f.include {
+	switch f.includeObject {
 	case codec.IncludeNone:
 		dst = append(dst, "null"...)
 	case codec.IncludeObject:
@@ -322,7 +325,7 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 		return append(dst, frame.Object(keptType(s))...), nil
 	}
 	if !keep || !mayKeep(s) {
-		it, borrowed := s.open()
+		it, borrowed := s.openItem()
 		var ok bool
 		if partial {
 			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, it, f.memo)
@@ -334,7 +337,7 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 			return dst, nil
 		}
 	}
-	frame, t, err := f.frame(s, false, partial)
+	frame, t, err := f.encodeFrame(s, false, partial)
 	if err != nil {
 		return nil, err
 	}
@@ -344,19 +347,19 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 // appendJSON appends the JSON of an object in its form.
 func (f *Encoder) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 	if f.Representation != negotiation.Table {
-		return f.appendObject(dst, s, f.partial(), true)
+		return f.appendObject(dst, s, f.hasOnlyMetadata(), true)
 	}
 	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
-	dst, err := f.appendRow(dst, s, f.ages(), true)
+	dst, err := f.appendRow(dst, s, f.ageFormatter(), true)
 	if err != nil {
 		return nil, err
 	}
 	return append(dst, "]}"...), nil
 }
 
-// kindOfList returns the kind and apiVersion of a list in this form.
-func (f *Encoder) kindOfList() (kind, apiVersion string) {
-	if f.partial() {
+// listKind returns the kind and apiVersion of a list in this form.
+func (f *Encoder) listKind() (kind, apiVersion string) {
+	if f.hasOnlyMetadata() {
 		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
 	}
 	return f.res.ListKind(), f.res.GroupVersion().String()
@@ -365,17 +368,17 @@ func (f *Encoder) kindOfList() (kind, apiVersion string) {
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
 // kept and not copied. Otherwise each response that waits for its client would hold a copy.
 func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
-	if f.Representation == negotiation.Table || s.size() < largeItem {
+	if f.Representation == negotiation.Table || s.storedSize() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.flushItem(err)
 	}
-	frame, t, err := f.frame(s, false, f.partial())
+	frame, t, err := f.encodeFrame(s, false, f.hasOnlyMetadata())
 	if err != nil {
 		return err
 	}
 	head := ""
 	rest := frame.Object(t)
-	if !f.partial() {
+	if !f.hasOnlyMetadata() {
 		head, rest = f.res.Coder.Item(frame, t)
 	}
 	p.buf = append(p.buf, head...)
@@ -392,15 +395,15 @@ const maxKeptItems = 128
 func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	switch {
 	case f.Representation == negotiation.Table:
-		return f.appendRow(dst, s, f.ages(), f.keeps)
-	case f.partial():
-		return f.appendObject(dst, s, true, f.keeps)
+		return f.appendRow(dst, s, f.ageFormatter(), f.keepsItems)
+	case f.hasOnlyMetadata():
+		return f.appendObject(dst, s, true, f.keepsItems)
 	}
 	if frame, ok := f.cachedFrame(s, false); ok {
 		return f.res.Coder.AppendItem(dst, frame, keptType(s)), nil
 	}
-	if !f.keeps || !mayKeep(s) {
-		it, borrowed := s.open()
+	if !f.keepsItems || !mayKeep(s) {
+		it, borrowed := s.openItem()
 		var ok bool
 		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
 		borrowed.Release()
@@ -408,17 +411,18 @@ func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 			return dst, nil
 		}
 	}
-	frame, t, err := f.frame(s, false, false)
+	frame, t, err := f.encodeFrame(s, false, false)
 	if err != nil {
 		return nil, err
 	}
 	return f.res.Coder.AppendItem(dst, frame, t), nil
 }
 
-// ages returns the ages of one response. A watch computes them for each event instead.
-func (f *Encoder) ages() *codec.AgeFormatter {
-	if f.agesOnce == nil {
-		f.agesOnce = codec.NewAgeFormatter(f.writers.Now())
+// ageFormatter returns the formatter of ages in one response. A watch has one for each event
+// instead.
+func (f *Encoder) ageFormatter() *codec.AgeFormatter {
+	if f.responseAges == nil {
+		f.responseAges = codec.NewAgeFormatter(f.writers.Now())
 	}
-	return f.agesOnce
+	return f.responseAges
 }

@@ -33,8 +33,8 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// compresses reports whether the list is compressed for this client.
-func (f *Encoder) compresses(r *http.Request, l *List) bool {
+// compressesList reports whether the list is compressed for this client.
+func (f *Encoder) compressesList(r *http.Request, l *List) bool {
 	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
@@ -68,7 +68,7 @@ func (f *Encoder) writeCompressed(
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
 	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewGzipWriter(p), item: item, comma: comma}
-	err := p.each(l, func(e *objects.Entry) error {
+	err := p.eachItem(l, func(e *objects.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
 			text, err := item(head, e)
@@ -76,23 +76,23 @@ func (f *Encoder) writeCompressed(
 			if err != nil {
 				return err
 			}
-			return z.stream.Text(text)
+			return z.stream.WriteText(text)
 		}
-		return z.add(e)
+		return z.addItem(e)
 	})
-	if err == nil && len(z.part) > 0 {
-		err = z.segment()
+	if err == nil && len(z.items) > 0 {
+		err = z.writeSegment()
 	}
 	if err == nil {
-		err = z.stream.Text([]byte(tail))
+		err = z.stream.WriteText([]byte(tail))
 	}
 	if err == nil {
 		err = z.stream.Close()
 	}
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
-	return p.end()
+	return p.finish()
 }
 
 // segmentCollector collects the items of segments.
@@ -102,33 +102,33 @@ type segmentCollector struct {
 	stream *compress.GzipWriter
 	item   func([]byte, *objects.Entry) ([]byte, error)
 	comma  bool
-	part   []*objects.Entry
+	items  []*objects.Entry
 	size   int // of the stored values in part
 }
 
-// add adds an item, and writes the segment if it ends there.
-func (z *segmentCollector) add(e *objects.Entry) error {
-	z.part = append(z.part, e)
+// addItem adds an item, and writes the segment if it ends there.
+func (z *segmentCollector) addItem(e *objects.Entry) error {
+	z.items = append(z.items, e)
 	z.size += e.Size()
-	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.EndsSegment(e.Key(), segmentItems) {
+	if len(z.items) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.EndsSegment(e.Key(), segmentItems) {
 		return nil
 	}
-	return z.segment()
+	return z.writeSegment()
 }
 
-// segment writes the collected items.
-func (z *segmentCollector) segment() error {
-	key, shared := z.form.segmentKey(z.part)
+// writeSegment writes the collected items.
+func (z *segmentCollector) writeSegment() error {
+	key, shared := z.form.segmentKey(z.items)
 	var err error
 	if z.form.Representation == negotiation.Table || !shared {
 		var text []byte
-		if text, err = z.fill(nil); err == nil {
-			err = z.stream.Text(text)
+		if text, err = z.appendItems(nil); err == nil {
+			err = z.stream.WriteText(text)
 		}
 	} else {
-		err = z.stream.Segment(key, z.fill)
+		err = z.stream.WriteSegment(key, z.appendItems)
 	}
-	z.part = z.part[:0]
+	z.items = z.items[:0]
 	z.size = 0
 	if err == nil && z.chunks.abandoned {
 		return errAbandoned
@@ -136,8 +136,9 @@ func (z *segmentCollector) segment() error {
 	return err
 }
 
-func (z *segmentCollector) fill(b []byte) (_ []byte, err error) {
-	for _, e := range z.part {
+// appendItems appends the JSON of the collected items to b.
+func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
+	for _, e := range z.items {
 		if z.comma {
 			b = append(b, ',')
 		}
@@ -158,7 +159,7 @@ func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 		b = append(b, s...)
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.Representation))
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.includeObject))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
 	for _, s := range items {
 		if s.ID() == 0 {

@@ -31,8 +31,8 @@ func (l *List) Each(visit func(*objects.Entry) error) error {
 	return nil
 }
 
-// size returns the number of objects.
-func (l *List) size() int {
+// length returns the number of objects.
+func (l *List) length() int {
 	if l.Iterate != nil {
 		return l.Count
 	}
@@ -43,24 +43,24 @@ func (f *Encoder) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 	if f.Representation == negotiation.Table {
 		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
 	}
-	kind, version := f.kindOfList()
-	if !f.partial() {
+	kind, version := f.listKind()
+	if !f.hasOnlyMetadata() {
 		return f.res.Coder.AppendHead(dst, kind, version, meta)
 	}
 	return codec.AppendListHead(dst, kind, version, meta)
 }
 
-// elements returns the name of the list's field with its objects.
-func (f *Encoder) elements() string {
+// elementsField returns the name of the list's field with its objects.
+func (f *Encoder) elementsField() string {
 	if f.Representation == negotiation.Table {
 		return "rows"
 	}
 	return "items"
 }
 
-// each visits the objects of a list. The limiter is not held while an object is read from the
+// eachItem visits the objects of a list. The limiter is not held while an object is read from the
 // store, because that may take long.
-func (p *chunkWriter) each(l *List, visit func(*objects.Entry) error) error {
+func (p *chunkWriter) eachItem(l *List, visit func(*objects.Entry) error) error {
 	if l.Iterate == nil {
 		if p.slow {
 			p.acquireLimiter()

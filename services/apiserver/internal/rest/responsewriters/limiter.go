@@ -4,7 +4,7 @@ import "context"
 
 // Acquire implements Limiter.
 func (s *slowLimit) Acquire(context.Context) error {
-	return s.SlowLimiter.Acquire(s.request, s.begun != nil && *s.begun)
+	return s.SlowLimiter.Acquire(s.request, s.started != nil && *s.started)
 }
 
 // ScanLimiter limits work that reads many objects before it writes any. The work before the first
@@ -26,7 +26,7 @@ func (a *Responses) ScanLimiter(ctx context.Context) *ScanLimiter {
 // Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
 // time; Err then returns the reason.
 func (s *ScanLimiter) Pause() bool {
-	s.End()
+	s.Release()
 	if s == nil || s.limiter == nil {
 		return true
 	}
@@ -43,8 +43,8 @@ func (s *ScanLimiter) Err() error {
 	return s.err
 }
 
-// End releases the limiter.
-func (s *ScanLimiter) End() {
+// Release releases the limiter.
+func (s *ScanLimiter) Release() {
 	if s != nil && s.acquired {
 		s.acquired = false
 		s.limiter.Release()

@@ -70,7 +70,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 		end(p)
 	}
 	whole := func(p *chunkWriter) {
-		if err := p.end(); err != nil {
+		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		return failed
 	}}
 	made := 0
-	err := p.each(l, func(*objects.Entry) error {
+	err := p.eachItem(l, func(*objects.Entry) error {
 		if want := min(made, 1); len(limiter) != want {
 			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
 		}
@@ -148,7 +148,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		if walked {
 			l.Iterate = each
 		}
-		err := p.each(l, func(*objects.Entry) error {
+		err := p.eachItem(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {
 				t.Errorf("walked %t: first object is encoded without the limiter", walked)
 			}
@@ -215,7 +215,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 		if left := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != left {
 			t.Errorf("items of %d bytes: got the limiter held %d times, want it free: %t", size, len(limiter), left)
 		}
-		if err := p.end(); err != nil {
+		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
 		p.releaseLimiter()
@@ -269,14 +269,14 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 						}
 					}()
 					l := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
-					err = p.each(l, func(*objects.Entry) error {
+					err = p.eachItem(l, func(*objects.Entry) error {
 						p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
 						return p.flushItem(nil)
 					})
 					if err != nil {
-						return p.abort(err)
+						return p.fail(err)
 					}
-					return p.end()
+					return p.finish()
 				}
 				got := ""
 				if err := answer(); err != nil {
@@ -301,7 +301,7 @@ func TestScanLimiter(t *testing.T) {
 			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
 		}
 	}
-	s.End()
+	s.Release()
 	if len(limiter) != 0 {
 		t.Error("End did not release the limiter")
 	}
@@ -316,7 +316,7 @@ func TestScanLimiter(t *testing.T) {
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
 		t.Errorf("deadline: got %v, want Timeout", s.Err())
 	}
-	s.End()
+	s.Release()
 	if len(limiter) != 1 {
 		t.Error("End released the limiter of another request")
 	}
@@ -328,5 +328,5 @@ func TestNilScanLimiter(t *testing.T) {
 	if !s.Pause() || s.Err() != nil {
 		t.Error("nil ScanLimiter returned false or an error")
 	}
-	s.End()
+	s.Release()
 }

@@ -21,30 +21,30 @@ func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) err
 	if f.err != nil {
 		return f.err
 	}
-	defer f.Finish()
-	if err := f.prepareList(r.Context(), l); err != nil {
+	defer f.ReleaseConverted()
+	if err := f.convertList(r.Context(), l); err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
-	w, done := f.serialize(w, r)
+	w, done := f.startSpan(w, r)
 	defer done()
 	defer f.startMemo().Done()
-	f.keeps = l.size() <= maxKeptItems
-	zipped := f.compresses(r, l)
+	f.keepsItems = l.length() <= maxKeptItems
+	zipped := f.compressesList(r, l)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
 		if err := f.recordList(r, l); err != nil {
 			return err
 		}
 	}
 	switch {
-	case f.cbor():
+	case f.isCBOR():
 		return f.writeCBORList(w, r, l)
-	case f.proto():
+	case f.isProtobuf():
 		return f.writeProtoList(w, r, l)
 	case f.Media == api.MediaYAML || f.Pretty:
 		return f.writeReadableList(w, r, l)
 	case zipped:
-		item := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
+		item := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.EncodableOf(e)) }
 		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
@@ -52,20 +52,21 @@ func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) err
 	p.audited = audit.FromContext(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
-	err := p.each(l, func(e *objects.Entry) error {
+	err := p.eachItem(l, func(e *objects.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		return f.addItem(p, f.Entry(e))
+		return f.addItem(p, f.EncodableOf(e))
 	})
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
-	return f.endList(p, first)
+	return f.writeListEnd(p, first)
 }
 
-// startMemo starts a memo of data that the objects have in common. The caller calls Done.
+// startMemo starts a memo of data that the objects have in common. The caller calls Done on the
+// result.
 func (f *Encoder) startMemo() *codec.Memo {
 	f.memo = &codec.Memo{}
 	return f.memo
@@ -74,39 +75,39 @@ func (f *Encoder) startMemo() *codec.Memo {
 // writeReadableList writes a list in a human-readable form. Each object is formatted on its own,
 // with the same result as in the whole list.
 func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
-	layout := formats.NewLayout(f.elements(), f.Media == api.MediaYAML)
+	layout := formats.NewLayout(f.elementsField(), f.Media == api.MediaYAML)
 	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
 	head := f.appendListHead(nil, l.Meta)
-	if l.size() == 0 {
+	if l.length() == 0 {
 		head = append(head[:len(head)-1], f.emptyElements()+"}"...)
 	} else {
 		head = append(head, "]}"...)
 	}
-	if p.buf, err = layout.AppendHead(p.buf, head, l.size() == 0); err != nil {
-		return p.abort(err)
+	if p.buf, err = layout.AppendHead(p.buf, head, l.length() == 0); err != nil {
+		return p.fail(err)
 	}
-	err = p.each(l, func(e *objects.Entry) error {
-		item, err := f.appendItem(nil, f.Entry(e))
+	err = p.eachItem(l, func(e *objects.Entry) error {
+		item, err := f.appendItem(nil, f.EncodableOf(e))
 		if err == nil {
 			p.buf, err = layout.AppendItem(p.buf, item)
 		}
 		return p.flushItem(err)
 	})
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
 	p.buf = layout.AppendTail(p.buf)
-	return p.end()
+	return p.finish()
 }
 
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
 func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
 	size := 0
-	items := f.res.Coder.ProtoItems(f.partial())
+	items := f.res.Coder.ProtoItems(f.hasOnlyMetadata())
 	err := l.Each(func(e *objects.Entry) error {
 		n, err := f.protoSize(items, e)
 		size += n
@@ -115,27 +116,27 @@ func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List
 	if err != nil {
 		return err
 	}
-	kind, version := f.kindOfList()
+	kind, version := f.listKind()
 	head, err := codec.AppendProtoListHead(nil, kind, version, l.Meta, size)
 	if err != nil {
 		return err
 	}
-	if f.compresses(r, l) {
+	if f.compressesList(r, l) {
 		item := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
 		return f.writeCompressed(w, r, head, l, item, string(codec.ProtoListTail()), false)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.buf = append(p.buf, head...)
-	err = p.each(l, func(e *objects.Entry) (err error) {
+	err = p.eachItem(l, func(e *objects.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
 		return p.flushItem(err)
 	})
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
 	p.buf = append(p.buf, codec.ProtoListTail()...)
-	return p.end()
+	return p.finish()
 }
 
 // protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
@@ -144,47 +145,47 @@ func (f *Encoder) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, err
 		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
 			return n, nil
 		}
-		it, borrowed := FromEntry(e).open()
+		it, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
 		return items.Size(it)
 	}
-	m, err := f.message(e)
+	m, err := f.keptMessage(e)
 	return codec.ProtoMessageSize(len(m)), err
 }
 
 // appendProto appends an item of a protobuf list.
 func (f *Encoder) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		it, borrowed := FromEntry(e).open()
+		it, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
 		return items.Append(dst, it)
 	}
-	m, err := f.message(e)
+	m, err := f.keptMessage(e)
 	if err != nil {
 		return nil, err
 	}
-	return f.res.Coder.AppendProtoMessage(dst, m, f.partial()), nil
+	return f.res.Coder.AppendProtoMessage(dst, m, f.hasOnlyMetadata()), nil
 }
 
-// message returns the kept protobuf message of an object or of its metadata whose stored form
+// keptMessage returns the kept protobuf message of an object or of its metadata whose stored form
 // differs from the served one.
-func (f *Encoder) message(e *objects.Entry) ([]byte, error) {
+func (f *Encoder) keptMessage(e *objects.Entry) ([]byte, error) {
 	encoding, encode := keepMessage, f.res.Coder.Message
-	if f.partial() {
+	if f.hasOnlyMetadata() {
 		encoding = keepPartialMessage
 		encode = f.res.Coder.PartialMessage
 	}
-	return e.Encoding(f.slot(encoding), func(e *objects.Entry) ([]byte, error) {
-		it, borrowed := FromEntry(e).open()
+	return e.Encoding(f.encodingKey(encoding), func(e *objects.Entry) ([]byte, error) {
+		it, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
 		return encode(it)
 	})
 }
 
-// Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
+// CanStream reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
-func (f *Encoder) Streams(r *http.Request) bool {
-	return f.err == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() &&
+func (f *Encoder) CanStream(r *http.Request) bool {
+	return f.err == nil && f.Media == api.MediaJSON && !f.Pretty && !f.NeedsConversion() && !f.hasRowOrder() &&
 		(f.writers.Compress == nil || !acceptsGzip(r))
 }
 
@@ -192,7 +193,7 @@ func (f *Encoder) Streams(r *http.Request) bool {
 func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
 	rec := audit.FromContext(r.Context())
 	defer rec.StartTimer(audit.Serializing).Stop()
-	w, done := f.serialize(w, r)
+	w, done := f.startSpan(w, r)
 	defer done()
 	defer f.startMemo().Done()
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
@@ -201,29 +202,29 @@ func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchc
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true
-	sel.Pause = p.pause
+	sel.Pause = p.yieldLimiter
 	snap.Select(sel, "", func(e *objects.Entry) bool {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		err = f.addItem(p, f.Entry(e))
+		err = f.addItem(p, f.EncodableOf(e))
 		return err == nil
 	})
 	if err == nil && p.abandoned {
 		err = errAbandoned
 	}
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
-	return f.endList(p, first)
+	return f.writeListEnd(p, first)
 }
 
 // emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null
 // in an empty list of metadata, and in a table of a kind without columns of its own.
 func (f *Encoder) emptyElements() string {
 	switch {
-	case f.partial():
+	case f.hasOnlyMetadata():
 		return "null"
 	case f.Representation == negotiation.Table:
 		return f.res.Coder.EmptyRows()
@@ -231,14 +232,14 @@ func (f *Encoder) emptyElements() string {
 	return "[]"
 }
 
-// endList writes the end of a JSON list.
-func (f *Encoder) endList(p *chunkWriter, empty bool) error {
+// writeListEnd writes the end of a JSON list.
+func (f *Encoder) writeListEnd(p *chunkWriter, empty bool) error {
 	if empty {
 		p.buf = append(p.buf[:len(p.buf)-1], f.emptyElements()+"}\n"...)
-		return p.end()
+		return p.finish()
 	}
 	p.buf = append(p.buf, codec.ListTail...)
-	return p.end()
+	return p.finish()
 }
 
 // writeCBORList writes a list and sends its elements while they are encoded.
@@ -247,18 +248,18 @@ func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, l *List)
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
-	if p.buf, err = formats.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
-		return p.abort(err)
+	if p.buf, err = formats.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elementsField(), l.length()); err != nil {
+		return p.fail(err)
 	}
-	err = p.each(l, func(e *objects.Entry) error {
-		item, err := f.cborItem(f.Entry(e))
+	err = p.eachItem(l, func(e *objects.Entry) error {
+		item, err := f.cborItem(f.EncodableOf(e))
 		p.buf = append(p.buf, item...)
 		return p.flushItem(err)
 	})
 	if err != nil {
-		return p.abort(err)
+		return p.fail(err)
 	}
-	return p.end()
+	return p.finish()
 }
 
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
@@ -273,10 +274,10 @@ func (f *Encoder) cborItem(s Encodable) ([]byte, error) {
 	}
 	encoding := keepCBOR
 	switch {
-	case f.Representation == negotiation.Table, f.partial() && f.MetaVersion != "v1":
+	case f.Representation == negotiation.Table, f.hasOnlyMetadata() && f.MetaVersion != "v1":
 		return encode(s.Entry)
-	case f.partial():
+	case f.hasOnlyMetadata():
 		encoding = keepPartialCBOR
 	}
-	return s.Entry.Encoding(f.slot(encoding), encode)
+	return s.Entry.Encoding(f.encodingKey(encoding), encode)
 }

@@ -28,19 +28,19 @@ func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, 
 	if f.err != nil {
 		return f.err
 	}
-	defer f.Finish()
-	s, err := f.prepared(r.Context(), s)
+	defer f.ReleaseConverted()
+	s, err := f.convertObject(r.Context(), s)
 	if err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
-	w, done := f.serialize(w, r)
+	w, done := f.startSpan(w, r)
 	defer done()
 	var b []byte
 	switch {
-	case f.proto():
-		it, borrowed := s.open()
-		if f.partial() {
+	case f.isProtobuf():
+		it, borrowed := s.openItem()
+		if f.hasOnlyMetadata() {
 			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, it)
 		} else {
 			b, err = f.res.Coder.AppendProto(nil, it)
@@ -57,7 +57,7 @@ func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, 
 		return err
 	}
 	f.recordObject(r, s)
-	writeBody(w, r, code, f.Media, f.compressed(w, r, b))
+	writeBody(w, r, code, f.Media, f.compressBody(w, r, b))
 	return nil
 }
 
@@ -65,38 +65,38 @@ func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, 
 // a pooled buffer.
 func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	if frame, ok := f.cachedFrame(s, false); ok {
-		f.send(w, r, code, frame.Object(keptType(s)))
+		f.sendJSON(w, r, code, frame.Object(keptType(s)))
 		return nil
 	}
 	if !mayKeep(s) {
 		pooled := chunkBuffers.Get().(*[]byte)
 		defer chunkBuffers.Put(pooled)
-		it, borrowed := s.open()
+		it, borrowed := s.openItem()
 		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
 		borrowed.Release()
 		if ok {
-			f.send(w, r, code, b)
+			f.sendJSON(w, r, code, b)
 			if cap(b) <= maxPooledBytes {
 				*pooled = b
 			}
 			return nil
 		}
 	}
-	frame, t, err := f.frame(s, false, false)
+	frame, t, err := f.encodeFrame(s, false, false)
 	if err == nil {
-		f.send(w, r, code, frame.Object(t))
+		f.sendJSON(w, r, code, frame.Object(t))
 	}
 	return err
 }
 
-// send writes the JSON of an object and a newline.
-func (f *Encoder) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
+// sendJSON writes the JSON of an object and a newline.
+func (f *Encoder) sendJSON(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
 	audit.FromContext(r.Context()).SetResponseObject(obj)
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")
 	SendWarnings(w, r)
-	if zipped := f.compressed(w, r, obj); len(zipped) < len(obj) {
+	if zipped := f.compressBody(w, r, obj); len(zipped) < len(obj) {
 		h.Set("Content-Length", strconv.Itoa(len(zipped)))
 		w.WriteHeader(code)
 		_, _ = w.Write(zipped) // fails only if the client has disconnected
@@ -108,9 +108,9 @@ func (f *Encoder) send(w http.ResponseWriter, r *http.Request, code int, obj []b
 	_, _ = w.Write(newline)
 }
 
-// compressed returns the body of a response with one object, compressed and with its headers
-// set if it is large and the client accepts gzip.
-func (f *Encoder) compressed(w http.ResponseWriter, r *http.Request, body []byte) []byte {
+// compressBody returns the body of a response with one object. If the body is large and the client
+// accepts gzip, it compresses the body and sets the headers.
+func (f *Encoder) compressBody(w http.ResponseWriter, r *http.Request, body []byte) []byte {
 	if len(body) <= gzipThreshold || f.writers.Compress == nil || !acceptsGzip(r) {
 		return body
 	}
@@ -132,10 +132,11 @@ var newline = []byte("\n")
 // limited. The conversion takes about 100 µs a KiB.
 const largeToFormat = 8 << 10
 
-// formatLimited is format; a large document acquires the limiter of slow forms.
+// formatLimited converts JSON like formatJSON. For a large document it acquires the limiter of slow
+// forms.
 func (f *Encoder) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 	if len(b) < largeToFormat {
-		return f.format(b)
+		return f.formatJSON(b)
 	}
 	if limiter := f.writers.limiterFor(r); limiter != nil {
 		if err := limiter.Acquire(r.Context()); err != nil {
@@ -143,15 +144,16 @@ func (f *Encoder) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 		}
 		defer limiter.Release()
 	}
-	return f.format(b)
+	return f.formatJSON(b)
 }
 
-// format converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
-func (f *Encoder) format(b []byte) ([]byte, error) {
+// formatJSON converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a
+// newline.
+func (f *Encoder) formatJSON(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:
 		return formats.JSONToYAML(b)
-	case f.cbor():
+	case f.isCBOR():
 		return formats.JSONToCBOR(b)
 	case f.Pretty:
 		return formats.Indent(b)
@@ -187,7 +189,7 @@ func (f *Encoder) recordList(r *http.Request, l *List) error {
 		if b != nil {
 			c.Write([]byte(","))
 		}
-		if b, err = f.appendItem(b[:0], f.Entry(e)); err != nil {
+		if b, err = f.appendItem(b[:0], f.EncodableOf(e)); err != nil {
 			return err
 		}
 		c.Write(b)
@@ -203,22 +205,22 @@ func (f *Encoder) recordList(r *http.Request, l *List) error {
 	return nil
 }
 
-// serialize starts the span of a response with an object or a list in the form.
-func (f *Encoder) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
+// startSpan starts the span of a response with an object or a list in the form.
+func (f *Encoder) startSpan(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
 	tracing.Event(r.Context(), eventWrite)
 	gv := f.res.GroupVersion()
 	switch f.Representation {
 	case negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList:
 		gv = schema.GroupVersion{Group: metav1.GroupName, Version: f.MetaVersion}
 	}
-	w, end := serialize(w, r, gv, f.Choice)
+	w, end := startResponseSpan(w, r, gv, f.Choice)
 	return w, func() {
 		end()
 		tracing.Event(r.Context(), eventWritten)
 	}
 }
 
-// View is a response with an object that is not stored, such as a Scale or a review.
+// View is an object that is not stored, such as a Scale or a review, as a response.
 type View struct {
 	Object registry.Object
 	GVK    schema.GroupVersionKind
@@ -229,18 +231,19 @@ type View struct {
 	Cells   []any
 }
 
-// AcceptsView reports whether the Accept header allows a view; table reports whether it has a
-// Table.
+// AcceptsView returns an error if the Accept header does not allow a view; table reports whether
+// the view has a Table.
 func (p Responder) AcceptsView(r *http.Request, table bool) error {
-	if _, ok := p.acceptView(r, table); !ok {
+	if _, ok := p.negotiateView(r, table); !ok {
 		return status.NotAcceptable(p.Media.Objects())
 	}
 	return nil
 }
 
-func (p Responder) acceptView(r *http.Request, table bool) (negotiation.Choice, bool) {
+// negotiateView chooses the form of a view. It returns false if the Accept header allows none.
+func (p Responder) negotiateView(r *http.Request, table bool) (negotiation.Choice, bool) {
 	if table {
-		return p.Media.Accept(r, allForms...)
+		return p.Media.Accept(r, allRepresentations...)
 	}
 	return p.Media.Accept(r, negotiation.PartialObject, negotiation.PartialObjectList)
 }
@@ -248,7 +251,7 @@ func (p Responder) acceptView(r *http.Request, table bool) (negotiation.Choice, 
 // AcceptsStream returns an error if the Accept header, which AcceptsView allows, requests another
 // form of a stream. internalName names the type of the stream in errors.
 func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
-	choice, _ := p.acceptView(r, false)
+	choice, _ := p.negotiateView(r, false)
 	switch choice.Representation {
 	case negotiation.PartialObjectList:
 		return notList(internalName)
@@ -258,9 +261,9 @@ func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
 	return nil
 }
 
-// View writes a view in a negotiated form. It returns an error only before anything is sent.
-func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View) error {
-	choice, ok := p.acceptView(r, v.Columns != nil)
+// WriteView writes a view in a negotiated form. It returns an error only before anything is sent.
+func (p Responder) WriteView(w http.ResponseWriter, r *http.Request, code int, v View) error {
+	choice, ok := p.negotiateView(r, v.Columns != nil)
 	if !ok {
 		return status.NotAcceptable(p.Media.Objects())
 	}
@@ -273,7 +276,7 @@ func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View
 	case negotiation.PartialObject:
 		p.Write(w, r, code, meta.AsPartialObjectMetadata(v.Object), form(codec.PartialKind), choice)
 	case negotiation.Table:
-		table, err := v.table(r, choice.MetaVersion)
+		table, err := v.toTable(r, choice.MetaVersion)
 		if err != nil {
 			return err
 		}
@@ -284,8 +287,8 @@ func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View
 	return nil
 }
 
-// table returns the Table of the view with the object that the query requests.
-func (v View) table(r *http.Request, version string) (*metav1.Table, error) {
+// toTable returns the Table of the view with the object that the query requests.
+func (v View) toTable(r *http.Request, version string) (*metav1.Table, error) {
 	include, err := includeOf(r)
 	if err != nil {
 		return nil, err

@@ -11,27 +11,25 @@ import (
 )
 
 // chunkWriter writes a long response in chunks through a pooled buffer. Its methods must not be
-// called concurrently.
-//
-// A response is abandoned if the client has disconnected, or if the deadline or the limiter stops
-// it: abandon only marks it, and later writes are dropped. The caller finishes every response with
-// either end or abort. end sends the rest. abort reports an error to the client. Both call
-// release, which returns the buffer to the pool.
+// called concurrently. A response is abandoned if the client has disconnected, or if the deadline
+// or the limiter stops it: markAbandoned only marks it, and later writes are dropped. The caller
+// ends every response with either finish, which sends the rest, or fail, which reports an error to
+// the client. Both return the buffer to the pool.
 type chunkWriter struct {
-	w         http.ResponseWriter
-	r         *http.Request
-	media     string
-	buf       []byte
-	pooled    *[]byte
-	started   bool
-	waited    time.Duration // time of waits for the client
-	abandoned bool          // the rest of the response is not needed
-	late      bool          // abandoned because the deadline has passed
-	limitErr  error         // the error of the limiter that abandoned the response
-	audited   *audit.Copy   // for the audit log
-	limiter   Limiter
-	acquired  bool // holds the limiter
-	slow      bool // the first chunk needs the limiter too
+	w              http.ResponseWriter
+	r              *http.Request
+	media          string
+	buf            []byte
+	pooled         *[]byte
+	started        bool
+	waited         time.Duration // time of waits for the client
+	abandoned      bool          // the rest of the response is not needed
+	deadlinePassed bool          // abandoned because the deadline has passed
+	limitErr       error         // the error of the limiter that abandoned the response
+	audited        *audit.Copy   // for the audit log
+	limiter        Limiter
+	acquired       bool // holds the limiter
+	slow           bool // the first chunk needs the limiter too
 }
 
 var chunkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize+16<<10); return &b }}
@@ -41,26 +39,26 @@ func newChunkWriter(w http.ResponseWriter, r *http.Request, media string, limite
 	b := chunkBuffers.Get().(*[]byte)
 	p := &chunkWriter{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
 	if s, ok := limiter.(*slowLimit); ok {
-		s.begun = &p.started
+		s.started = &p.started
 	}
 	return p
 }
 
-// flush sends the buffer if it has at least chunkSize bytes or all is set. It returns false if the
-// response is abandoned.
-func (p *chunkWriter) flush(all bool) bool {
+// flushChunk sends the buffer if it has at least chunkSize bytes or all is set. It returns false if
+// the response is abandoned.
+func (p *chunkWriter) flushChunk(all bool) bool {
 	if len(p.buf) < chunkSize && !all {
 		return true
 	}
-	p.start()
+	p.sendHeaders()
 	p.audited.Write(p.buf)
 	if !p.abandoned && p.r.Method != http.MethodHead {
 		p.releaseLimiter()
 		start := time.Now()
 		_, err := p.w.Write(p.buf)
 		p.waited += time.Since(start)
-		if err != nil || !all && p.context().Err() != nil {
-			p.abandon()
+		if err != nil || !all && p.extendedContext().Err() != nil {
+			p.markAbandoned()
 		}
 	}
 	p.buf = p.buf[:0]
@@ -70,9 +68,9 @@ func (p *chunkWriter) flush(all bool) bool {
 	return !p.abandoned
 }
 
-// context returns the context of the request. The time that the response has waited for its client
-// is added to the deadline: a client may read slowly.
-func (p *chunkWriter) context() context.Context {
+// extendedContext returns the context of the request. The time that the response has waited for its
+// client is added to the deadline: a client may read slowly.
+func (p *chunkWriter) extendedContext() context.Context {
 	ctx := p.r.Context()
 	deadline, _ := ctx.Deadline()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < p.waited {
@@ -87,18 +85,18 @@ func (p *chunkWriter) acquireLimiter() {
 	if p.limiter == nil || p.acquired || p.abandoned {
 		return
 	}
-	err := p.limiter.Acquire(p.context())
+	err := p.limiter.Acquire(p.extendedContext())
 	p.acquired = err == nil
 	if !p.acquired {
-		p.abandon()
+		p.markAbandoned()
 		p.limitErr = err
 	}
 }
 
-// abandon marks the response as abandoned.
-func (p *chunkWriter) abandon() {
+// markAbandoned marks the response as abandoned.
+func (p *chunkWriter) markAbandoned() {
 	p.abandoned = true
-	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
+	p.deadlinePassed = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
 // releaseLimiter releases the limiter.
@@ -109,9 +107,9 @@ func (p *chunkWriter) releaseLimiter() {
 	}
 }
 
-// pause releases the limiter and acquires it again. Callers use it after reading many objects, even
-// if none of them is written. It returns false if the response is abandoned.
-func (p *chunkWriter) pause() bool {
+// yieldLimiter releases the limiter and acquires it again. Callers use it after reading many
+// objects, even if none of them is written. It returns false if the response is abandoned.
+func (p *chunkWriter) yieldLimiter() bool {
 	p.releaseLimiter()
 	p.acquireLimiter()
 	return !p.abandoned
@@ -124,13 +122,13 @@ func (p *chunkWriter) writeShared(b []byte) error {
 		p.buf = append(p.buf, b...)
 		return p.flushItem(nil)
 	}
-	if !p.flush(true) {
+	if !p.flushChunk(true) {
 		return errAbandoned
 	}
 	own := p.buf
 	p.buf = b
 	defer func() { p.buf = own }()
-	if p.flush(true) {
+	if p.flushChunk(true) {
 		p.acquireLimiter()
 	}
 	if p.abandoned {
@@ -142,11 +140,12 @@ func (p *chunkWriter) writeShared(b []byte) error {
 // Write implements io.Writer for the compressor.
 func (p *chunkWriter) Write(b []byte) (int, error) {
 	p.buf = append(p.buf, b...)
-	p.flush(false)
+	p.flushChunk(false)
 	return len(b), nil
 }
 
-func (p *chunkWriter) start() {
+// sendHeaders sends the headers before the first chunk.
+func (p *chunkWriter) sendHeaders() {
 	if p.started {
 		return
 	}
@@ -158,15 +157,15 @@ func (p *chunkWriter) start() {
 	p.w.WriteHeader(http.StatusOK)
 }
 
-// end sends the rest of the response and releases the buffer. If the response is abandoned, it
-// calls abort.
-func (p *chunkWriter) end() error {
+// finish sends the rest of the response and releases the buffer. If the response is abandoned, it
+// calls fail.
+func (p *chunkWriter) finish() error {
 	if p.abandoned {
-		return p.abort(errAbandoned)
+		return p.fail(errAbandoned)
 	}
-	p.flush(true)
+	p.flushChunk(true)
 	p.audited.Close()
-	p.release()
+	p.releaseBuffer()
 	return nil
 }
 
@@ -176,21 +175,21 @@ var errAbandoned = errors.New("response abandoned")
 // flushItem flushes the buffer after an item was appended. err is the error of appending it. It
 // returns errAbandoned if the response is abandoned.
 func (p *chunkWriter) flushItem(err error) error {
-	if err == nil && !p.flush(false) {
+	if err == nil && !p.flushChunk(false) {
 		return errAbandoned
 	}
 	return err
 }
 
-// abort releases the buffer and ends the response with an error. If nothing has been sent, it
-// returns the error for the client. Otherwise it panics with http.ErrAbortHandler, which closes
-// the connection, so that the client does not take a partial response for a complete one. It
-// returns nil if the client has disconnected.
-func (p *chunkWriter) abort(err error) error {
-	p.release()
+// fail releases the buffer and ends the response with an error. If nothing has been sent, it
+// returns the error for the client. Otherwise it panics with http.ErrAbortHandler, which closes the
+// connection, so that the client does not take a partial response for a complete one. It returns
+// nil if the client has disconnected.
+func (p *chunkWriter) fail(err error) error {
+	p.releaseBuffer()
 	switch {
 	case !errors.Is(err, errAbandoned):
-	case p.late:
+	case p.deadlinePassed:
 		err = asTimeout(p.r.Context().Err())
 	case p.limitErr != nil && p.r.Context().Err() == nil:
 		err = p.limitErr
@@ -204,8 +203,9 @@ func (p *chunkWriter) abort(err error) error {
 	return err
 }
 
-// release returns the buffer to the pool and drops the copy for the audit log unless it was closed.
-func (p *chunkWriter) release() {
+// releaseBuffer returns the buffer to the pool and drops the copy for the audit log unless it was
+// closed.
+func (p *chunkWriter) releaseBuffer() {
 	p.audited.Drop()
 	if cap(p.buf) <= maxPooledBytes {
 		*p.pooled = p.buf[:0]
@@ -240,7 +240,7 @@ type Limiter interface {
 // longer than a piece of a list in other forms. Nil disables the limit.
 type SlowLimiter interface {
 	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It
-	// fails immediately if too many requests wait and the response has not begun.
+	// fails immediately if too many requests wait and the response has not started.
 	Acquire(r *http.Request, begun bool) error
 	Release()
 }
@@ -249,5 +249,5 @@ type SlowLimiter interface {
 type slowLimit struct {
 	SlowLimiter
 	request *http.Request
-	begun   *bool // whether the response has begun; may be nil
+	started *bool // whether the response has begun; may be nil
 }

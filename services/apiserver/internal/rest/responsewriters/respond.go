@@ -36,7 +36,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.FromError(err)
 	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) &&
 		errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-		p.timeout(w, r)
+		p.writeTimeout(w, r)
 		return
 	}
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
@@ -50,8 +50,8 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
 }
 
-// timeout responds to a request that did not complete before its deadline.
-func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
+// writeTimeout responds to a request that did not complete before its deadline.
+func (p Responder) writeTimeout(w http.ResponseWriter, r *http.Request) {
 	st := status.Timeout()
 	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
 		recordResponse(p.Codec, r, st, codec.StatusGVK, negotiation.Choice{Media: api.MediaJSON}, body)
@@ -59,23 +59,23 @@ func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
 	status.WriteTimeout(w)
 }
 
-// Success writes the Status of a successful operation that returns no object.
-func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
-	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
+// WriteSuccess writes the Status of a successful operation that returns no object.
+func (p Responder) WriteSuccess(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
+	p.writeStatus(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
 }
 
 // WriteCreated writes the Status of a creation that leaves no object. The body repeats the code.
 func (p Responder) WriteCreated(w http.ResponseWriter, r *http.Request) {
-	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	p.writeStatus(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // WriteDeleted writes the Status of a deletion that returns no object. The body repeats the code.
 func (p Responder) WriteDeleted(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
-	p.status(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
+	p.writeStatus(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
 }
 
-// status writes a Status, which is the same in all forms of an object.
-func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
+// writeStatus writes a Status, which is the same in all forms of an object.
+func (p Responder) writeStatus(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
 	choice, ok := p.Media.Accept(r, negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList)
 	if !ok {
 		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
@@ -96,7 +96,7 @@ func (p Responder) Write(
 	choice negotiation.Choice,
 ) {
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
-	w, done := serialize(w, r, gvk.GroupVersion(), choice)
+	w, done := startResponseSpan(w, r, gvk.GroupVersion(), choice)
 	defer done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
@@ -182,9 +182,9 @@ const (
 	eventWritten = "Writing http response done"
 )
 
-// serialize starts the span of a response and returns the writer to use for it. done ends the
-// span. Without a trace it returns w itself.
-func serialize(
+// startResponseSpan starts the span of a response and returns the writer to use for it. done ends
+// the span. Without a trace it returns w itself.
+func startResponseSpan(
 	w http.ResponseWriter,
 	r *http.Request,
 	gv schema.GroupVersion,
@@ -200,7 +200,7 @@ func serialize(
 		}
 	})
 	traced := &tracedWriter{ResponseWriter: w, span: span}
-	return traced, traced.done
+	return traced, traced.finish
 }
 
 // encoderOf returns the name of the encoder as in Kubernetes: a JSON document that describes the
@@ -211,14 +211,15 @@ func encoderOf(gv schema.GroupVersion, choice negotiation.Choice) string {
 	case api.MediaCBOR:
 		encoder = "cbor"
 	case api.MediaJSON, api.MediaYAML:
-		encoder = named(map[string]string{
+		encoder = formatName(map[string]string{
 			"name": "json", "pretty": strconv.FormatBool(choice.Pretty), "strict": "false", "yaml": strconv.FormatBool(choice.Media == api.MediaYAML),
 		})
 	}
-	return named(map[string]string{"encodeGV": gv.String(), "encoder": encoder, "name": "versioning"})
+	return formatName(map[string]string{"encodeGV": gv.String(), "encoder": encoder, "name": "versioning"})
 }
 
-func named(parts map[string]string) string {
+// formatName returns the JSON of the parts of a codec's name.
+func formatName(parts map[string]string) string {
 	text, err := json.Marshal(parts)
 	if err != nil { // strings always encode
 		return err.Error()
@@ -229,15 +230,15 @@ func named(parts map[string]string) string {
 // tracedWriter adds the events of a response to its span.
 type tracedWriter struct {
 	http.ResponseWriter
-	span  tracing.Span
-	size  int
-	begun bool
-	err   error
+	span    tracing.Span
+	size    int
+	started bool
+	err     error
 }
 
 func (w *tracedWriter) Write(b []byte) (int, error) {
-	if !w.begun {
-		w.begun = true
+	if !w.started {
+		w.started = true
 		w.span.Event("About to start writing response",
 			attribute.String("writer", fmt.Sprintf("%T", w.ResponseWriter)), attribute.Int("size", len(b)))
 	}
@@ -250,9 +251,10 @@ func (w *tracedWriter) Write(b []byte) (int, error) {
 // Unwrap supports http.ResponseController.
 func (w *tracedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *tracedWriter) done() {
+// finish ends the span.
+func (w *tracedWriter) finish() {
 	switch {
-	case !w.begun:
+	case !w.started:
 	case w.err != nil:
 		w.span.Event("Write call failed", attribute.Int("size", w.size), attribute.String("err", w.err.Error()))
 	default:

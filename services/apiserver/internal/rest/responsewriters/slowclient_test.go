@@ -37,12 +37,12 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 				defer cancel()
 				w := slowWriter{httptest.NewRecorder(), c.client}
 				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
-				defer p.release()
+				defer p.releaseBuffer()
 				whole := true
 				for range parts {
 					time.Sleep(c.work)
 					p.buf = append(p.buf, make([]byte, chunkSize)...)
-					whole = whole && p.flush(false)
+					whole = whole && p.flushChunk(false)
 				}
 				if whole != c.whole {
 					t.Errorf("response complete: got %t, want %t", whole, c.whole)

@@ -14,7 +14,7 @@ type Lifetime struct {
 	until           time.Time
 	timer           *time.Timer
 	detachRequest   func() bool    // the lifetime no longer ends with the request
-	detach          [2]func() bool // the same for the server and the kind; nil without them
+	detach          [2]func() bool // detach the lifetime from the server and the kind; nil without them
 
 	mu    sync.Mutex
 	err   error
@@ -30,13 +30,13 @@ func NewLifetime(request, server, kind context.Context, lasts time.Duration) *Li
 		l.until = earlier
 	}
 	if lasts <= 0 {
-		l.end(context.DeadlineExceeded)
+		l.finish(context.DeadlineExceeded)
 	}
-	l.timer = time.AfterFunc(lasts, func() { l.end(context.DeadlineExceeded) })
-	l.detachRequest = context.AfterFunc(request, func() { l.end(request.Err()) })
+	l.timer = time.AfterFunc(lasts, func() { l.finish(context.DeadlineExceeded) })
+	l.detachRequest = context.AfterFunc(request, func() { l.finish(request.Err()) })
 	for i, parent := range []context.Context{server, kind} {
 		if parent != nil {
-			l.detach[i] = context.AfterFunc(parent, func() { l.end(context.Canceled) })
+			l.detach[i] = context.AfterFunc(parent, func() { l.finish(context.Canceled) })
 		}
 	}
 	return l
@@ -52,7 +52,7 @@ func (l *Lifetime) Release() {
 		}
 	}
 	l.OnEnd(nil)
-	l.end(context.Canceled)
+	l.finish(context.Canceled)
 }
 
 // OnEnd sets the function that is called at the end, or calls it immediately if the lifetime has
@@ -67,8 +67,8 @@ func (l *Lifetime) OnEnd(ended func()) {
 	}
 }
 
-// end ends the lifetime with an error. Only the first call has an effect.
-func (l *Lifetime) end(err error) {
+// finish ends the lifetime with an error. Only the first call has an effect.
+func (l *Lifetime) finish(err error) {
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()

@@ -71,7 +71,7 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 				_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
 				_ = from.Close()
 			}()
-			m := &messages{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
+			m := &messageWriter{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
 			if _, err := m.Write(nil); err == nil {
 				_, _ = io.Copy(m, from) // the response has started: an error can only end it
 			}
@@ -95,13 +95,13 @@ func chooseProtocol(c *websocket.Config, _ *http.Request) error {
 	return nil
 }
 
-// messages sends each write as one WebSocket message.
-type messages struct {
+// messageWriter sends each write as one WebSocket message.
+type messageWriter struct {
 	conn   *websocket.Conn
 	encode bool // in base64
 }
 
-func (m *messages) Write(b []byte) (int, error) {
+func (m *messageWriter) Write(b []byte) (int, error) {
 	var err error
 	if m.encode {
 		err = websocket.Message.Send(m.conn, base64.StdEncoding.EncodeToString(b))

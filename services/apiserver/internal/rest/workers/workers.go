@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// trimInterval is the interval of trim, which ends the workers that were idle throughout it.
+	// trimInterval is the interval of endIdle, which ends the workers that were idle throughout it.
 	trimInterval = 250 * time.Millisecond
 	// maxIdle is the maximum number of idle workers. They wait for an event that goes to all
 	// watchers of a resource.
@@ -25,7 +25,7 @@ const (
 // Queued functions are started in round-robin order of their users. The zero value is ready to use.
 type Pool struct {
 	mu     sync.Mutex // leaf lock
-	queued queues
+	queued userQueues
 	// period is the number of the current period.
 	period uint
 	// recent counts the running functions that started in this period and in the one before, by the
@@ -35,9 +35,9 @@ type Pool struct {
 	timerRuns bool
 	// idle holds the channels of idle workers. The worker that became idle last is the last one.
 	idle []chan job
-	// minIdle is the minimum number of idle workers since the last trim.
+	// minIdle is the minimum number of idle workers since the last call of endIdle.
 	minIdle int
-	// trimming reports whether a timer will call trim.
+	// trimming reports whether a timer will call endIdle.
 	trimming bool
 }
 
@@ -47,14 +47,14 @@ type job struct {
 	period uint
 }
 
-// queues holds queued functions by user.
-type queues struct {
+// userQueues holds queued functions by user.
+type userQueues struct {
 	byUser map[string][]func() // no empty queues
 	order  []string            // the keys of byUser, in round-robin order
 }
 
-// add appends a function to the queue of a user.
-func (l *queues) add(user string, f func()) {
+// push appends a function to the queue of a user.
+func (l *userQueues) push(user string, f func()) {
 	if l.byUser == nil {
 		l.byUser = map[string][]func(){}
 	}
@@ -64,8 +64,8 @@ func (l *queues) add(user string, f func()) {
 	l.byUser[user] = append(l.byUser[user], f)
 }
 
-// next removes and returns the next function, or nil.
-func (l *queues) next() func() {
+// pop removes and returns the next function, or nil.
+func (l *userQueues) pop() func() {
 	if len(l.order) == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (l *queues) next() func() {
 // Run queues f for a user. A worker runs it soon.
 func (w *Pool) Run(user string, f func()) {
 	w.mu.Lock()
-	w.queued.add(user, f)
+	w.queued.push(user, f)
 	w.startQueued()
 	w.mu.Unlock()
 }
@@ -95,14 +95,14 @@ func (w *Pool) Run(user string, f func()) {
 // startQueued starts queued functions within the limit. The caller holds mu.
 func (w *Pool) startQueued() {
 	for w.recent[0]+w.recent[1] < recentPerCPU*runtime.GOMAXPROCS(0) {
-		f := w.queued.next()
+		f := w.queued.pop()
 		if f == nil {
 			return
 		}
 		j := w.newJob(f)
 		last := len(w.idle) - 1
 		if last < 0 {
-			go w.work(j)
+			go w.runJobs(j)
 			continue
 		}
 		worker := w.idle[last]
@@ -134,12 +134,12 @@ func (w *Pool) nextPeriod() {
 	w.startQueued()
 }
 
-// work runs a job and then further jobs, until the pool no longer needs the goroutine.
-func (w *Pool) work(j job) {
+// runJobs runs a job and then further jobs, until the pool no longer needs the goroutine.
+func (w *Pool) runJobs(j job) {
 	next := make(chan job, 1)
 	for {
 		j.f()
-		more, continues := w.finish(j, next)
+		more, continues := w.finishJob(j, next)
 		if !continues {
 			return
 		}
@@ -155,14 +155,14 @@ func (w *Pool) work(j job) {
 	}
 }
 
-// finish ends a job and returns the next job of its worker. Without one, the worker waits on next,
-// or ends if continues is false because enough workers are idle.
-func (w *Pool) finish(j job, next chan job) (more job, continues bool) {
+// finishJob ends a job and returns the next job of its worker. Without one, the worker waits on
+// next, or ends if continues is false because enough workers are idle.
+func (w *Pool) finishJob(j job, next chan job) (more job, continues bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.period-j.period < uint(len(w.recent)) {
 		w.recent[j.period%2]--
-		if f := w.queued.next(); f != nil {
+		if f := w.queued.pop(); f != nil {
 			return w.newJob(f), true
 		}
 	}
@@ -172,13 +172,13 @@ func (w *Pool) finish(j job, next chan job) (more job, continues bool) {
 	w.idle = append(w.idle, next)
 	if !w.trimming {
 		w.trimming = true
-		time.AfterFunc(trimInterval, w.trim)
+		time.AfterFunc(trimInterval, w.endIdle)
 	}
 	return job{}, true
 }
 
-// trim ends the workers that have been idle since the last trim.
-func (w *Pool) trim() {
+// endIdle ends the workers that have been idle since its last call.
+func (w *Pool) endIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, next := range w.idle[:w.minIdle] {
@@ -188,6 +188,6 @@ func (w *Pool) trim() {
 	w.minIdle = len(w.idle)
 	w.trimming = len(w.idle) > 0
 	if w.trimming {
-		time.AfterFunc(trimInterval, w.trim)
+		time.AfterFunc(trimInterval, w.endIdle)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// change computes the object that an update or patch stores. obj is the object that the client
-// wants, l the live state. owned reports whether obj already records its field ownership.
-func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj registry.Object, owned bool) (outcome, error) {
+// computeChange computes the object that an update or patch stores. obj is the object that the
+// client wants, l the live state. owned reports whether obj already records its field ownership.
+func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
 	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
 	// is a precondition.
@@ -49,7 +49,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 	}
 	keepServerMetadata(obj, old)
 	recorded := apply.ManagedFieldsOf(obj)
-	if err := w.complete(r, obj, old); err != nil {
+	if err := w.completeObject(r, obj, old); err != nil {
 		return outcome{}, err
 	}
 	r.prepareUpdate(obj, old)
@@ -58,7 +58,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
 	}
-	claim, err := w.allocate(ctx, r, obj, old)
+	claim, err := w.allocateValues(ctx, r, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -71,29 +71,29 @@ func (w *Writer) change(ctx context.Context, r *Request, l *liveObject, obj regi
 		claim.Rollback(ctx)
 		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
-	r.warnOfUpdate(ctx, obj, old)
-	claim, err = w.admit(ctx, attrs, claim)
+	r.addUpdateWarnings(ctx, obj, old)
+	claim, err = w.admitComplete(ctx, attrs, claim)
 	if err != nil {
 		return outcome{}, err
 	}
-	value, err := r.encode(ctx, obj, text)
+	value, err := r.encodeObject(ctx, obj, text)
 	if err != nil {
 		claim.Rollback(ctx)
 		return outcome{}, err
 	}
 	switch {
 	case r.DryRun:
-		return outcome{value: value, obj: obj, claim: claim, keep: true}, nil
-	case r.released(obj):
+		return outcome{value: value, obj: obj, claim: claim, unchanged: true}, nil
+	case r.canBeRemoved(obj):
 		return outcome{value: value, obj: obj, claim: claim, remove: true}, nil
 	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
-		return outcome{claim: claim, keep: true}, nil
+		return outcome{claim: claim, unchanged: true}, nil
 	}
 	return outcome{value: value, obj: obj, claim: claim}, nil
 }
 
-// showUnsetTime sets a creationTimestamp that the client left out to null, as the types of built-in
-// kinds do. Mutating admission sees it.
+// showUnsetTime sets a creationTimestamp that the client left out to null, as encoding a built-in
+// kind does. Mutating admission sees it.
 func showUnsetTime(obj registry.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -104,15 +104,15 @@ func showUnsetTime(obj registry.Object) {
 	}
 }
 
-// mutateUpdate is mutate for a change.
+// mutateUpdate runs mutating admission on a change.
 func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
-	if err := w.mutate(ctx, r, obj, attrs); err != nil {
+	if err := w.runMutation(ctx, r, obj, attrs); err != nil {
 		return err
 	}
 	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.namespace()) // a plugin may leave it out, as clients may
+	obj.SetNamespace(r.objectNamespace()) // a plugin may leave it out, as clients may
 	return nil
 }
 
@@ -190,9 +190,9 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *liveObject, 
 	return errs
 }
 
-// released reports whether an object whose deletion has started can be removed (specification:
+// canBeRemoved reports whether an object whose deletion has started can be removed (specification:
 // "Object deletion").
-func (r *Request) released(obj registry.Object) bool {
+func (r *Request) canBeRemoved(obj registry.Object) bool {
 	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
 		return false
 	}

@@ -24,7 +24,7 @@ const generatedAttempts = 8
 
 // Create creates Request.Object. It generates a name if only a name prefix is given.
 func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
-	return w.create(ctx, r, r.Object, creation{})
+	return w.createObject(ctx, r, r.Object, creation{})
 }
 
 // creation holds the options of a write that creates an object.
@@ -36,8 +36,8 @@ type creation struct {
 	absent bool
 }
 
-// create creates obj. Create, Update and Patch share it.
-func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, opts creation) (Result, error) {
+// createObject creates obj. Create, Update and Patch share it.
+func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Object, opts creation) (Result, error) {
 	if err := r.checkCreation(obj); err != nil {
 		return Result{}, err
 	}
@@ -81,7 +81,7 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 	if obj.GetGenerateName() != "" {
 		err = apierrors.NewGenerateNameConflict(r.Resource.GroupResource(), obj.GetName(), 1)
 	}
-	if l, failed := w.read(ctx, r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+	if l, failed := w.readLive(ctx, r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
@@ -93,20 +93,20 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 // object without managedFields.
 func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
-	obj.SetNamespace(r.namespace())
+	obj.SetNamespace(r.objectNamespace())
 	attrs := r.Admission(admission.Create, obj, nil)
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
 	if r.Patch == nil {
-		uniqueOwners(ctx, obj, false)
+		removeDuplicateOwners(ctx, obj, false)
 	}
 	if !owned {
 		if err := w.recordOwnership(ctx, r, nil, obj); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.mutate(ctx, r, obj, attrs); err != nil {
+	if err := w.runMutation(ctx, r, obj, attrs); err != nil {
 		return nil, err
 	}
 	return attrs, r.checkCreation(obj)
@@ -126,15 +126,15 @@ func (r *Request) creationVersion(obj registry.Object, opts creation) (int64, er
 // stampCreation sets the metadata that the server owns.
 func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(time.Second)})
-	r.reset(obj)
+	r.resetForCreate(obj)
 	if r.Resource.Update.Generation {
 		obj.SetGeneration(1)
 	}
 }
 
-// reset clears the fields that a client cannot set on a new object.
-func (r *Request) reset(obj registry.Object) {
-	obj.SetNamespace(r.namespace())
+// resetForCreate clears the fields that a client cannot set on a new object.
+func (r *Request) resetForCreate(obj registry.Object) {
+	obj.SetNamespace(r.objectNamespace())
 	if r.Resource.HasStatus() && !r.Resource.Create.KeepStatus {
 		r.Resource.Parts.CopyStatus(obj, nil)
 	}
@@ -149,7 +149,7 @@ func (w *Writer) tryCreate(
 	opts creation,
 ) (Result, error) {
 	r.prepareCreate(ctx, obj, attrs.User)
-	if err := w.complete(r, obj, nil); err != nil {
+	if err := w.completeObject(r, obj, nil); err != nil {
 		return Result{}, err
 	}
 	if err := r.checkType(obj); err != nil {
@@ -159,7 +159,7 @@ func (w *Writer) tryCreate(
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
-	claim, err := w.allocate(ctx, r, obj, nil)
+	claim, err := w.allocateValues(ctx, r, obj, nil)
 	if err != nil {
 		return Result{}, err
 	}
@@ -167,8 +167,8 @@ func (w *Writer) tryCreate(
 		claim.Rollback(ctx)
 		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
-	r.warn(ctx, obj)
-	claim, err = w.admit(ctx, attrs, claim)
+	r.addWarnings(ctx, obj)
+	claim, err = w.admitComplete(ctx, attrs, claim)
 	if err != nil {
 		return Result{}, err
 	}
@@ -203,7 +203,7 @@ func (r *Request) prepareCreate(ctx context.Context, obj registry.Object, user *
 		r.Resource.Create.Prepare(obj)
 	}
 	if r.Resource.Create.RecordCreator != nil {
-		r.Resource.Create.RecordCreator(obj, requester(user))
+		r.Resource.Create.RecordCreator(obj, requesterOf(user))
 	}
 }
 
@@ -230,8 +230,8 @@ func (w *Writer) storeCreated(
 	claim admission.Reservation,
 ) (Result, error) {
 	key := r.Resource.Key(r.Namespace, obj.GetName())
-	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
-		return w.Store.Create(ctx, key, value, w.options(r, r.Resource.Preconditions))
+	value, rev, err := w.putValue(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
+		return w.Store.Create(ctx, key, value, w.writeOptions(r, r.Resource.Preconditions))
 	})
 	settleClaim(ctx, claim, err)
 	var precondition *storage.PreconditionError
@@ -260,8 +260,8 @@ func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
 	return nil
 }
 
-// requester returns the user in the form that a kind may record.
-func requester(u *request.User) registry.Requester {
+// requesterOf returns the user in the form that a kind may record.
+func requesterOf(u *request.User) registry.Requester {
 	if u == nil {
 		return registry.Requester{}
 	}

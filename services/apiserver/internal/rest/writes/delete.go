@@ -39,14 +39,14 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		op = ""
 	}
 	tracing.Event(ctx, eventDelete)
-	res, err := w.modify(ctx, r, op, func(l *liveObject) (outcome, error) {
+	res, err := w.modifyLive(ctx, r, op, func(l *liveObject) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
-		if err := r.Preconditions(l.obj); err != nil {
+		if err := r.CheckPreconditions(l.obj); err != nil {
 			return outcome{}, err
 		}
 		action = w.beginDeletion(r, obj, o)
 		if action.pending && r.BeforeDelete == nil {
-			return outcome{keep: true}, nil
+			return outcome{unchanged: true}, nil
 		}
 		if err := w.admitDeletion(ctx, r, l.obj); err != nil {
 			return outcome{}, err
@@ -56,13 +56,13 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 			action.write = true
 		}
 		if !action.write { // the response shows the last stored state
-			return outcome{value: l.kv.Value, remove: action.remove, keep: r.DryRun || !action.remove}, nil
+			return outcome{value: l.kv.Value, remove: action.remove, unchanged: r.DryRun || !action.remove}, nil
 		}
 		value, err := r.Resource.Coder.EncodeFor(ctx, obj)
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
-		return outcome{value: value, obj: obj, keep: r.DryRun}, nil
+		return outcome{value: value, obj: obj, unchanged: r.DryRun}, nil
 	})
 	if err != nil {
 		return Result{}, err
@@ -82,7 +82,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 // admitted and cannot be undone, so a concurrent change of the object does not matter. Neither does
 // a concurrent removal.
 func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
-	l := &liveObject{kv: storage.KeyValue{Key: r.key(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
+	l := &liveObject{kv: storage.KeyValue{Key: r.objectKey(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
 	res, err := w.modifyFrom(ctx, r, "", l, func(l *liveObject) (outcome, error) {
 		if l.obj.GetUID() != obj.GetUID() {
 			return outcome{}, storage.ErrNotFound
@@ -133,15 +133,15 @@ func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions
 	return o
 }
 
-// Preconditions checks the preconditions of a deletion against the object.
-func (r *Request) Preconditions(obj registry.Object) error {
+// CheckPreconditions checks the preconditions of a deletion against the object.
+func (r *Request) CheckPreconditions(obj registry.Object) error {
 	o, ok := r.Options.(*metav1.DeleteOptions)
 	if !ok || o.Preconditions == nil {
 		return nil
 	}
 	p := o.Preconditions
 	if r.Resource.Delete.MarkDeletion != nil || r.Resource.Delete.TwoPhase {
-		return r.preconditionsOfSteps(p, obj)
+		return r.checkPreconditionsOfSteps(p, obj)
 	}
 	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
@@ -155,9 +155,9 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	return nil
 }
 
-// preconditionsOfSteps is Preconditions with the messages that Kubernetes has for kinds with
-// Delete.MarkDeletion or Delete.TwoPhase.
-func (r *Request) preconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
+// checkPreconditionsOfSteps checks preconditions with the messages that Kubernetes has for kinds
+// with Delete.MarkDeletion or Delete.TwoPhase.
+func (r *Request) checkPreconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(subject string, expected, is any) error {
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
 			subject, expected, subject, is)) //nolint:staticcheck // the wording is the API's
@@ -240,7 +240,7 @@ func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now
 	case requested == nil, *requested >= nonNegativeGrace(currentGrace):
 		return false, false
 	}
-	shorten(obj, *requested, currentGrace, now)
+	shortenGracePeriod(obj, *requested, currentGrace, now)
 	return true, *requested == 0
 }
 
@@ -252,9 +252,10 @@ func nonNegativeGrace(seconds int64) int64 {
 	return seconds
 }
 
-// shorten sets an earlier end of a terminating object. The end does not move into the past: if the
-// new grace period is already over, at most 1 second remains for a graceful termination.
-func shorten(obj registry.Object, grace, currentGrace int64, now time.Time) {
+// shortenGracePeriod sets an earlier end of a terminating object. The end does not move into the
+// past: if the new grace period is already over, at most 1 second remains for a graceful
+// termination.
+func shortenGracePeriod(obj registry.Object, grace, currentGrace int64, now time.Time) {
 	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-currentGrace) * time.Second)
 	if at.Before(now) {
 		at = now.UTC().Truncate(time.Second)
@@ -294,13 +295,13 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		return err
 	}
 	for range maxAttempts {
-		_, err := w.read(ctx, r, true)
+		_, err := w.readLive(ctx, r, true)
 		var unreadable *storage.CorruptObjectError
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			return notUnreadable(r)
 		}
 		if !errors.As(err, &unreadable) {
-			return r.ref().Translate(err)
+			return r.objectRef().Translate(err)
 		}
 		// A request that ended before the object was decrypted does not prove that the object is
 		// damaged.
@@ -308,16 +309,16 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 			return err
 		}
 		resume := request.Suspend(ctx)
-		revision, err := w.Store.Delete(ctx, r.key(), unreadable.Revision)
+		revision, err := w.Store.Delete(ctx, r.objectKey(), unreadable.Revision)
 		resume()
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
-			w.Logger.Warn("an object that cannot be read was deleted", "key", r.key(), "user", r.User.Name, "error", unreadable.Err)
+			w.Logger.Warn("an object that cannot be read was deleted", "key", r.objectKey(), "user", r.User.Name, "error", unreadable.Err)
 			w.reportWritten(r, revision)
 			return nil
 		case !errors.As(err, &conflict): // otherwise a concurrent write: try again
-			return r.ref().Translate(err)
+			return r.objectRef().Translate(err)
 		}
 	}
 	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)

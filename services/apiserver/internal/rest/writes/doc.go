@@ -4,14 +4,14 @@
 // afterwards. The package does not depend on HTTP.
 //
 //	Create ─► admission, rules of the kind, allocations (Allocator, quota) ─► store
-//	Update, Patch, Modify ─► swap.go: modify
+//	Update, Patch, UpdateStored ─► swap.go: modifyLive
 //	   read the live state: from the cache, which is usually current; from the store if a
 //	   webhook may be called, so that the webhook does not see an outdated object
-//	   ┌► compute the new object ─► change: field ownership, admission, rules
+//	   ┌► compute the new object ─► computeChange: field ownership, admission, rules
 //	   └─ compare-and-swap; on a conflict start again from the live value it returned
 //	Delete ─► the same loop: removes the object, marks it and waits, or marks it and
 //	          removes it in a second write
-//	Alter  ─► the same loop without rules: for operations that were admitted themselves
+//	UpdateUnvalidated ─► the same loop without rules: for operations that were admitted before
 //
 // An error computed from a cached state counts only after the store confirms that state. A claim
 // (allocated addresses, charged quota) is kept or dropped according to the result of the write. If

@@ -20,7 +20,7 @@ func TestDuplicateOwnersAreRemoved(t *testing.T) {
 	yes, no := true, false
 	for round := range 60 {
 		obj := &corev1.ConfigMap{}
-		for range r.IntN([]int{4, fewReferences + 2, 200}[round%3]) {
+		for range r.IntN([]int{4, maxPairwise + 2, 200}[round%3]) {
 			o := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprint(r.IntN(4)), UID: types.UID(fmt.Sprint(r.IntN(30)))}
 			o.Controller = []*bool{nil, &yes, &no, new(bool)}[r.IntN(4)]
 			obj.OwnerReferences = append(obj.OwnerReferences, o)
@@ -38,7 +38,7 @@ func TestDuplicateOwnersAreRemoved(t *testing.T) {
 			want = append(want, o)
 		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
-		uniqueOwners(ctx, obj, false)
+		removeDuplicateOwners(ctx, obj, false)
 		if !reflect.DeepEqual(obj.OwnerReferences, want) {
 			t.Fatalf("round %d: got %v, want %v", round, obj.OwnerReferences, want)
 		}

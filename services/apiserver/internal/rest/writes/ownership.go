@@ -43,18 +43,18 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 // creation). Objects that cannot be compared lose their managedFields, which would no longer be
 // true. The error is that of an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
-	w.recordOwnershipAs(ctx, r, r.owner(), live, obj)
+	w.recordOwnershipAs(ctx, r, r.fieldManager(), live, obj)
 	return ctx.Err()
 }
 
 // RecordSentOwnership records the field ownership of the body of a creation that is not stored as
 // it is. As for a stored object, duplicate owner references are removed first.
 func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
-	uniqueOwners(ctx, obj, false)
+	removeDuplicateOwners(ctx, obj, false)
 	w.recordOwnershipAs(ctx, r, m, nil, obj)
 }
 
-// recordOwnershipAs is recordOwnership with the field manager m.
+// recordOwnershipAs records field ownership like recordOwnership, with the field manager m.
 func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
 	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
 		w.Logger.Debug("fields are not owned", "resource", r.Resource.Resource, "namespace", obj.GetNamespace(),
@@ -63,20 +63,20 @@ func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Man
 	}
 }
 
-// mutate runs mutating admission. It restores managedFields that admission left invalid.
-func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
+// runMutation runs mutating admission. It restores managedFields that admission left invalid.
+func (w *Writer) runMutation(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
 	before := apply.ManagedFieldsOf(obj).Clone()
 	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
 	if after := apply.ManagedFieldsOf(obj); !before.EqualExceptTimes(after) {
-		if err := r.owner().Check(after.Entries()); err != nil {
+		if err := r.fieldManager().Check(after.Entries()); err != nil {
 			before.ApplyTo(obj)
 			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v",
 				err))
 		}
 	}
-	uniqueOwners(ctx, obj, true)
+	removeDuplicateOwners(ctx, obj, true)
 	return nil
 }
 
@@ -87,11 +87,11 @@ func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
 	before := apply.ManagedFieldsOf(old)
 	switch {
 	case !before.EqualExceptTimes(apply.ManagedFieldsOf(obj)):
-		m.compared(m.fast, start)
-	case !r.owner().Equal(obj, old):
-		m.compared(m.slow, start)
+		m.recordComparison(m.fast, start)
+	case !r.fieldManager().Equal(obj, old):
+		m.recordComparison(m.slow, start)
 	default:
-		m.compared(m.equal, start)
+		m.recordComparison(m.equal, start)
 		before.ApplyTo(obj)
 	}
 }

@@ -67,7 +67,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			if err := w.recordOwnership(t.Context(), r, nil, obj); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.mutate(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
+			if err := w.runMutation(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
 				t.Fatal(err)
 			}
 			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {

@@ -31,13 +31,14 @@ func isCollectorFinalizer(f string) bool {
 }
 
 // collectorFinalizer returns the finalizer by which the garbage collector learns what to do with
-// the dependents of an object, or none for a deletion in the background. The options come first,
-// then the first such finalizer of the object, then the default of its kind.
+// the dependents of an object, or none for a deletion in the background. The options take
+// precedence. Without them, the first such finalizer of the object applies, then the default of its
+// kind.
 func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOptions) []string {
 	if r.Resource.Delete.NoDependents {
 		return nil
 	}
-	if orphan, foreground, set := propagation(o); set {
+	if orphan, foreground, set := propagationPolicy(o); set {
 		switch {
 		case orphan:
 			return []string{metav1.FinalizerOrphanDependents}
@@ -59,7 +60,7 @@ func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOption
 // Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object
 // may have both finalizers.
 func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []string) {
-	orphan, foreground, set := propagation(o)
+	orphan, foreground, set := propagationPolicy(o)
 	if !set {
 		orphan = slices.Contains(had, metav1.FinalizerOrphanDependents)
 		foreground = slices.Contains(had, metav1.FinalizerDeleteDependents)
@@ -76,8 +77,9 @@ func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []strin
 	return desired
 }
 
-// propagation returns the propagation policy of the options. set reports whether they have one.
-func propagation(o *metav1.DeleteOptions) (orphan, foreground, set bool) {
+// propagationPolicy returns the propagation policy of the options. set reports whether they have
+// one.
+func propagationPolicy(o *metav1.DeleteOptions) (orphan, foreground, set bool) {
 	switch {
 	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
 		return *o.OrphanDependents, false, true //nolint:staticcheck // clients still send it

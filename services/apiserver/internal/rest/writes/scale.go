@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// updateScale is Update of a scale subresource.
+// updateScale updates an object through its scale subresource.
 func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	sc, ok := r.Object.(*autoscalingv1.Scale)
 	if !ok {
@@ -40,7 +40,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	})
 }
 
-// patchScale is Patch of a scale subresource.
+// patchScale patches an object through its scale subresource.
 func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		obj, err := r.Patch.Apply(ctx, w.scaleTarget(r, now))
@@ -134,7 +134,7 @@ func (w *Writer) writeScale(
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
-	res, err := w.modify(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
+	res, err := w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.FromObject(l.obj)
 		var err error
@@ -173,7 +173,7 @@ func (w *Writer) writeScale(
 			return outcome{}, err
 		}
 		obj.SetManagedFields(entries)
-		return w.change(ctx, parent, l, obj, true) // the entries are those of the scale
+		return w.computeChange(ctx, parent, l, obj, true) // the entries are those of the scale
 	})
 	if err != nil {
 		return Result{}, err

@@ -34,9 +34,9 @@ type liveObject struct {
 // minCounted is the size in bytes of a stored value from which its values are counted.
 const minCounted = 8 << 10
 
-// estimate waits until work on the object may start. Even a small change of a large object is large
-// work.
-func (l *liveObject) estimate(ctx context.Context, r *Request) error {
+// waitForWork waits until work on the object may start. Even a small change of a large object is
+// large work.
+func (l *liveObject) waitForWork(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
 	if size >= minCounted && size < request.LargeBody {
 		if values, ok := r.Resource.Coder.Values(l.kv.Value); ok {
@@ -52,10 +52,10 @@ func (l *liveObject) estimate(ctx context.Context, r *Request) error {
 // of one object all succeed.
 const maxAttempts = 100
 
-// read returns the state that a write starts from: from the cache, which is usually current, or
+// readLive returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
-func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*liveObject, error) {
-	e, ok := r.Resource.Store.Get(r.key())
+func (w *Writer) readLive(ctx context.Context, r *Request, confirmed bool) (*liveObject, error) {
+	e, ok := r.Resource.Store.Get(r.objectKey())
 	if ok && e.Corrupt() == nil {
 		// A request that waits for other large work does not hold a copy of the value meanwhile.
 		if err := request.Estimate(ctx, e.Size()); err != nil {
@@ -63,10 +63,10 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*liveObj
 		}
 		if !confirmed {
 			l := &liveObject{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
-			return l, l.decode(ctx, r)
+			return l, l.decodeValue(ctx, r)
 		}
 	}
-	kv, _, err := w.Store.Get(ctx, r.key(), 0)
+	kv, _, err := w.Store.Get(ctx, r.objectKey(), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -74,21 +74,21 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*liveObj
 		return nil, err
 	}
 	l := &liveObject{kv: kv, confirmed: true}
-	return l, l.decode(ctx, r)
+	return l, l.decodeValue(ctx, r)
 }
 
-// decode decodes the value. It waits until work on the object may start.
-func (l *liveObject) decode(ctx context.Context, r *Request) (err error) {
+// decodeValue decodes the value. It waits until work on the object may start.
+func (l *liveObject) decodeValue(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Corrupt(); err != nil {
 		return err
 	}
-	if err := l.estimate(ctx, r); err != nil {
+	if err := l.waitForWork(ctx, r); err != nil {
 		return err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
 	l.obj, l.text, err = r.Resource.Coder.DecodeWithJSON(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
-		return &storage.CorruptObjectError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+		return &storage.CorruptObjectError{Key: r.objectKey(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
@@ -106,9 +106,9 @@ func (r *Request) withoutLazyField(stored []byte) []byte {
 	return stored
 }
 
-// encode returns the value to store for an object. text is the result of KindCodec.ServedJSON, or
-// nil if it is not available.
-func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+// encodeObject returns the value to store for an object. text is the result of
+// KindCodec.ServedJSON, or nil if it is not available.
+func (r *Request) encodeObject(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	value, err := r.encodeStored(ctx, obj, text)
 	if err == nil && r.restore != nil {
 		var ok bool
@@ -141,9 +141,9 @@ func (r *Request) encodeStored(ctx context.Context, obj registry.Object, text []
 
 // Read returns the object as it is in the store now.
 func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
-	l, err := w.read(ctx, r, true)
+	l, err := w.readLive(ctx, r, true)
 	if err != nil {
-		return nil, w.translate(r, admission.Delete, err)
+		return nil, w.toAPIError(r, admission.Delete, err)
 	}
 	return l.obj, nil
 }
@@ -154,16 +154,16 @@ type outcome struct {
 	// obj is the object that value encodes.
 	obj    registry.Object
 	remove bool
-	// keep leaves the store unchanged.
-	keep bool
+	// unchanged leaves the store unchanged.
+	unchanged bool
 	// claim, if not nil, is settled with the result of the write.
 	claim admission.Reservation
 }
 
-// put writes an object's value. If the object is too large for the store, put writes it again
-// without managedFields, which can be large. It does not do so for an apply, which must record the
-// ownership of its fields.
-func (w *Writer) put(
+// putValue writes an object's value. If the object is too large for the store, it writes the object
+// again without managedFields, which can be large. It does not do so for an apply, which must
+// record the ownership of its fields.
+func (w *Writer) putValue(
 	ctx context.Context,
 	r *Request,
 	obj registry.Object,
@@ -183,7 +183,7 @@ func (w *Writer) put(
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
-	if value, err = r.encode(ctx, obj, nil); err != nil {
+	if value, err = r.encodeObject(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
 	resume = request.Suspend(ctx)
@@ -224,7 +224,7 @@ func (w *Writer) modifyOrCreate(
 	create func() (Result, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
-		res, err := w.modify(ctx, r, admission.Update, compute)
+		res, err := w.modifyLive(ctx, r, admission.Update, compute)
 		if err == nil || create == nil || !apierrors.IsNotFound(err) {
 			return res, err
 		}
@@ -236,19 +236,19 @@ func (w *Writer) modifyOrCreate(
 	}
 }
 
-// modify is the loop of every write to an existing object: read the live state, compute the new
+// modifyLive is the loop of every write to an existing object: read the live state, compute the new
 // object, compare-and-swap, and retry after a conflict. An error computed from a cached state
 // counts only if that state is current. If compute may call a webhook, modify starts from the
 // store's state, so that the webhook does not see an outdated object.
-func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*liveObject) (outcome, error)) (Result, error) {
-	l, err := w.read(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
+func (w *Writer) modifyLive(ctx context.Context, r *Request, op admission.Operation, compute func(*liveObject) (outcome, error)) (Result, error) {
+	l, err := w.readLive(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
 	if err != nil {
-		return Result{}, w.translate(r, op, err)
+		return Result{}, w.toAPIError(r, op, err)
 	}
 	return w.modifyFrom(ctx, r, op, l, compute)
 }
 
-// modifyFrom is modify that starts from the state l.
+// modifyFrom is the loop of modifyLive. It starts from the state l.
 func (w *Writer) modifyFrom(
 	ctx context.Context,
 	r *Request,
@@ -259,26 +259,26 @@ func (w *Writer) modifyFrom(
 	for attempt := 0; ; attempt++ {
 		rollbackWarnings := request.CheckpointWarnings(ctx)
 		out, computeErr := compute(l)
-		if (computeErr != nil || out.keep) && !l.confirmed {
-			fresh, err := w.read(ctx, r, true)
+		if (computeErr != nil || out.unchanged) && !l.confirmed {
+			fresh, err := w.readLive(ctx, r, true)
 			if err != nil {
-				out.rollback(ctx)
-				return Result{}, w.translate(r, op, err)
+				out.rollbackClaim(ctx)
+				return Result{}, w.toAPIError(r, op, err)
 			}
 			// A write without changes still rewrites a stale value.
 			rewrites := computeErr == nil && !r.DryRun && fresh.kv.Stale()
 			if fresh.kv.ModRevision != l.kv.ModRevision || rewrites {
-				out.rollback(ctx)
+				out.rollbackClaim(ctx)
 				rollbackWarnings()
 				l = fresh
 				continue
 			}
 		}
 		if computeErr != nil {
-			return Result{}, r.ref().Translate(computeErr)
+			return Result{}, r.objectRef().Translate(computeErr)
 		}
-		if out.keep {
-			return out.unchanged(ctx, l), nil
+		if out.unchanged {
+			return out.resultUnchanged(ctx, l), nil
 		}
 		rev, err := w.compareAndSwap(ctx, r, l, &out)
 		if err == nil {
@@ -290,19 +290,19 @@ func (w *Writer) modifyFrom(
 		}
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
-			return Result{}, w.translate(r, op, err)
+			return Result{}, w.toAPIError(r, op, err)
 		}
 		rollbackWarnings()
 		l = &liveObject{kv: conflict.Live, confirmed: true}
-		if err := l.decode(ctx, r); err != nil {
-			return Result{}, w.translate(r, op, err)
+		if err := l.decodeValue(ctx, r); err != nil {
+			return Result{}, w.toAPIError(r, op, err)
 		}
 	}
 }
 
-// unchanged returns the result of an outcome that leaves the store unchanged.
-func (o *outcome) unchanged(ctx context.Context, l *liveObject) Result {
-	o.rollback(ctx)
+// resultUnchanged returns the result of an outcome that leaves the store unchanged.
+func (o *outcome) resultUnchanged(ctx context.Context, l *liveObject) Result {
+	o.rollbackClaim(ctx)
 	value := l.kv.Value
 	if o.value != nil { // a dry run
 		value = o.value
@@ -315,13 +315,13 @@ func (o *outcome) unchanged(ctx context.Context, l *liveObject) Result {
 func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
-		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.ExtraPreconditions...)
+		rev, err = w.Store.Delete(ctx, r.objectKey(), l.kv.ModRevision, r.ExtraPreconditions...)
 		resume()
 	} else {
 		update := func(ctx context.Context, value []byte) (int64, error) {
-			return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
+			return w.Store.Update(ctx, r.objectKey(), value, l.kv.ModRevision, w.writeOptions(r, nil))
 		}
-		out.value, rev, err = w.put(ctx, r, out.obj, out.value, update)
+		out.value, rev, err = w.putValue(ctx, r, out.obj, out.value, update)
 	}
 	if out.claim != nil {
 		settleClaim(ctx, out.claim, err)
@@ -342,31 +342,31 @@ func (w *Writer) reportStored(ctx context.Context, r *Request, l *liveObject, ou
 	w.awaitSettled(ctx, r, rev)
 }
 
-// translate converts an error of the store to an API error. op is the operation of the write.
-func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
+// toAPIError converts an error of the store to an API error. op is the operation of the write.
+func (w *Writer) toAPIError(r *Request, op admission.Operation, err error) error {
 	var unreadable *storage.CorruptObjectError
 	uid := r.expectedUID()
 	switch {
 	case uid != "" && errors.Is(err, storage.ErrNotFound):
 		return r.uidConflict(uid, "")
 	case !errors.As(err, &unreadable):
-		return r.ref().Translate(err)
+		return r.objectRef().Translate(err)
 	case op == admission.Delete:
 		return w.CorruptObjects.OfObject(unreadable)
 	}
 	return w.CorruptObjects.OfWrite(unreadable)
 }
 
-// rollback drops the claim of an outcome that is not written.
-func (o *outcome) rollback(ctx context.Context) {
+// rollbackClaim drops the claim of an outcome that is not written.
+func (o *outcome) rollbackClaim(ctx context.Context) {
 	if o.claim != nil {
 		o.claim.Rollback(ctx)
 	}
 }
 
-// options returns the TTL of the written value and the preconditions of the write: those of the
-// request and those of while.
-func (w *Writer) options(r *Request, preconditions []storage.Precondition) storage.WriteOptions {
+// writeOptions returns the TTL of the written value and the preconditions of the write: the ones of
+// the request and the given ones.
+func (w *Writer) writeOptions(r *Request, preconditions []storage.Precondition) storage.WriteOptions {
 	o := storage.WriteOptions{Preconditions: slices.Concat(r.ExtraPreconditions, preconditions)}
 	if r.Resource.Stored.HasTTL {
 		o.TTL = w.EventTTL
@@ -387,7 +387,7 @@ func (r *Request) expectedUID() types.UID {
 // is empty if there is no object. The text has the form of Kubernetes' storage errors, in which dry
 // runs leave out the root of the key.
 func (r *Request) uidConflict(expected, have types.UID) error {
-	key := r.key()
+	key := r.objectKey()
 	if at := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && at > 0 {
 		key = key[at:]
 	}

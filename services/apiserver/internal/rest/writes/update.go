@@ -27,14 +27,14 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if err := r.checkName(r.Object); err != nil {
 		return Result{}, err
 	}
-	uniqueOwners(ctx, r.Object, false) // duplicates added by a patch are found after mutating admission
+	removeDuplicateOwners(ctx, r.Object, false) // duplicates added by a patch are found after mutating admission
 	desired := func() registry.Object {
 		obj := r.Object.DeepCopyObject().(registry.Object)
-		obj.SetNamespace(r.namespace())
+		obj.SetNamespace(r.objectNamespace())
 		return obj
 	}
 	compute := func(l *liveObject) (outcome, error) {
-		return w.change(ctx, r, l, desired(), false)
+		return w.computeChange(ctx, r, l, desired(), false)
 	}
 	var create func() (Result, error)
 	if r.Resource.Update.AllowCreateOnUpdate && r.Sub == nil {
@@ -46,19 +46,19 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 // UpdateStored updates the object by applying change to a copy of the live object. A retry applies
 // it to the newer state. An error of change ends the write.
 func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
+	return w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := change(obj); err != nil {
 			return outcome{}, err
 		}
-		return w.change(ctx, r, l, obj, false)
+		return w.computeChange(ctx, r, l, obj, false)
 	})
 }
 
 // UpdateUnvalidated applies alter to a copy of the live object and stores it without the rules of
 // its kind. It is for operations that have been admitted and keep the rules themselves.
 func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, "", func(l *liveObject) (outcome, error) {
+	return w.modifyLive(ctx, r, "", func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := alter(obj); err != nil {
 			return outcome{}, err
@@ -67,7 +67,7 @@ func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(r
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
-		return outcome{value: value, obj: obj, keep: r.DryRun}, nil
+		return outcome{value: value, obj: obj, unchanged: r.DryRun}, nil
 	})
 }
 
@@ -76,7 +76,7 @@ func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Obj
 	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	return w.create(ctx, r, obj, creation{absent: true})
+	return w.createObject(ctx, r, obj, creation{absent: true})
 }
 
 // Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
@@ -87,7 +87,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	}
 	compute := func(l *liveObject) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := r.applyPatch(ctx, w.target(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
+		obj, err := r.applyPatch(ctx, w.patchTarget(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
 		if err == nil {
 			err = r.checkIdentity(obj)
 		}
@@ -95,7 +95,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 			return outcome{}, err
 		}
 		tracing.Event(ctx, eventAdmit)
-		return w.change(ctx, r, l, obj, r.Patch.ServerSideApply)
+		return w.computeChange(ctx, r, l, obj, r.Patch.ServerSideApply)
 	}
 	var create func() (Result, error)
 	if r.Patch.ServerSideApply && r.Sub == nil {
@@ -138,7 +138,7 @@ func (r *Request) checkConfiguration(configuration map[string]any) error {
 
 // createApplied creates the object of an apply patch that does not exist yet.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := r.applyPatch(ctx, w.target(r, r.Resource.New().(registry.Object), nil))
+	obj, err := r.applyPatch(ctx, w.patchTarget(r, r.Resource.New().(registry.Object), nil))
 	if err != nil {
 		return Result{}, err
 	}
@@ -153,12 +153,12 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	return w.create(ctx, r, obj, creation{owned: true, absent: true})
+	return w.createObject(ctx, r, obj, creation{owned: true, absent: true})
 }
 
-// target returns an object as the target of the patch. defaulted reports whether a document has the
-// defaults of its version.
-func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
+// patchTarget returns an object as the target of the patch. defaulted reports whether a document
+// has the defaults of its version.
+func (w *Writer) patchTarget(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
 	return &patch.Target{
 		Object:          obj,
 		GVK:             r.Resource.GVK(),
@@ -174,7 +174,7 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 			if err := r.checkConfiguration(configuration); err != nil {
 				return nil, err
 			}
-			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
+			return r.fieldManager().Apply(ctx, obj, configuration, r.Manager, r.Force)
 		},
 		Cost:     r.patchedCost,
 		Estimate: request.Estimate,

@@ -63,13 +63,13 @@ func (r *Request) checkIdentity(obj registry.Object) error {
 	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.namespace())
+	obj.SetNamespace(r.objectNamespace())
 	return r.checkName(obj)
 }
 
-// admit runs the last steps of admission on a complete object: the validating phase and the quota
-// charge. It drops claim on an error, and otherwise joins it with the charged claim.
-func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Reservation) (admission.Reservation, error) {
+// admitComplete runs the last steps of admission on a complete object: the validating phase and the
+// quota charge. It drops claim on an error, and otherwise joins it with the charged claim.
+func (w *Writer) admitComplete(ctx context.Context, attrs *admission.Request, claim admission.Reservation) (admission.Reservation, error) {
 	err := w.Admission.Validate(ctx, attrs)
 	if err != nil {
 		claim.Rollback(ctx)
@@ -135,8 +135,8 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	})
 }
 
-// warn adds the warnings of the kind about a new object.
-func (r *Request) warn(ctx context.Context, obj registry.Object) {
+// addWarnings adds the warnings of the kind about a new object.
+func (r *Request) addWarnings(ctx context.Context, obj registry.Object) {
 	if r.Resource.Create.Warnings == nil {
 		return
 	}
@@ -145,8 +145,8 @@ func (r *Request) warn(ctx context.Context, obj registry.Object) {
 	}
 }
 
-// warnOfUpdate is warn for an update. A subresource has its own warnings.
-func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
+// addUpdateWarnings adds the warnings of the kind, or of the subresource, about a change.
+func (r *Request) addUpdateWarnings(ctx context.Context, obj, old registry.Object) {
 	switch {
 	case r.Sub != nil:
 		if r.Sub.Warnings == nil {
@@ -156,7 +156,7 @@ func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 			request.Warn(ctx, w)
 		}
 	case r.Resource.Update.Warnings == nil:
-		r.warn(ctx, obj)
+		r.addWarnings(ctx, obj)
 	default:
 		for _, w := range r.Resource.Update.Warnings(obj, old) {
 			request.Warn(ctx, w)
@@ -174,7 +174,7 @@ func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, err
 	if !ok && !w.Declared.Takeover {
 		return errs
 	}
-	for _, difference := range differences(errs.ExtractCoveredByDeclarative(), declared) {
+	for _, difference := range unmatchedErrors(errs.ExtractCoveredByDeclarative(), declared) {
 		w.Metrics.mismatches.Inc()
 		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(),
 			"difference", difference, "takeover", w.Declared.Takeover)
@@ -199,9 +199,9 @@ func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs f
 	return k.DeclarativeValidation(obj), true
 }
 
-// differences returns the errors that only one side reports. Two errors are equal if they have the
-// same type, origin and field.
-func differences(written, declared field.ErrorList) (out []string) {
+// unmatchedErrors returns the errors that only one side reports. Two errors are equal if they have
+// the same type, origin and field.
+func unmatchedErrors(written, declared field.ErrorList) (out []string) {
 	same := field.ErrorMatcher{}.ByType().ByField().ByOrigin()
 	missing := func(side string, of, in field.ErrorList) {
 		for _, e := range of {
@@ -219,13 +219,13 @@ func differences(written, declared field.ErrorList) (out []string) {
 	return out
 }
 
-// uniqueOwners removes duplicate owner references and adds a warning. admitted means that mutating
-// admission has run.
-func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
+// removeDuplicateOwners removes duplicate owner references and adds a warning. admitted means that
+// mutating admission has run.
+func removeDuplicateOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	refs := obj.GetOwnerReferences()
 	var unique []metav1.OwnerReference
 	var duplicates []string // the UIDs of the removed references
-	seen := newReferences(refs)
+	seen := newOwnerReferenceSet(refs)
 	for i, r := range refs {
 		if seen.isDuplicate(i) {
 			if duplicates == nil { // usually there are none, so the list is copied only here
@@ -247,20 +247,20 @@ func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	request.Warn(ctx, fmt.Sprintf(format, strings.Join(duplicates, ", ")))
 }
 
-// references detects duplicates in a list of owner references. It stores only the index of each,
-// because a list may have hundreds of thousands.
-type references struct {
+// ownerReferenceSet detects duplicates in a list of owner references. It stores only the index of
+// each, because a list may have hundreds of thousands.
+type ownerReferenceSet struct {
 	all         []metav1.OwnerReference
 	seed        maphash.Seed
 	indexByHash map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
 }
 
-// fewReferences is the number of references up to which pairwise comparison is used.
-const fewReferences = 8
+// maxPairwise is the number of references up to which they are compared pairwise.
+const maxPairwise = 8
 
-func newReferences(all []metav1.OwnerReference) references {
-	r := references{all: all}
-	if len(all) > fewReferences {
+func newOwnerReferenceSet(all []metav1.OwnerReference) ownerReferenceSet {
+	r := ownerReferenceSet{all: all}
+	if len(all) > maxPairwise {
 		r.seed = maphash.MakeSeed()
 		r.indexByHash = make(map[uint64]int32, len(all))
 	}
@@ -269,10 +269,10 @@ func newReferences(all []metav1.OwnerReference) references {
 
 // isDuplicate reports whether the reference at index i equals an earlier one. It must be called for
 // all indices in order.
-func (r references) isDuplicate(i int) bool {
-	candidate := referenceOf(r.all[i])
+func (r ownerReferenceSet) isDuplicate(i int) bool {
+	candidate := comparableOf(r.all[i])
 	if r.indexByHash == nil {
-		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == candidate })
+		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return comparableOf(o) == candidate })
 	}
 	for h := maphash.Comparable(r.seed, candidate); ; h++ { // on a collision, try the next key
 		index, found := r.indexByHash[h]
@@ -280,23 +280,24 @@ func (r references) isDuplicate(i int) bool {
 			r.indexByHash[h] = int32(i)
 			return false
 		}
-		if referenceOf(r.all[index]) == candidate {
+		if comparableOf(r.all[index]) == candidate {
 			return true
 		}
 	}
 }
 
-// reference holds the fields of an owner reference in comparable form.
-type reference struct {
+// comparableReference holds the fields of an owner reference in comparable form.
+type comparableReference struct {
 	apiVersion, kind, name string
 	uid                    types.UID
-	controller, blocks     flag
+	controller, blocks     optionalBool
 }
 
-// flag is an optional bool in comparable form.
-type flag struct{ set, value bool }
+// optionalBool is a *bool in comparable form.
+type optionalBool struct{ set, value bool }
 
-func referenceOf(r metav1.OwnerReference) reference {
-	flagOf := func(b *bool) flag { return flag{b != nil, b != nil && *b} }
-	return reference{r.APIVersion, r.Kind, r.Name, r.UID, flagOf(r.Controller), flagOf(r.BlockOwnerDeletion)}
+// comparableOf returns an owner reference in comparable form.
+func comparableOf(r metav1.OwnerReference) comparableReference {
+	flagOf := func(b *bool) optionalBool { return optionalBool{b != nil, b != nil && *b} }
+	return comparableReference{r.APIVersion, r.Kind, r.Name, r.UID, flagOf(r.Controller), flagOf(r.BlockOwnerDeletion)}
 }

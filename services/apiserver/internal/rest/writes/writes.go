@@ -126,7 +126,7 @@ type Request struct {
 	SkipWritten bool
 
 	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
-	// not called again. Mark changes the object that is deleted.
+	// not called again. BeforeDelete changes the object that is deleted.
 	Admitted     bool
 	BeforeDelete func(registry.Object)
 }
@@ -190,17 +190,22 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 	return a
 }
 
-// namespace returns the namespace of the object. It is "" for cluster-scoped kinds.
-func (r *Request) namespace() string {
+// objectNamespace returns the namespace of the object. It is "" for cluster-scoped kinds.
+func (r *Request) objectNamespace() string {
 	if r.Resource.Namespaced {
 		return r.Namespace
 	}
 	return ""
 }
 
-func (r *Request) key() string           { return r.Resource.Key(r.Namespace, r.Name) }
-func (r *Request) ref() status.Ref       { return refOf(r.Resource, r.Name) }
-func (r *Request) owner() *apply.Manager { return r.Resource.Owner(r.Sub) }
+// objectKey returns the key of the object in the store.
+func (r *Request) objectKey() string { return r.Resource.Key(r.Namespace, r.Name) }
+
+// objectRef returns the reference that messages use for the object.
+func (r *Request) objectRef() status.Ref { return refOf(r.Resource, r.Name) }
+
+// fieldManager returns the manager that records the field ownership of the write.
+func (r *Request) fieldManager() *apply.Manager { return r.Resource.Owner(r.Sub) }
 
 // refOf returns the reference that messages use for an object.
 func refOf(k *apiset.Resource, name string) status.Ref {
@@ -284,8 +289,8 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 	return m
 }
 
-// compared records the duration of a comparison. It does nothing without an observer.
-func (m *Metrics) compared(path prometheus.Observer, start time.Time) {
+// recordComparison records the duration of a comparison. It does nothing without an observer.
+func (m *Metrics) recordComparison(path prometheus.Observer, start time.Time) {
 	if path != nil {
 		path.Observe(time.Since(start).Seconds())
 	}
@@ -297,7 +302,7 @@ type Allocator interface {
 	// the cluster's configuration. It allocates nothing.
 	Complete(obj, old registry.Object) field.ErrorList
 	// Allocate allocates the values that the object lacks; a dry run allocates nothing. The caller
-	// must settle the Claim.
+	// must call Commit or Rollback of the reservation.
 	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Reservation, error)
 	// Release frees the values of an object that has been removed.
 	Release(ctx context.Context, obj registry.Object)
@@ -308,8 +313,8 @@ func (w *Writer) allocatorOf(r *Request) Allocator {
 	return w.Allocators[r.Resource.GVR().GroupResource()]
 }
 
-// complete runs Allocator.Complete, if the kind has an Allocator.
-func (w *Writer) complete(r *Request, obj, old registry.Object) error {
+// completeObject runs Allocator.Complete, if the kind has an Allocator.
+func (w *Writer) completeObject(r *Request, obj, old registry.Object) error {
 	allocator := w.allocatorOf(r)
 	if allocator == nil || r.Sub != nil {
 		return nil
@@ -320,9 +325,9 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 	return nil
 }
 
-// allocate runs Allocator.Allocate, if the kind has an Allocator. As in Kubernetes, it precedes
-// validation, so that its error comes first and validation sees the allocated values.
-func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Reservation, error) {
+// allocateValues runs Allocator.Allocate, if the kind has an Allocator. As in Kubernetes, it
+// precedes validation, so that its error comes first and validation sees the allocated values.
+func (w *Writer) allocateValues(ctx context.Context, r *Request, obj, old registry.Object) (admission.Reservation, error) {
 	allocator := w.allocatorOf(r)
 	if allocator == nil || r.Sub != nil {
 		return noClaim{}, nil

@@ -15,9 +15,9 @@
 // demand.
 //
 //	objects → Compiler → Config    compiled objects; only changed objects are compiled again
-//	index                          schemas by subject, so that a request is compared only with
+//	schemaIndex                    schemas by subject, so that a request is compared only with
 //	                               schemas about its user
-//	Controller                     the current levels; Begin admits a request
+//	Controller                     the current levels; Acquire admits a request
 //	level, queue                   seats, queues, virtual time
 //	Adjust                         lending and borrowing between levels
 //	Dump, Metrics                  debug output and metrics

@@ -53,7 +53,7 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		}
 		if err != nil {
 			var rejection *flowcontrol.Rejection
-			errors.As(err, &rejection) // always succeeds: every error of Begin wraps a Rejection
+			errors.As(err, &rejection) // always succeeds: every error of Acquire wraps a Rejection
 			TooManyRequests(w, rejection.RetryAfter)
 			return
 		}

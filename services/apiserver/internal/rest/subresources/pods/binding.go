@@ -18,13 +18,13 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// bind serves POST of a Binding: it assigns a pod to a node, once.
-func (p *service) bind(c *handlers.Call) error {
+// serveBinding serves POST of a Binding: it assigns a pod to a node, once.
+func (p *service) serveBinding(c *handlers.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}
-	obj, err := c.Body(req.FieldValidation, bindingGVK)
+	obj, err := c.DecodeBody(req.FieldValidation, bindingGVK)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (p *service) bind(c *handlers.Call) error {
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.ForObject(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
 	}
-	_, err = p.Writer.UpdateUnvalidated(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
+	_, err = p.Writer.UpdateUnvalidated(c.Context(), req, func(pod registry.Object) error { return p.assignNode(req, pod, b) })
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-// assign sets the node of a pod to the target of a binding.
-func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+// assignNode sets the node of a pod to the target of a binding.
+func (p *service) assignNode(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("%T is not a Pod", obj)

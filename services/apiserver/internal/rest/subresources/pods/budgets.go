@@ -18,8 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// budgets is the resource of disruption budgets.
-var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+// budgetResource is the resource of disruption budgets.
+var budgetResource = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
 // the pod.

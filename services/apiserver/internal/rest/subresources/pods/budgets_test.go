@@ -57,7 +57,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := catalog.Resource(budgets)
+	k := catalog.Resource(budgetResource)
 	prefix := apiset.KeyPrefix("/registry", k)
 	var store fixedStore
 	put := func(namespace, name, selector string) {
@@ -109,7 +109,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgets)
+	return apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgetResource)
 }
 
 // TestBudgetOfPod checks the budget that is found and the cost of the search. The search stops at

@@ -64,8 +64,8 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 // logType names the type of a log in errors.
 const logType = "*rest.LocationStreamer"
 
-// podLog serves GET of a pod's log.
-func (p *service) podLog(c *handlers.Call) error {
+// serveLog serves GET of a pod's log.
+func (p *service) serveLog(c *handlers.Call) error {
 	if err := p.AcceptsView(c.R, false); err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func checkAssigned(pod *corev1.Pod) error {
 	return nil
 }
 
-// command serves exec and attach.
-func (p *service) command(c *handlers.Call) error {
+// serveCommand serves exec and attach.
+func (p *service) serveCommand(c *handlers.Call) error {
 	o := execOptions(c.R.URL.Query())
 	var options runtime.Object = o
 	attach := &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
@@ -183,8 +183,8 @@ func (p *service) command(c *handlers.Call) error {
 	return nil
 }
 
-// portForward proxies a port-forward request to the kubelet.
-func (p *service) portForward(c *handlers.Call) error {
+// servePortForward proxies a port-forward request to the kubelet.
+func (p *service) servePortForward(c *handlers.Call) error {
 	o, err := portForwardOptions(c.R.URL.Query())
 	if err != nil {
 		return err
@@ -220,5 +220,5 @@ type errorResponder struct{ call *handlers.Call }
 
 // Error implements kubeletproxy.Responder.
 func (e errorResponder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	e.call.Fail(w, r, err)
+	e.call.WriteError(w, r, err)
 }

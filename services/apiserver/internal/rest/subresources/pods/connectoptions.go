@@ -22,38 +22,38 @@ type optionReader struct {
 	err   error
 }
 
-// flag returns whether a parameter is set and not false.
-func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.query, name) }
+// readFlag reports whether a parameter is set and not false.
+func (o *optionReader) readFlag(name string) bool { return requestinfo.Truthy(o.query, name) }
 
-// number returns a number, or nil if it is absent or invalid.
-func (o *optionReader) number(name string) *int64 {
+// readNumber returns a number, or nil if it is absent or invalid.
+func (o *optionReader) readNumber(name string) *int64 {
 	text, specified := o.query[name]
 	if !specified || len(text) == 0 || text[0] == "" {
 		return nil
 	}
 	n, err := strconv.ParseInt(text[0], 10, 64)
 	if err != nil {
-		o.fail(err)
+		o.recordError(err)
 		return nil
 	}
 	return &n
 }
 
-// time returns a time, or nil if it is absent.
-func (o *optionReader) time(name string) *metav1.Time {
+// readTime returns a time, or nil if it is absent.
+func (o *optionReader) readTime(name string) *metav1.Time {
 	text := o.query.Get(name)
 	if text == "" {
 		return nil
 	}
 	t := &metav1.Time{}
 	if err := t.UnmarshalQueryParameter(text); err != nil {
-		o.fail(err)
+		o.recordError(err)
 	}
 	return t
 }
 
-// fail records an error unless there is one already.
-func (o *optionReader) fail(err error) {
+// recordError records an error unless there is one already.
+func (o *optionReader) recordError(err error) {
 	if o.err == nil {
 		o.err = apierrors.NewBadRequest(err.Error())
 	}
@@ -64,14 +64,14 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 	r := &optionReader{query: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
 		Container:                    r.query.Get("container"),
-		Follow:                       r.flag("follow"),
-		Previous:                     r.flag("previous"),
-		Timestamps:                   r.flag("timestamps"),
-		SinceSeconds:                 r.number("sinceSeconds"),
-		SinceTime:                    r.time("sinceTime"),
-		TailLines:                    r.number("tailLines"),
-		LimitBytes:                   r.number("limitBytes"),
-		InsecureSkipTLSVerifyBackend: r.flag("insecureSkipTLSVerifyBackend"),
+		Follow:                       r.readFlag("follow"),
+		Previous:                     r.readFlag("previous"),
+		Timestamps:                   r.readFlag("timestamps"),
+		SinceSeconds:                 r.readNumber("sinceSeconds"),
+		SinceTime:                    r.readTime("sinceTime"),
+		TailLines:                    r.readNumber("tailLines"),
+		LimitBytes:                   r.readNumber("limitBytes"),
+		InsecureSkipTLSVerifyBackend: r.readFlag("insecureSkipTLSVerifyBackend"),
 	}
 	if stream := r.query.Get("stream"); stream != "" {
 		o.Stream = &stream
@@ -140,14 +140,15 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// execOptions returns the options of an exec. Those of an attach are the same without a command.
+// execOptions parses the options of an exec. The options of an attach are the same without a
+// command.
 func execOptions(q url.Values) *corev1.PodExecOptions {
 	r := &optionReader{query: q}
 	return &corev1.PodExecOptions{
-		Stdin:     r.flag("stdin"),
-		Stdout:    r.flag("stdout"),
-		Stderr:    r.flag("stderr"),
-		TTY:       r.flag("tty"),
+		Stdin:     r.readFlag("stdin"),
+		Stdout:    r.readFlag("stdout"),
+		Stderr:    r.readFlag("stderr"),
+		TTY:       r.readFlag("tty"),
 		Container: q.Get("container"),
 		Command:   q["command"],
 	}

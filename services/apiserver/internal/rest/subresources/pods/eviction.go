@@ -33,8 +33,8 @@ const maxDisruptedPods = 2000
 // maxEvictionAttempts is how many times an eviction is retried because the pod has changed.
 const maxEvictionAttempts = 20
 
-// evict serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
-func (p *service) evict(c *handlers.Call) error {
+// serveEviction serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
+func (p *service) serveEviction(c *handlers.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (p *service) evict(c *handlers.Call) error {
 
 // decodeEviction decodes either version of the kind. They have the same fields.
 func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, error) {
-	obj, err := c.Body(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+	obj, err := c.DecodeBody(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 		if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 { // an absent pod is reported first
 			return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 		}
-		if err := unconditionalDelete.Preconditions(pod); err != nil {
+		if err := unconditionalDelete.CheckPreconditions(pod); err != nil {
 			return err // before the budget is changed
 		}
 		conditionalDelete := *req // only in the state of the pod that was checked
@@ -155,7 +155,7 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 // evictBudgeted evicts a running pod under its disruption budget. conditionalDelete deletes the pod
 // only in its current state, unconditionalDelete in any state.
 func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, unconditionalDelete, conditionalDelete *writes.Request) error {
-	kind := c.StoredKind(budgets)
+	kind := c.StoredKind(budgetResource)
 	if err := c.WaitForCurrentOf(kind); err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func rejectEviction(retryAfter int, cause string) error {
 // consumeDisruption consumes one allowed disruption of a budget and records the pod, so that the
 // budget's controller no longer counts it as available.
 func (p *service) consumeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
-	kind := c.StoredKind(budgets)
+	kind := c.StoredKind(budgetResource)
 	write := req.ForObject(kind, kind.Subresource("status"), req.Namespace, budget)
 	write.User = request.ServerUser()
 	write.Manager = request.SelfManager

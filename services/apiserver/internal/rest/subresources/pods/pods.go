@@ -62,15 +62,15 @@ func Operations(c Config) []handlers.Operation {
 	}
 	pods := schema.GroupResource{Resource: "pods"}
 	return []handlers.Operation{
-		{Resource: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},
-		{Resource: pods, Subresource: "binding", Serve: p.bind},
-		{Resource: pods, Subresource: "eviction", Serve: p.evict},
-		{Resource: pods, Subresource: "log", Methods: get, Serve: p.podLog},
-		{Resource: pods, Subresource: "exec", Methods: command, Serve: p.command},
-		{Resource: pods, Subresource: "attach", Methods: command, Serve: p.command},
-		{Resource: pods, Subresource: "portforward", Methods: command, Serve: p.portForward},
-		{Resource: pods, Subresource: "proxy", Methods: any, Serve: p.proxy},
-		{Resource: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
-		{Resource: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Resource: schema.GroupResource{Resource: "bindings"}, Serve: p.serveBinding},
+		{Resource: pods, Subresource: "binding", Serve: p.serveBinding},
+		{Resource: pods, Subresource: "eviction", Serve: p.serveEviction},
+		{Resource: pods, Subresource: "log", Methods: get, Serve: p.serveLog},
+		{Resource: pods, Subresource: "exec", Methods: command, Serve: p.serveCommand},
+		{Resource: pods, Subresource: "attach", Methods: command, Serve: p.serveCommand},
+		{Resource: pods, Subresource: "portforward", Methods: command, Serve: p.servePortForward},
+		{Resource: pods, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
+		{Resource: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
+		{Resource: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.serveProxy},
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 )
 
-// proxy serves requests of any method to a pod, a service or a node.
-func (p *service) proxy(c *handlers.Call) error {
+// serveProxy serves requests of any method to a pod, a service or a node.
+func (p *service) serveProxy(c *handlers.Call) error {
 	var options runtime.Object
 	var path *string // admission may change it
 	locate := p.nodeTarget
@@ -85,7 +85,7 @@ func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind
 	if !kubeletproxy.Allowed(net.ParseIP(ip)) {
 		return nil, 0, apierrors.NewBadRequest(kubeletproxy.ErrAddressNotAllowed.Error())
 	}
-	target := &url.URL{Scheme: orHTTP(scheme), Host: ip}
+	target := &url.URL{Scheme: schemeOrHTTP(scheme), Host: ip}
 	switch {
 	case port != "":
 		target.Host = net.JoinHostPort(ip, port)
@@ -111,8 +111,8 @@ func declaredPort(p *corev1.Pod) string {
 	return ""
 }
 
-// orHTTP returns a scheme, which is http by default.
-func orHTTP(scheme string) string {
+// schemeOrHTTP returns a scheme, which is http by default.
+func schemeOrHTTP(scheme string) string {
 	if scheme == "" {
 		return "http"
 	}
@@ -139,5 +139,5 @@ func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKin
 	if err := kubeletproxy.CheckHost(c.Context(), host); err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
 	}
-	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, requestedPort)}, kubeletproxy.Target, nil
+	return &url.URL{Scheme: schemeOrHTTP(scheme), Host: net.JoinHostPort(host, requestedPort)}, kubeletproxy.Target, nil
 }

@@ -45,7 +45,7 @@ func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.Target
 	if !found {
 		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
-	return &url.URL{Scheme: orHTTP(scheme), Host: address}, kubeletproxy.Target, nil
+	return &url.URL{Scheme: schemeOrHTTP(scheme), Host: address}, kubeletproxy.Target, nil
 }
 
 // pickEndpoint returns a random ready endpoint that has the port.

@@ -27,11 +27,11 @@ func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
 	user := request.UserFrom(ctx)
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
-		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		r.Status = a.authorizeAccess(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		r.Status = a.authorizeAccess(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
-		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		r.Status = a.authorizeAccess(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		return a.reviewRules(ctx, user, r)
 	default:
@@ -41,8 +41,8 @@ func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
 	return nil
 }
 
-// validate returns an error for an invalid review.
-func validate(c *handlers.Call, obj runtime.Object) error {
+// validateRequest returns an error for an invalid review.
+func validateRequest(c *handlers.Call, obj runtime.Object) error {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	switch r := obj.(type) {
@@ -51,9 +51,9 @@ func validate(c *handlers.Call, obj runtime.Object) error {
 			return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 		}
 	case *authorizationv1.SelfSubjectAccessReview:
-		errs = append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), noMetadata(&r.ObjectMeta)...)
+		errs = append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), rejectMetadata(&r.ObjectMeta)...)
 	case *authorizationv1.SubjectAccessReview:
-		errs = append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...)
+		errs = append(validateSubject(&r.Spec, at), rejectMetadata(&r.ObjectMeta)...)
 	case *authorizationv1.LocalSubjectAccessReview:
 		errs = validateLocal(r)
 		if len(errs) == 0 && r.Namespace != c.Info.Namespace { // a webhook has changed it
@@ -73,8 +73,8 @@ func validate(c *handlers.Call, obj runtime.Object) error {
 	return nil
 }
 
-// access authorizes the request that a review describes.
-func (a *service) access(
+// authorizeAccess authorizes the request that a review describes.
+func (a *service) authorizeAccess(
 	ctx context.Context,
 	u *request.User,
 	resource *authorizationv1.ResourceAttributes,
@@ -85,13 +85,13 @@ func (a *service) access(
 	return authorizer.StatusOf(decision, reason, err, problems)
 }
 
-// rulesSize is the assumed size of a list of rules in bytes. A namespace administrator can give
-// itself thousands of rules, and the size is known only after most of the work.
-const rulesSize = 1 << 20
+// assumedRulesSize is the assumed size of a list of rules in bytes. A namespace administrator can
+// give itself thousands of rules, and the size is known only after most of the work.
+const assumedRulesSize = 1 << 20
 
 // reviewRules lists the permissions of the user in a namespace. It counts as a large request.
 func (a *service) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
-	if err := request.Estimate(ctx, rulesSize); err != nil {
+	if err := request.Estimate(ctx, assumedRulesSize); err != nil {
 		return err
 	}
 	var rules authorizer.Rules
@@ -124,13 +124,13 @@ func invalidReview(errs field.ErrorList) error {
 	return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
-// noMetadata rejects metadata in a review.
-func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
-	return onlyMetadata(m, metav1.ObjectMeta{}, "must be empty")
+// rejectMetadata rejects metadata in a review.
+func rejectMetadata(m *metav1.ObjectMeta) field.ErrorList {
+	return allowOnlyMetadata(m, metav1.ObjectMeta{}, "must be empty")
 }
 
-// onlyMetadata rejects metadata other than the allowed one.
-func onlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string) field.ErrorList {
+// allowOnlyMetadata rejects metadata other than the allowed one.
+func allowOnlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string) field.ErrorList {
 	rest := *m
 	rest.ManagedFields = nil
 	if semantic.Equal(rest, allowed) {
@@ -139,8 +139,8 @@ func onlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, detail)}
 }
 
-// validateReview validates the spec of a SubjectAccessReview.
-func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
+// validateSubject validates the spec of a SubjectAccessReview.
+func validateSubject(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
 	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
 	if s.User == "" && len(s.Groups) == 0 {
 		errs = append(errs, field.Invalid(at.Child("user"), s.User, "at least one of user or group must be specified"))
@@ -151,8 +151,8 @@ func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 // validateLocal validates a LocalSubjectAccessReview.
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	at := field.NewPath("spec")
-	errs := validateReview(&r.Spec, at)
-	errs = append(errs, onlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...)
+	errs := validateSubject(&r.Spec, at)
+	errs = append(errs, allowOnlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...)
 	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != r.Namespace {
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
 	}

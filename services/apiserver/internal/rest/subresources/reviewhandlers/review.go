@@ -45,7 +45,7 @@ type service struct{ Config }
 func Operations(c Config) []handlers.Operation {
 	a := &service{c}
 	operation := func(group, resource string) handlers.Operation {
-		return handlers.Operation{Resource: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
+		return handlers.Operation{Resource: schema.GroupResource{Group: group, Resource: resource}, Serve: a.serveReview}
 	}
 	return []handlers.Operation{
 		operation(authenticationv1.GroupName, "tokenreviews"),
@@ -57,13 +57,13 @@ func Operations(c Config) []handlers.Operation {
 	}
 }
 
-// review serves POST of a review kind. The response is the same object with its status.
-func (a *service) review(c *handlers.Call) error {
+// serveReview serves POST of a review kind. The response is the same object with its status.
+func (a *service) serveReview(c *handlers.Call) error {
 	write, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}
-	body, err := c.Body(write.FieldValidation, c.GVK())
+	body, err := c.DecodeBody(write.FieldValidation, c.GVK())
 	if err != nil {
 		return err
 	}
@@ -77,16 +77,16 @@ func (a *service) review(c *handlers.Call) error {
 	a.Writer.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()
 	user := request.UserFrom(ctx)
-	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validate(c, obj) }); err != nil {
+	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validateRequest(c, obj) }); err != nil {
 		return err
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
 		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = userInfo(user)
+		r.Status.UserInfo = toUserInfo(user)
 	case *authenticationv1beta1.SelfSubjectReview:
 		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = userInfo(user)
+		r.Status.UserInfo = toUserInfo(user)
 	case *authenticationv1.TokenReview:
 		err = a.reviewToken(ctx, r)
 	default:
@@ -95,11 +95,11 @@ func (a *service) review(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	return a.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)})
+	return a.WriteView(c.W, c.R, http.StatusCreated, responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)})
 }
 
-// userInfo returns the API form of a user, which is empty for nil.
-func userInfo(u *request.User) authenticationv1.UserInfo {
+// toUserInfo returns the API form of a user, which is empty for nil.
+func toUserInfo(u *request.User) authenticationv1.UserInfo {
 	if u == nil {
 		return authenticationv1.UserInfo{}
 	}
@@ -132,7 +132,7 @@ func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenRevi
 		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
 	}
 	if result.Authenticated {
-		r.Status.User, r.Status.Audiences = userInfo(&result.User), result.Audiences
+		r.Status.User, r.Status.Audiences = toUserInfo(&result.User), result.Audiences
 	}
 	return nil
 }

@@ -66,6 +66,8 @@ const (
 // MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
 // actual lifetime of such a token if lifetimes are extended.
 const (
+	// MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
+	// actual lifetime of such a token if lifetimes are extended.
 	MarkedLifetime   = extendedTokenMark * time.Second
 	ExtendedLifetime = 365 * 24 * time.Hour
 )
@@ -85,8 +87,8 @@ type Config struct {
 // service serves TokenRequest.
 type service struct {
 	Config
-	// sent manages the field ownership of request bodies.
-	sent *apply.Manager
+	// bodyFields manages the field ownership of request bodies.
+	bodyFields *apply.Manager
 }
 
 // Operations returns the operations of service accounts.
@@ -104,7 +106,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	obj, err := c.Body(write.FieldValidation, tokenRequestGVK)
+	obj, err := c.DecodeBody(write.FieldValidation, tokenRequestGVK)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return err
 	}
 	setDefaults(req)
-	t.Writer.RecordSentOwnership(c.Context(), write, t.sent, req)
+	t.Writer.RecordSentOwnership(c.Context(), write, t.bodyFields, req)
 	attributes := write.Admission(admission.Create, req, nil)
 	if err := t.Writer.Admission.Mutate(c.Context(), attributes); err != nil {
 		return err
@@ -147,10 +149,10 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := t.Writer.Admission.Validate(c.Context(), attributes); err != nil {
 		return err
 	}
-	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
+	if err := t.Issuer.issueToken(c.Context(), account, req, now); err != nil {
 		return err
 	}
-	return t.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"})
+	return t.WriteView(c.W, c.R, http.StatusCreated, responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"})
 }
 
 // setDefaults sets the lifetime that a request omits.
@@ -193,9 +195,9 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 // issuedAnnotation is the audit annotation with the id of the issued token.
 const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
 
-// issue fills the status of a valid request.
-func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
-	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
+// issueToken fills the status of a valid request.
+func (i *Issuer) issueToken(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
+	binding, err := i.bindingFor(ctx, account, req.Spec.BoundObjectRef)
 	if err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		}
 	}
 	claims := tokenRequest.Claims(i.Name)
-	token, err := i.sign(ctx, claims)
+	token, err := i.signClaims(ctx, claims)
 	if err != nil {
 		return err
 	}
@@ -230,9 +232,9 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	return nil
 }
 
-// sign signs the claims of a token. A signature with a large RSA key takes milliseconds of CPU, so
-// those of this process wait for the permit of large requests.
-func (i *Issuer) sign(ctx context.Context, claims satoken.Claims) (string, error) {
+// signClaims signs the claims of a token. A signature with a large RSA key takes milliseconds of
+// CPU, so those of this process wait for the permit of large requests.
+func (i *Issuer) signClaims(ctx context.Context, claims satoken.Claims) (string, error) {
 	if i.Local {
 		if err := request.Estimate(ctx, request.LargeBody); err != nil {
 			return "", err
@@ -257,8 +259,8 @@ func (i *Issuer) hasOnlyOwnAudiences(audiences []string) bool {
 	return true
 }
 
-// bind returns the objects that a token is bound to.
-func (i *Issuer) bind(
+// bindingFor returns the objects that a token is bound to.
+func (i *Issuer) bindingFor(
 	ctx context.Context,
 	account *corev1.ServiceAccount,
 	ref *authenticationv1.BoundObjectReference,
@@ -269,7 +271,7 @@ func (i *Issuer) bind(
 	}
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if gvk.Group != "" {
-		return b, unboundable(gvk)
+		return b, unboundableError(gvk)
 	}
 	var bound *satoken.Ref
 	switch gvk.Kind {
@@ -302,7 +304,7 @@ func (i *Issuer) bind(
 		b.Node = refPointerTo(node)
 		bound = b.Node
 	default:
-		return b, unboundable(gvk)
+		return b, unboundableError(gvk)
 	}
 	if ref.UID != "" && bound.UID != string(ref.UID) {
 		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
@@ -311,8 +313,8 @@ func (i *Issuer) bind(
 	return b, nil
 }
 
-// unboundable returns the error for a type of objects that tokens cannot be bound to.
-func unboundable(gvk schema.GroupVersionKind) error {
+// unboundableError returns the error for a type of objects that tokens cannot be bound to.
+func unboundableError(gvk schema.GroupVersionKind) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
 }
 

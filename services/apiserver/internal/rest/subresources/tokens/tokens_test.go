@@ -94,7 +94,7 @@ func issue(
 	req := &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences},
 	}
-	if err := i.issue(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
+	if err := i.issueToken(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
 			t.Error("got a token with the error")
 		}
@@ -258,7 +258,7 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 		seconds := int64(3600)
 		req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}}}
 		i := &Issuer{Signer: signer, Local: c.local, Objects: objects{}}
-		err := i.issue(work.With(t.Context()), account, req, time.Unix(1000, 0))
+		err := i.issueToken(work.With(t.Context()), account, req, time.Unix(1000, 0))
 		if apierrors.IsTooManyRequests(err) {
 			rejects++
 		} else if err != nil {
