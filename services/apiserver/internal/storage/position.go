@@ -20,9 +20,9 @@ type ChangeID struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ChangeIDOf returns the mark of an event.
+// ChangeIDOf returns the id of the change that an event describes.
 func ChangeIDOf(e *Event) ChangeID {
-	value := stored(e.Value, e.Seal)
+	value := storedForm(e.Value, e.Seal)
 	m := ChangeID{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
 	head := make([]byte, 0, 64)
 	head = append(head, byte(e.Type))
@@ -32,7 +32,7 @@ func ChangeIDOf(e *Event) ChangeID {
 	return m
 }
 
-// ChangeIDOfValue returns the mark of the change that created a stored value.
+// ChangeIDOfValue returns the id of the last change of a stored value.
 func ChangeIDOfValue(kv *KeyValue) ChangeID {
 	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
 	if kv.ModRevision == kv.CreateRevision {
@@ -41,7 +41,7 @@ func ChangeIDOfValue(kv *KeyValue) ChangeID {
 	return ChangeIDOf(&e)
 }
 
-// Equal reports whether two marks belong to the same change of the same history.
+// Equal reports whether two ids identify the same change of the same history.
 func (m ChangeID) Equal(o ChangeID) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
 // Position is the position of a reader that follows the changes below a prefix, with the data
@@ -87,8 +87,8 @@ func (p Position) QuietAt(revision int64) bool {
 }
 
 // Recheck compares redelivered events with the position. events are the first ones that the store
-// delivers from a revision on, which is that of Last or, if that is compacted, a later one. Recheck
-// returns the new events, or *ReplacedError.
+// delivers from the revision from on: the revision of Last or, if that is compacted, a later one.
+// Recheck returns the new events, or *ReplacedError.
 func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	found := from > p.Last.Revision
 	// missing holds the revisions of keys with a value at ReadAt that is newer than Last.

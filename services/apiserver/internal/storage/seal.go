@@ -20,7 +20,7 @@ type CorruptObjectError struct {
 	Revision int64
 	// Undecodable means that the value was decrypted but is no object. Otherwise decryption failed.
 	Undecodable bool
-	// Passing means that the same value may be readable later.
+	// Passing means that the failure may be temporary: the same value may be readable later.
 	Passing bool
 	Err     error
 }
@@ -49,8 +49,8 @@ func (kv *KeyValue) Corrupt() error {
 // Stale reports whether the next write should rewrite the value.
 func (kv *KeyValue) Stale() bool { return kv.Seal != nil && kv.Seal.Stale }
 
-// stored returns the stored form of a value.
-func stored(value []byte, s *Seal) []byte {
+// storedForm returns the stored form of a value.
+func storedForm(value []byte, s *Seal) []byte {
 	if s != nil {
 		return s.Stored
 	}

@@ -11,8 +11,8 @@
 //
 // A write has three steps. Complete fills in values that follow from the object and the cluster's
 // configuration. Allocate allocates missing values. The reservation that it returns is committed or
-// rolled back once the result of the write is known. Repair finds values that a crash has leaked. It also reports, by
-// Events, services that share an address or have one out of range.
+// rolled back once the result of the write is known. Repair finds values that a crash has leaked.
+// It also reports, by Events, services that share an address or have one out of range.
 //
 // Package writes calls the allocator for every write to a service, bootstrap runs the repair.
 package allocator

@@ -147,7 +147,7 @@ type Operation struct {
 	Serve   func(*Call) error
 }
 
-// operationKey identifies an Operation. sub is empty for the kind itself.
+// operationKey identifies an Operation. subresource is empty for the kind itself.
 type operationKey struct {
 	resource    schema.GroupResource
 	subresource string

@@ -47,7 +47,7 @@ type listOptions struct {
 }
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
-// resource-version semantics"). resolve completes the options.
+// resource-version semantics"). resolveAll completes the options.
 func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions, error) {
 	o := &listOptions{}
 	q := op.Query

@@ -17,8 +17,8 @@ const sealedPrefix = "k8s:enc:"
 
 // Errors with the texts of Kubernetes.
 var (
-	errNoPrefix = errors.New("no matching prefix found")
-	errSealed   = errors.New("identity transformer tried to read encrypted data")
+	errNoMatchingPrefix = errors.New("no matching prefix found")
+	errSealed           = errors.New("identity transformer tried to read encrypted data")
 	// errLooksSealed: such a value could not be read again.
 	errLooksSealed = fmt.Errorf("a value that begins with %q cannot be stored as it is", sealedPrefix)
 )
@@ -37,18 +37,18 @@ type Transformer interface {
 // resource for metrics.
 type ValueContext struct{ Key, Resource string }
 
-// link is a transformer of values that start with a prefix.
-type link struct {
-	prefix string
-	with   Transformer
+// prefixedTransformer is a transformer of values that start with a prefix.
+type prefixedTransformer struct {
+	prefix      string
+	transformer Transformer
 }
 
-// chain encrypts with its first link and decrypts with the links whose prefix matches.
-type chain struct {
-	links []link
-	// none is the error if no prefix matches.
-	none    error
-	metrics *Metrics
+// transformerChain encrypts with its first link and decrypts with the links whose prefix matches.
+type transformerChain struct {
+	links []prefixedTransformer
+	// errNoMatch is the error if no prefix matches.
+	errNoMatch error
+	metrics    *Metrics
 }
 
 // Names in metrics of links without a prefix.
@@ -57,7 +57,8 @@ const (
 	prefixUnknown  = "unknown"
 )
 
-func (l *link) name() string {
+// metricName returns the prefix as metrics show it.
+func (l *prefixedTransformer) metricName() string {
 	if l.prefix == "" {
 		return prefixIdentity
 	}
@@ -65,16 +66,16 @@ func (l *link) name() string {
 }
 
 // Seal implements Transformer.
-func (c *chain) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
+func (c *transformerChain) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	start := time.Now()
 	l := &c.links[0]
-	out, err := l.with.Seal(ctx, append(dst, l.prefix...), value, of)
-	c.metrics.record(of.Resource, kms.ToStorage, l.name(), start, err)
+	out, err := l.transformer.Seal(ctx, append(dst, l.prefix...), value, of)
+	c.metrics.recordTransformation(of.Resource, kms.ToStorage, l.metricName(), start, err)
 	return out, err
 }
 
 // Open implements Transformer. A prefix may occur twice, because key names may.
-func (c *chain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
+func (c *transformerChain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	start := time.Now()
 	var failed []error
 	for i := range c.links {
@@ -82,8 +83,8 @@ func (c *chain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byt
 		if !hasPrefix(sealed, l.prefix) || l.prefix == "" && isSealed(sealed) {
 			continue
 		}
-		value, stale, err := l.with.Open(ctx, sealed[len(l.prefix):], of)
-		c.metrics.record(of.Resource, kms.FromStorage, l.name(), start, err)
+		value, stale, err := l.transformer.Open(ctx, sealed[len(l.prefix):], of)
+		c.metrics.recordTransformation(of.Resource, kms.FromStorage, l.metricName(), start, err)
 		if err == nil {
 			return value, stale || i > 0, nil
 		}
@@ -92,8 +93,8 @@ func (c *chain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byt
 	if len(failed) > 0 {
 		return nil, false, joinErrors(failed)
 	}
-	c.metrics.record(of.Resource, kms.FromStorage, prefixUnknown, start, c.none)
-	return nil, false, c.none
+	c.metrics.recordTransformation(of.Resource, kms.FromStorage, prefixUnknown, start, c.errNoMatch)
+	return nil, false, c.errNoMatch
 }
 
 func hasPrefix(b []byte, prefix string) bool {
@@ -130,11 +131,11 @@ func (s *severalErrors) Error() string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// identity stores values unencrypted.
-type identity struct{}
+// identityTransformer stores values unencrypted.
+type identityTransformer struct{}
 
 // Seal implements Transformer.
-func (identity) Seal(_ context.Context, dst, value []byte, _ ValueContext) ([]byte, error) {
+func (identityTransformer) Seal(_ context.Context, dst, value []byte, _ ValueContext) ([]byte, error) {
 	if isSealed(value) {
 		return nil, errLooksSealed
 	}
@@ -142,36 +143,36 @@ func (identity) Seal(_ context.Context, dst, value []byte, _ ValueContext) ([]by
 }
 
 // Open implements Transformer.
-func (identity) Open(_ context.Context, sealed []byte, _ ValueContext) ([]byte, bool, error) {
+func (identityTransformer) Open(_ context.Context, sealed []byte, _ ValueContext) ([]byte, bool, error) {
 	if isSealed(sealed) {
 		return nil, false, errSealed
 	}
 	return sealed, false, nil
 }
 
-// keyed adapts a cipher to Transformer.
-type keyed struct{ ciphers.Cipher }
+// cipherTransformer adapts a cipher to Transformer.
+type cipherTransformer struct{ ciphers.Cipher }
 
 // Seal implements Transformer.
-func (k keyed) Seal(_ context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
+func (k cipherTransformer) Seal(_ context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	return k.Cipher.Seal(dst, value, []byte(of.Key))
 }
 
 // Open implements Transformer.
-func (k keyed) Open(_ context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
+func (k cipherTransformer) Open(_ context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	value, err := k.Cipher.Open(sealed, []byte(of.Key))
 	return value, false, err
 }
 
-// plugin adapts a KMS provider to Transformer.
-type plugin struct{ kms.Provider }
+// kmsTransformer adapts a KMS provider to Transformer.
+type kmsTransformer struct{ kms.Provider }
 
 // Seal implements Transformer.
-func (p plugin) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
+func (p kmsTransformer) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	return p.Provider.Seal(ctx, dst, value, of.Key)
 }
 
 // Open implements Transformer.
-func (p plugin) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
+func (p kmsTransformer) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	return p.Provider.Open(ctx, sealed, of.Key)
 }

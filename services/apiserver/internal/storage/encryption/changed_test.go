@@ -25,7 +25,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	log := &logBuffer{}
 	b.HealthTimeout = time.Millisecond
 	b.Logger = slog.New(slog.NewTextHandler(log, nil))
-	live := openWith(t, b, rules(rule("secrets", identity)), true)
+	live := openWith(t, b, rules(rule("secrets", identityTransformer)), true)
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -118,7 +118,7 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 		b.Intervals = kms.Intervals{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
 		live := openWith(t, b, rules(rule("secrets", absent("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
-		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {
+		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identityTransformer))), nil) {
 			t.Fatal("configuration was not applied")
 		}
 		before := probes()
@@ -140,7 +140,7 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 // would close it.
 func TestClosedLiveAppliesNothing(t *testing.T) {
 	p := kmstest.New(t)
-	live := openWith(t, builder(t), rules(rule("secrets", identity)), true)
+	live := openWith(t, builder(t), rules(rule("secrets", identityTransformer)), true)
 	first := live.Current()
 	live.Close()
 	if !live.Changed(t.Context(), []byte(kmsRule(p, 5*time.Second)), nil) || live.Current() != first {

@@ -66,7 +66,7 @@ func TestMaskedRules(t *testing.T) {
 		{wide: "'*.*'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*.*"`},
 		{wide: "'*.*'", narrow: "'*.'", want: `resource "*." is masked by earlier rule "*.*"`},
 	} {
-		parsed, err := encryption.Parse("f", []byte(rules(rule(c.wide, identity), rule(c.narrow, identity))), false)
+		parsed, err := encryption.Parse("f", []byte(rules(rule(c.wide, identityTransformer), rule(c.narrow, identityTransformer))), false)
 		if err != nil {
 			t.Fatal(err)
 		}

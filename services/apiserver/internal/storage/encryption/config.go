@@ -71,36 +71,38 @@ type KMSConfiguration struct {
 func Read(file string, reload bool) (*Configuration, []byte, error) {
 	data, err := filewatch.Read(file)
 	if err != nil {
-		return nil, nil, unread(file, err)
+		return nil, nil, readError(file, err)
 	}
 	c, err := Parse(file, data, reload)
 	return c, data, err
 }
 
-func unread(file string, err error) error {
-	return parsing(fmt.Errorf("error while loading file: error reading encryption provider configuration file %q: %w", file, err))
+// readError returns the error for a configuration file that cannot be read.
+func readError(file string, err error) error {
+	return parseError(fmt.Errorf("error while loading file: error reading encryption provider configuration file %q: %w", file, err))
 }
 
-func parsing(err error) error { return fmt.Errorf("error while parsing file: %w", err) }
+// parseError returns the error for a configuration file that is invalid.
+func parseError(err error) error { return fmt.Errorf("error while parsing file: %w", err) }
 
 // Parse parses and validates the content of a configuration file.
 func Parse(file string, data []byte, reload bool) (*Configuration, error) {
 	if len(data) == 0 {
-		return nil, parsing(fmt.Errorf("error while loading file: encryption provider configuration file %q is empty", file))
+		return nil, parseError(fmt.Errorf("error while loading file: encryption provider configuration file %q is empty", file))
 	}
-	c, err := decode(data)
+	c, err := decodeStrictly(data)
 	if err != nil {
-		return nil, parsing(fmt.Errorf("error decoding encryption provider configuration file %q: %w", file, err))
+		return nil, parseError(fmt.Errorf("error decoding encryption provider configuration file %q: %w", file, err))
 	}
 	c.setDefaults()
 	if err := c.validate(reload).ToAggregate(); err != nil {
-		return nil, parsing(err)
+		return nil, parseError(err)
 	}
 	return c, nil
 }
 
-// decode parses one document strictly.
-func decode(data []byte) (*Configuration, error) {
+// decodeStrictly parses one document strictly.
+func decodeStrictly(data []byte) (*Configuration, error) {
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		// If lenient parsing succeeds, the error is reported as a strict decoding error.

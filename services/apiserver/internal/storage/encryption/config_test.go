@@ -178,7 +178,7 @@ func TestValidation(t *testing.T) {
 
 // TestOldKindOfConfiguration reads a file with the kind that early documentation used.
 func TestOldKindOfConfiguration(t *testing.T) {
-	text := strings.Replace(rules(rule("secrets", identity)), "EncryptionConfiguration", "EncryptionConfig", 1)
+	text := strings.Replace(rules(rule("secrets", identityTransformer)), "EncryptionConfiguration", "EncryptionConfig", 1)
 	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {
 		_, err := encryption.Parse("f", []byte(strings.Replace(text, "apiserver.config.k8s.io/v1", apiVersion, 1)), false)
 		if (err == nil) != ok {

@@ -38,7 +38,7 @@ func TestOperationsAreCounted(t *testing.T) {
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
-	store := s.at(openWith(t, b, rules(rule("secrets", keys("aesgcm", key32), plugin), rule("configmaps", identity)), false))
+	store := s.at(openWith(t, b, rules(rule("secrets", keys("aesgcm", key32), plugin), rule("configmaps", identityTransformer)), false))
 	create(t, store, seal, plainValue())
 	create(t, store, other, plainValue())
 	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {

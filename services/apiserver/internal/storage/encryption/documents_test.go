@@ -11,7 +11,7 @@ import (
 // TestDocuments checks errors in documents that are found before their rules are validated.
 func TestDocuments(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
-	good := rules(rule("secrets", identity))
+	good := rules(rule("secrets", identityTransformer))
 	for _, c := range []struct{ name, content, want string }{
 		{name: "valid", content: good},
 		{name: "invalid YAML", content: "a: b: c", want: "mapping values are not allowed"},

@@ -34,7 +34,7 @@ func eventually(t testing.TB, what string, check func() bool) {
 // kmsRule returns a configuration that encrypts secrets with a plugin.
 func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
 	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}",
-		p.Endpoint(), timeout), identity))
+		p.Endpoint(), timeout), identityTransformer))
 }
 
 // openKMS opens a configuration with a plugin that is probed often.

@@ -39,7 +39,7 @@ func TestLatePlugin(t *testing.T) {
 	p := kmstest.New(t)
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	write(t, file, rules(rule("secrets", identity)))
+	write(t, file, rules(rule("secrets", identityTransformer)))
 	b := builder(t)
 	log := &logBuffer{}
 	b.Intervals = pace()

@@ -21,8 +21,9 @@ const (
 	// retirementDelay is how long a replaced Set remains usable for operations that started with
 	// it.
 	retirementDelay = 10 * time.Second
-	// wellWithin is the default time for the plugins of a new configuration to become healthy.
-	wellWithin = 10 * time.Second
+	// defaultHealthTimeout is the default time for the plugins of a new configuration to become
+	// healthy.
+	defaultHealthTimeout = 10 * time.Second
 )
 
 // Live holds the current Set.
@@ -32,14 +33,15 @@ type Live struct {
 	builder *Builder
 	log     *slog.Logger
 	current atomic.Pointer[Set]
-	// awaited is the content whose plugins are not healthy yet. Only Run uses it.
-	awaited []byte
+	// pendingContent is the content whose plugins are not healthy yet. Only Run uses it.
+	pendingContent []byte
 	// reloading is set while Run follows the file.
 	reloading atomic.Bool
 
-	mu      sync.Mutex // leaf lock
-	old     map[*Set]*time.Timer
-	closing bool
+	mu sync.Mutex // leaf lock
+	// retiring holds the replaced Sets and the timers that close them.
+	retiring map[*Set]*time.Timer
+	closing  bool
 	// reopened receives a signal when readability may have changed.
 	reopened []chan<- struct{}
 }
@@ -53,8 +55,8 @@ func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, err
 	if err != nil {
 		return nil, err
 	}
-	l := &Live{file: file, data: data, builder: b, log: b.Logger, old: map[*Set]*time.Timer{}}
-	s, err := b.Build(ctx, c, l.reopen)
+	l := &Live{file: file, data: data, builder: b, log: b.Logger, retiring: map[*Set]*time.Timer{}}
+	s, err := b.Build(ctx, c, l.notifyReopened)
 	if err != nil {
 		return nil, err
 	}
@@ -72,80 +74,80 @@ func (l *Live) Reloading() bool { return l.reloading.Load() }
 func (l *Live) Run(ctx context.Context) error {
 	l.reloading.Store(true)
 	defer l.reloading.Store(false)
-	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.changed) // the error is that of the context
+	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.applyContent) // the error is that of the context
 	return nil
 }
 
-// changed handles new content of the file. Content whose plugins are not healthy is retried, and
-// logged once.
-func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) {
-	again := err == nil && l.awaited != nil && bytes.Equal(data, l.awaited)
+// applyContent handles new content of the file. It returns false for content whose plugins are not
+// healthy: such content is retried, and logged once.
+func (l *Live) applyContent(ctx context.Context, data []byte, err error) (done bool) {
+	again := err == nil && l.pendingContent != nil && bytes.Equal(data, l.pendingContent)
 	if err != nil {
-		err = unread(l.file, err)
+		err = readError(l.file, err)
 	} else {
-		err = l.replace(ctx, data)
+		err = l.replaceConfig(ctx, data)
 	}
 	if ctx.Err() != nil {
 		return true
 	}
-	l.awaited = nil
+	l.pendingContent = nil
 	if errors.As(err, new(*unhealthyError)) {
-		l.awaited = data
+		l.pendingContent = data
 		if again {
 			return false
 		}
 	}
-	l.builder.Metrics.reloaded(l.builder.ServerID, err)
+	l.builder.Metrics.recordReload(l.builder.ServerID, err)
 	if err != nil {
 		l.log.Error("encryption configuration is invalid; keeping the previous one", "file", l.file,
-			"tried again", l.awaited != nil, "error",
+			"tried again", l.pendingContent != nil, "error",
 			fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
-		return l.awaited == nil
+		return l.pendingContent == nil
 	}
 	l.log.Info("encryption configuration applied", "file", l.file)
 	return true
 }
 
-// replace replaces the current configuration.
-func (l *Live) replace(ctx context.Context, data []byte) error {
+// replaceConfig replaces the current configuration.
+func (l *Live) replaceConfig(ctx context.Context, data []byte) error {
 	c, err := Parse(l.file, data, true)
 	if err != nil {
 		return err
 	}
-	next, err := l.builder.Build(ctx, c, l.reopen)
+	next, err := l.builder.Build(ctx, c, l.notifyReopened)
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, wellWithin))
+	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, defaultHealthTimeout))
 	defer cancel()
 	if err := next.waitHealthy(within); err != nil {
 		next.Close()
 		return err
 	}
-	if !l.swap(next) {
+	if !l.swapSet(next) {
 		next.Close()
 		return errClosed
 	}
-	l.reopen()
+	l.notifyReopened()
 	return nil
 }
 
 // errClosed means that a configuration arrived after Close.
 var errClosed = errors.New("encryption has ended")
 
-// swap replaces the current Set, which is closed after its grace period. It returns false after
+// swapSet replaces the current Set, which is closed after its grace period. It returns false after
 // Close, because nothing would close the new Set.
-func (l *Live) swap(next *Set) bool {
+func (l *Live) swapSet(next *Set) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closing {
 		return false
 	}
 	s := l.current.Swap(next)
-	l.old[s] = time.AfterFunc(retirementDelay, func() {
+	l.retiring[s] = time.AfterFunc(retirementDelay, func() {
 		l.mu.Lock()
-		_, mine := l.old[s]
-		delete(l.old, s)
+		_, mine := l.retiring[s]
+		delete(l.retiring, s)
 		l.mu.Unlock()
 		if mine {
 			s.Close()
@@ -154,8 +156,8 @@ func (l *Live) swap(next *Set) bool {
 	return true
 }
 
-// reopen notifies the holders of decrypted values.
-func (l *Live) reopen() {
+// notifyReopened notifies the holders of decrypted values.
+func (l *Live) notifyReopened() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, ch := range l.reopened {
@@ -166,8 +168,9 @@ func (l *Live) reopen() {
 	}
 }
 
-// follow returns a channel that receives a signal for each such change.
-func (l *Live) follow() <-chan struct{} {
+// subscribeReopened returns a channel that receives a signal when existing values may have become
+// readable or unreadable.
+func (l *Live) subscribeReopened() <-chan struct{} {
 	ch := make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,8 +185,8 @@ func (l *Live) CheckAll(r *http.Request) error { return l.Current().checkAll(r) 
 func (l *Live) Close() {
 	l.mu.Lock()
 	l.closing = true
-	old := l.old
-	l.old = map[*Set]*time.Timer{}
+	old := l.retiring
+	l.retiring = map[*Set]*time.Timer{}
 	l.mu.Unlock()
 	for s, timer := range old {
 		timer.Stop()

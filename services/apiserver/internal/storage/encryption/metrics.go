@@ -60,16 +60,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, err
 }
 
-// record counts a transformation.
-func (m *Metrics) record(resource, direction, prefix string, start time.Time, err error) {
-	m.operations.WithLabelValues(resource, direction, prefix, code(err)).Inc()
+// recordTransformation counts a transformation.
+func (m *Metrics) recordTransformation(resource, direction, prefix string, start time.Time, err error) {
+	m.operations.WithLabelValues(resource, direction, prefix, grpcCode(err)).Inc()
 	if err == nil {
 		m.durations.WithLabelValues(direction, prefix).Observe(time.Since(start).Seconds())
 	}
 }
 
-// code returns the gRPC code of the result of a transformation.
-func code(err error) string {
+// grpcCode returns the gRPC code of the result of a transformation.
+func grpcCode(err error) string {
 	if err == nil {
 		return codes.OK.String()
 	}
@@ -80,8 +80,8 @@ func code(err error) string {
 	return codes.Unknown.String()
 }
 
-// reloaded counts a reload of the configuration.
-func (m *Metrics) reloaded(server string, err error) {
+// recordReload counts a reload of the configuration.
+func (m *Metrics) recordReload(server string, err error) {
 	status, counter := "success", m.succeeded
 	if err != nil {
 		status = "failure"

@@ -47,7 +47,8 @@ func keys(provider, secret string) string {
 	return provider + ": {keys: [{name: k1, secret: " + secret + "}]}"
 }
 
-const identity = "identity: {}"
+// identityTransformer stores values unencrypted.
+const identityTransformer = "identity: {}"
 
 // builtIn returns some built-in resources.
 func builtIn() *encryption.Resources {
@@ -285,7 +286,7 @@ func providers(t testing.TB) []provider {
 		return fmt.Sprintf("kms: {apiVersion: %s, name: %s, endpoint: '%s', timeout: 5s}", version, name, plugin.Endpoint())
 	}
 	return []provider{
-		{name: "identity", with: identity, others: identity},
+		{name: "identity", with: identityTransformer, others: identityTransformer},
 		{name: "aescbc", with: keys("aescbc", key32), others: keys("aescbc", other32)},
 		{name: "aesgcm", with: keys("aesgcm", key32), others: keys("aesgcm", other32), bound: true, safe: true},
 		{name: "secretbox", with: keys("secretbox", key32), others: keys("secretbox", other32), safe: true},
@@ -304,7 +305,7 @@ func TestProviders(t *testing.T) {
 			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
 				create(t, store, secretKey, value)
-				if p.with != identity && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
+				if p.with != identityTransformer && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
 					t.Error("stored value is not encrypted")
 				}
 				if got, stale, err := get(t, store, secretKey); got != string(value) || stale || err != nil {
@@ -314,7 +315,7 @@ func TestProviders(t *testing.T) {
 			create(t, store, secretKey, plainValue())
 			sealed := s.values[secretKey]
 			create(t, store, secretKey, plainValue())
-			if p.with != identity && bytes.Equal(sealed, s.values[secretKey]) {
+			if p.with != identityTransformer && bytes.Equal(sealed, s.values[secretKey]) {
 				t.Error("two encryptions of a value are equal")
 			}
 			t.Run("moved", func(t *testing.T) {
@@ -323,21 +324,21 @@ func TestProviders(t *testing.T) {
 					t.Errorf("value copied from another key: got %v", err)
 				}
 			})
-			if p.with == identity {
+			if p.with == identityTransformer {
 				return
 			}
 			t.Run("another key", func(t *testing.T) {
-				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identity)))), secretKey); err == nil && got == string(plainValue()) {
+				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identityTransformer)))), secretKey); err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
-				first := s.at(open(t, rules(rule("secrets", p.with, identity))))
+				first := s.at(open(t, rules(rule("secrets", p.with, identityTransformer))))
 				s.values["/registry/secrets/default/plain"] = plainValue()
 				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
-				second := s.at(open(t, rules(rule("secrets", identity, p.with))))
+				second := s.at(open(t, rules(rule("secrets", identityTransformer, p.with))))
 				if got, stale, err := get(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
@@ -376,7 +377,7 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	for name, store := range map[string]*encryption.Store{
 		"without a configuration": s.at(encryption.NewIdentity()),
 		"not covered":             s.at(open(t, rules(rule("configmaps", keys("aescbc", key32))))),
-		"identity":                s.at(open(t, rules(rule("secrets", identity, keys("aescbc", key32))))),
+		"identity":                s.at(open(t, rules(rule("secrets", identityTransformer, keys("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
 			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
@@ -410,7 +411,7 @@ func TestKeysWithSameName(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
 	all := []string{keys("aescbc", key32), keys("aesgcm", key32), keys("secretbox", key32),
-		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identity}
+		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identityTransformer}
 	s := newRawStore()
 	store := s.at(open(f, rules(rule("secrets", all...))))
 	for _, p := range all {

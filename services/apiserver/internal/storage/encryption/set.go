@@ -37,13 +37,13 @@ type Builder struct {
 
 // Set is one active configuration.
 type Set struct {
-	chains map[schema.GroupResource]*chain
-	// opens identifies, for each rule, the keys that can decrypt its values.
-	opens   map[schema.GroupResource]map[string]bool
-	plugins []kms.Provider
-	usesV1  bool // at least one plugin is of version 1
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	chains map[schema.GroupResource]*transformerChain
+	// decryptable identifies, for each rule, the keys that can decrypt its values.
+	decryptable map[schema.GroupResource]map[string]bool
+	plugins     []kms.Provider
+	usesV1      bool // at least one plugin is of version 1
+	stop        context.CancelFunc
+	running     sync.WaitGroup
 }
 
 // errV1Gate has the text of Kubernetes.
@@ -52,9 +52,9 @@ var errV1Gate = errors.New("KMSv1 is deprecated and will only receive security u
 // Build creates a Set from a configuration. It has called each plugin once, but they need not have
 // responded. recovered is called when a plugin becomes healthy.
 func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func()) (*Set, error) {
-	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[schema.GroupResource]map[string]bool{}}
+	s := &Set{chains: map[schema.GroupResource]*transformerChain{}, decryptable: map[schema.GroupResource]map[string]bool{}}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if err := b.fill(ctx, s, c, recovered); err != nil {
+	if err := b.addChains(ctx, s, c, recovered); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("error while building transformers: %w", err)
 	}
@@ -64,14 +64,14 @@ func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func())
 	return s, nil
 }
 
-// fill adds the chains of a configuration to a set.
-func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
+// addChains adds the chains of a configuration to a set.
+func (b *Builder) addChains(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
 	for i := range c.Resources {
 		rule := &c.Resources[i]
-		var links []link
+		var links []prefixedTransformer
 		var opens []string
 		for j := range rule.Providers {
-			l, names, err := b.link(ctx, s, &rule.Providers[j], recovered)
+			l, names, err := b.newLink(ctx, s, &rule.Providers[j], recovered)
 			if err != nil {
 				return err
 			}
@@ -82,70 +82,72 @@ func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered 
 			gr := schema.ParseGroupResource(name)
 			for _, wider := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
 				if s.chains[wider] != nil {
-					return fmt.Errorf("resource %q is masked by earlier rule %q", shownResource(gr), shownResource(wider))
+					return fmt.Errorf("resource %q is masked by earlier rule %q", resourceName(gr), resourceName(wider))
 				}
 			}
 			if s.chains[gr] == nil {
-				s.chains[gr], s.opens[gr] = &chain{none: errNoPrefix, metrics: b.Metrics}, map[string]bool{}
+				s.chains[gr], s.decryptable[gr] = &transformerChain{errNoMatch: errNoMatchingPrefix, metrics: b.Metrics}, map[string]bool{}
 			}
 			s.chains[gr].links = append(s.chains[gr].links, links...)
 			for _, o := range opens {
-				s.opens[gr][o] = true
+				s.decryptable[gr][o] = true
 			}
 		}
 	}
 	return nil
 }
 
-func shownResource(gr schema.GroupResource) string {
+// resourceName returns a resource as it is written in the configuration file.
+func resourceName(gr schema.GroupResource) string {
 	if gr.Group == "" && gr.Resource == "*" {
 		return "*."
 	}
 	return gr.String()
 }
 
-// link creates a provider, and the identities of its keys.
-func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (link, []string, error) {
+// newLink creates a provider. It also returns the identities of its keys.
+func (b *Builder) newLink(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (prefixedTransformer, []string, error) {
 	const (
 		aes = "no matching key was found for the provided AES transformer"
 		box = "no matching key was found for the provided Secretbox transformer"
 	)
 	switch {
 	case p.AESCBC != nil:
-		return b.keys("k8s:enc:aescbc:v1:", aes, p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
+		return b.newKeysLink("k8s:enc:aescbc:v1:", aes, p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
 	case p.AESGCM != nil:
-		return b.keys("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
+		return b.newKeysLink("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
 	case p.Secretbox != nil:
-		return b.keys("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
+		return b.newKeysLink("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
 			return ciphers.NewSecretbox(k)
 		})
 	case p.KMS != nil:
-		return b.plugin(ctx, s, p.KMS, recovered)
+		return b.newKMSLink(ctx, s, p.KMS, recovered)
 	}
-	return link{with: identity{}}, []string{prefixIdentity}, nil
+	return prefixedTransformer{transformer: identityTransformer{}}, []string{prefixIdentity}, nil
 }
 
-// keys creates a provider with several keys, each with its own prefix.
-func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (link, []string, error) {
-	c := &chain{none: errors.New(none), metrics: b.Metrics}
+// newKeysLink creates a provider with several keys, each with its own prefix. It also returns the
+// identities of the keys.
+func (b *Builder) newKeysLink(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (prefixedTransformer, []string, error) {
+	c := &transformerChain{errNoMatch: errors.New(none), metrics: b.Metrics}
 	var opens []string
 	for i := range keys {
 		secret, err := base64.StdEncoding.DecodeString(keys[i].Secret)
 		if err != nil {
-			return link{}, nil, fmt.Errorf("could not obtain secret for named key %s: %w", keys[i].Name, err)
+			return prefixedTransformer{}, nil, fmt.Errorf("could not obtain secret for named key %s: %w", keys[i].Name, err)
 		}
 		cipher, err := make(secret)
 		if err != nil {
-			return link{}, nil, fmt.Errorf("key %s: %w", keys[i].Name, err)
+			return prefixedTransformer{}, nil, fmt.Errorf("key %s: %w", keys[i].Name, err)
 		}
-		c.links = append(c.links, link{prefix: keys[i].Name + ":", with: keyed{cipher}})
+		c.links = append(c.links, prefixedTransformer{prefix: keys[i].Name + ":", transformer: cipherTransformer{cipher}})
 		opens = append(opens, fmt.Sprintf("%s%s %x", prefix, keys[i].Name, sha256.Sum256(secret)))
 	}
-	return link{prefix: prefix, with: c}, opens, nil
+	return prefixedTransformer{prefix: prefix, transformer: c}, opens, nil
 }
 
-// plugin returns the link of a KMS provider, and the prefixes of the values that it decrypts.
-func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (link, []string, error) {
+// newKMSLink returns the link of a KMS provider, and the prefixes of the values that it decrypts.
+func (b *Builder) newKMSLink(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (prefixedTransformer, []string, error) {
 	c := kms.Config{
 		Name:      k.Name,
 		Endpoint:  k.Endpoint,
@@ -162,7 +164,7 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 	version := kmsV2
 	if k.APIVersion == kmsV1 {
 		if !b.KMSv1 {
-			return link{}, nil, errV1Gate
+			return prefixedTransformer{}, nil, errV1Gate
 		}
 		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
 		s.usesV1 = true
@@ -173,23 +175,23 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 		p, err = kms.NewV2(ctx, c)
 	}
 	if err != nil {
-		return link{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", k.Name, err)
+		return prefixedTransformer{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", k.Name, err)
 	}
 	s.plugins = append(s.plugins, p)
 	prefix := "k8s:enc:kms:" + version + ":" + k.Name + ":"
-	return link{prefix: prefix, with: plugin{p}}, []string{prefix}, nil
+	return prefixedTransformer{prefix: prefix, transformer: kmsTransformer{p}}, []string{prefix}, nil
 }
 
 // forResource returns the chain of a resource, or nil if its values are not encrypted.
-func (s *Set) forResource(gr schema.GroupResource) *chain {
+func (s *Set) forResource(gr schema.GroupResource) *transformerChain {
 	if s == nil {
 		return nil
 	}
-	return s.chains[s.rule(gr)]
+	return s.chains[s.ruleFor(gr)]
 }
 
-// rule returns the most specific rule for a resource or for another rule.
-func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
+// ruleFor returns the most specific rule for a resource or for another rule.
+func (s *Set) ruleFor(gr schema.GroupResource) schema.GroupResource {
 	for _, r := range []schema.GroupResource{gr, {Group: gr.Group, Resource: "*"}} {
 		if s.chains[r] != nil {
 			return r
@@ -198,18 +200,18 @@ func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
 	return schema.GroupResource{Group: "*", Resource: "*"}
 }
 
-// covers reports whether this Set can decrypt everything that another one can. The most specific
-// rule decides how a value is decrypted, so rules of both Sets are compared.
-func (s *Set) covers(other *Set) bool {
-	for _, rules := range []map[schema.GroupResource]map[string]bool{s.opens, other.opens} {
+// canDecryptAll reports whether this Set can decrypt everything that another one can. The most
+// specific rule decides how a value is decrypted, so rules of both Sets are compared.
+func (s *Set) canDecryptAll(other *Set) bool {
+	for _, rules := range []map[schema.GroupResource]map[string]bool{s.decryptable, other.decryptable} {
 		for of := range rules {
-			now := s.opens[s.rule(of)]
-			for o := range other.opens[other.rule(of)] {
+			now := s.decryptable[s.ruleFor(of)]
+			for o := range other.decryptable[other.ruleFor(of)] {
 				if !now[o] {
 					return false
 				}
 			}
-			if other.chains[other.rule(of)] == nil && !now[prefixIdentity] {
+			if other.chains[other.ruleFor(of)] == nil && !now[prefixIdentity] {
 				return false // its values may be plain
 			}
 		}

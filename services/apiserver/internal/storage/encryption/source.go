@@ -23,12 +23,12 @@ type Stream interface {
 // Source is a stream of plain values over one of encrypted values.
 type Source struct {
 	Stream
-	values  values
+	codec   valueCodec
 	changes <-chan struct{}
 	// loadedWith is the Set with which the values in the cache were decrypted.
 	loadedWith *Set
-	// damaged counts the undecryptable values since the cache was loaded.
-	damaged atomic.Int64
+	// damagedCount counts the undecryptable values since the cache was loaded.
+	damagedCount atomic.Int64
 
 	mu sync.Mutex // leaf lock
 	// samples holds undecryptable values that may become readable unchanged: one per key that a
@@ -37,28 +37,28 @@ type Source struct {
 }
 
 const (
-	// maxSamples bounds the retried values, and tryEvery is the retry interval.
-	maxSamples = 64
-	tryEvery   = 10 * time.Second
+	// maxSamples bounds the retried values, and retryInterval is the interval of retries.
+	maxSamples    = 64
+	retryInterval = 10 * time.Second
 )
 
 // NewSource returns a stream that decrypts the values of inner and converts them.
 func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
-	return &Source{Stream: inner, values: values{live, r, c}, changes: live.follow()}
+	return &Source{Stream: inner, codec: valueCodec{live, r, c}, changes: live.subscribeReopened()}
 }
 
 // Load implements watchcache.Source.
 func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
-	s.damaged.Store(0)
+	s.damagedCount.Store(0)
 	s.mu.Lock()
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
-	loadedWith := s.values.live.Current()
+	loadedWith := s.codec.live.Current()
 	ctx = kms.FailFast(ctx)
 	position, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
-			s.values.openKey(ctx, &items[i])
-			s.note(items[i].Seal)
+			s.codec.openKeyValue(ctx, &items[i])
+			s.noteDamage(items[i].Seal)
 		}
 		return page(items)
 	})
@@ -82,7 +82,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	opening := kms.FailFast(inner)
 	go func() {
 		defer close(done)
-		again := time.NewTicker(tryEvery)
+		again := time.NewTicker(retryInterval)
 		defer again.Stop()
 		for {
 			if err := s.reloadReason(inner); err != nil { // may block: this goroutine does nothing else
@@ -98,12 +98,12 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 		}
 	}()
 	err := s.Stream.Follow(inner, from, func(b storage.Batch) error {
-		before := s.values.live.Current()
-		b = s.values.openBatch(opening, b)
+		before := s.codec.live.Current()
+		b = s.codec.openBatch(opening, b)
 		for i := range b.Events {
-			s.note(b.Events[i].Seal)
+			s.noteDamage(b.Events[i].Seal)
 		}
-		if s.damaged.Load() > 0 && s.values.live.Current() != before {
+		if s.damagedCount.Load() > 0 && s.codec.live.Current() != before {
 			err := &storage.ReopenedError{} // the change may have been checked before this damage was known
 			cancel(err)
 			return err
@@ -116,12 +116,12 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	return err
 }
 
-// note counts undecryptable values.
-func (s *Source) note(seal *storage.Seal) {
+// noteDamage counts undecryptable values.
+func (s *Source) noteDamage(seal *storage.Seal) {
 	if seal == nil || seal.Err == nil {
 		return
 	}
-	s.damaged.Add(1)
+	s.damagedCount.Add(1)
 	var requested *kms.KeyError
 	name := ""
 	if errors.As(seal.Err.Err, &requested) {
@@ -143,9 +143,9 @@ func (s *Source) note(seal *storage.Seal) {
 // reloadReason returns why every value must be decrypted again: its key is no longer available, or
 // an unreadable value may be readable now. Nil means that there is no reason.
 func (s *Source) reloadReason(ctx context.Context) error {
-	now := s.values.live.Current()
+	now := s.codec.live.Current()
 	if now != s.loadedWith {
-		if s.damaged.Load() > 0 || !now.covers(s.loadedWith) {
+		if s.damagedCount.Load() > 0 || !now.canDecryptAll(s.loadedWith) {
 			return &storage.ReopenedError{}
 		}
 		s.loadedWith = now // Load does not run while Follow does
@@ -153,10 +153,10 @@ func (s *Source) reloadReason(ctx context.Context) error {
 	s.mu.Lock()
 	samples := maps.Clone(s.samples)
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, tryEvery) // leaves time for the other checks
+	ctx, cancel := context.WithTimeout(ctx, retryInterval) // leaves time for the other checks
 	defer cancel()
 	for _, seal := range samples {
-		if _, opened := s.values.open(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
+		if _, opened := s.codec.openValue(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
 			return errReadable
 		}
 	}

@@ -158,7 +158,7 @@ func TestRetriesAreBounded(t *testing.T) {
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 			eventually(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
 			// All retries finish before Follow detects the new configuration.
-			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {
+			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identityTransformer))), nil) {
 				t.Fatal("configuration was not applied")
 			}
 			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {

@@ -15,13 +15,13 @@ import (
 
 // Store is a store of plain values over one of encrypted values.
 type Store struct {
-	inner  storage.Interface
-	values values
+	inner storage.Interface
+	codec valueCodec
 }
 
 // NewStore returns a store that decrypts the values of inner and converts them.
 func NewStore(inner storage.Interface, live *Live, r *Resources, c Converter) *Store {
-	return &Store{inner, values{live, r, c}}
+	return &Store{inner, valueCodec{live, r, c}}
 }
 
 var _ storage.Interface = (*Store)(nil)
@@ -32,7 +32,7 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.Ke
 	if err != nil {
 		return kv, at, err
 	}
-	s.values.openKey(ctx, &kv)
+	s.codec.openKeyValue(ctx, &kv)
 	return kv, at, kv.Corrupt()
 }
 
@@ -40,7 +40,7 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.Ke
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
 	res, err := s.inner.List(ctx, prefix, opts)
 	for i := range res.Items {
-		s.values.openKey(ctx, &res.Items[i])
+		s.codec.openKeyValue(ctx, &res.Items[i])
 	}
 	return res, err
 }
@@ -56,7 +56,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 
 // seal returns the stored form of a value.
 func (s *Store) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
-	sealed, err := s.values.seal(ctx, key, value)
+	sealed, err := s.codec.sealValue(ctx, key, value)
 	if err != nil {
 		tracing.Event(ctx, "TransformToStorage failed", attribute.String("err", err.Error()))
 		return nil, &storage.SealError{Key: key, Err: err}
@@ -89,7 +89,7 @@ func (s *Store) openConflict(ctx context.Context, err error) error {
 		return err
 	}
 	live := conflict.Live
-	s.values.openKey(ctx, &live)
+	s.codec.openKeyValue(ctx, &live)
 	return &storage.ConflictError{Live: live}
 }
 
@@ -99,7 +99,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 	if err != nil {
 		return nil, err
 	}
-	return s.watch(ctx, w), nil
+	return s.newWatcher(ctx, w), nil
 }
 
 // Resume implements storage.Interface.
@@ -108,7 +108,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	if err != nil {
 		return nil, err
 	}
-	return s.watch(ctx, w), nil
+	return s.newWatcher(ctx, w), nil
 }
 
 // VerifyHistory implements storage.Interface.
@@ -124,22 +124,22 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return s.inner.Compact(ctx, revision)
 }
 
-// watcher decrypts the values that a watch delivers.
-type watcher struct {
+// decryptingWatcher decrypts the values that a watch delivers.
+type decryptingWatcher struct {
 	storage.Watcher
 	batches chan storage.Batch
 	stopped chan struct{}
 	stop    sync.Once
 }
 
-// watch returns a watcher that decrypts the batches of inner.
-func (s *Store) watch(ctx context.Context, inner storage.Watcher) *watcher {
-	w := &watcher{Watcher: inner, batches: make(chan storage.Batch), stopped: make(chan struct{})}
+// newWatcher returns a watcher that decrypts the batches of inner.
+func (s *Store) newWatcher(ctx context.Context, inner storage.Watcher) *decryptingWatcher {
+	w := &decryptingWatcher{Watcher: inner, batches: make(chan storage.Batch), stopped: make(chan struct{})}
 	go func() { // ends with the inner watch, which ends with the context or by Stop
 		defer close(w.batches)
 		for b := range inner.Batches() {
 			select {
-			case w.batches <- s.values.openBatch(ctx, b):
+			case w.batches <- s.codec.openBatch(ctx, b):
 			case <-w.stopped:
 			case <-ctx.Done():
 			}
@@ -149,10 +149,10 @@ func (s *Store) watch(ctx context.Context, inner storage.Watcher) *watcher {
 }
 
 // Batches implements storage.Watcher.
-func (w *watcher) Batches() <-chan storage.Batch { return w.batches }
+func (w *decryptingWatcher) Batches() <-chan storage.Batch { return w.batches }
 
 // Stop implements storage.Watcher.
-func (w *watcher) Stop() {
+func (w *decryptingWatcher) Stop() {
 	w.stop.Do(func() { close(w.stopped) })
 	w.Watcher.Stop()
 }
@@ -164,15 +164,15 @@ type Converter interface {
 	Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error)
 }
 
-// values encrypts and decrypts with the current Set.
-type values struct {
+// valueCodec encrypts and decrypts with the current Set.
+type valueCodec struct {
 	live      *Live
 	resources *Resources
 	converter Converter // nil disables conversion
 }
 
-// seal returns the stored form of a value.
-func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
+// sealValue returns the stored form of a value.
+func (v *valueCodec) sealValue(ctx context.Context, key string, value []byte) ([]byte, error) {
 	gr, ok := v.resources.ForKey(key)
 	if !ok {
 		return value, nil
@@ -186,14 +186,14 @@ func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, er
 	return value, nil
 }
 
-// open returns the plain form of a stored value and its Seal, which is nil for a value that is
+// openValue returns the plain form of a stored value and its Seal, which is nil for a value that is
 // stored plainly.
-func (v *values) open(ctx context.Context, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
+func (v *valueCodec) openValue(ctx context.Context, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
 	gr, ok := v.resources.ForKey(key)
 	if !ok {
 		return stored, nil
 	}
-	value, seal := v.decrypt(ctx, gr, key, revision, stored)
+	value, seal := v.decryptValue(ctx, gr, key, revision, stored)
 	if seal != nil && seal.Err != nil {
 		return nil, seal
 	}
@@ -210,19 +210,19 @@ func (v *values) open(ctx context.Context, key string, revision int64, stored []
 	return value, seal
 }
 
-// decrypt returns the plain value of a stored one, or the reason why it is unreadable.
-func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
+// decryptValue returns the plain value of a stored one, or the reason why it is unreadable.
+func (v *valueCodec) decryptValue(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
 	c := v.live.Current().forResource(gr)
 	if c == nil {
 		if !isSealed(stored) {
 			return stored, nil
 		}
-		return nil, unreadable(key, revision, stored, errSealed)
+		return nil, unreadableSeal(key, revision, stored, errSealed)
 	}
 	value, stale, err := c.Open(ctx, stored, ValueContext{key, gr.String()})
 	switch {
 	case err != nil:
-		return nil, unreadable(key, revision, stored, err)
+		return nil, unreadableSeal(key, revision, stored, err)
 	case isSealed(stored):
 		return value, &storage.Seal{Stored: stored, Stale: stale}
 	case stale:
@@ -231,7 +231,8 @@ func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key strin
 	return value, nil
 }
 
-func unreadable(key string, revision int64, stored []byte, err error) *storage.Seal {
+// unreadableSeal returns the Seal of a value that cannot be read because of err.
+func unreadableSeal(key string, revision int64, stored []byte, err error) *storage.Seal {
 	return &storage.Seal{Stored: stored, Err: &storage.CorruptObjectError{
 		Key:      key,
 		Revision: revision,
@@ -240,20 +241,20 @@ func unreadable(key string, revision int64, stored []byte, err error) *storage.S
 	}}
 }
 
-// openKey decrypts the value of a key.
-func (v *values) openKey(ctx context.Context, kv *storage.KeyValue) {
-	kv.Value, kv.Seal = v.open(ctx, kv.Key, kv.ModRevision, kv.Value)
+// openKeyValue decrypts the value of kv in place.
+func (v *valueCodec) openKeyValue(ctx context.Context, kv *storage.KeyValue) {
+	kv.Value, kv.Seal = v.openValue(ctx, kv.Key, kv.ModRevision, kv.Value)
 }
 
 // openBatch decrypts the values of a batch. It does not change the batch, which may be shared.
-func (v *values) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
+func (v *valueCodec) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
 	copied := false
 	for i := range b.Events {
 		e := &b.Events[i]
 		if e.Type == storage.Deleted {
 			continue
 		}
-		value, seal := v.open(ctx, e.Key, e.Revision, e.Value)
+		value, seal := v.openValue(ctx, e.Key, e.Revision, e.Value)
 		if seal == nil {
 			continue
 		}

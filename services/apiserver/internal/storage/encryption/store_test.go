@@ -266,7 +266,7 @@ func TestReload(t *testing.T) {
 	}
 	kept := live.Current()
 	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
-	next := rules(rule("secrets", identity))
+	next := rules(rule("secrets", identityTransformer))
 	// Files are read in order: when the next one is applied, this one has been read.
 	create(t, w.store, "/registry/secrets/default/kept", plainValue())
 	if kept != live.Current() {
@@ -331,7 +331,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 	for _, c := range []string{
 		rules(rule("secrets", one, two)), rules(rule("secrets", two, one)), rules(rule("secrets", one, two)),
-		rules(rule("secrets", one, two, identity)), rules(rule("secrets", identity, one, two)), rules(rule("secrets", two, one, identity)),
+		rules(rule("secrets", one, two, identityTransformer)), rules(rule("secrets", identityTransformer, one, two)), rules(rule("secrets", two, one, identityTransformer)),
 	} {
 		was := live.Current()
 		write(t, file, c)
@@ -429,7 +429,7 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		{
 			name:   "for another resource",
 			before: rules(rule("'*.*'", keys("aescbc", key32))),
-			after:  rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("configmaps", keys("aescbc", key32), identityTransformer), rule("'*.*'", keys("aescbc", key32))),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

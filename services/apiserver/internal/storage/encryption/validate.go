@@ -20,25 +20,25 @@ const (
 
 // Error texts of Kubernetes.
 const (
-	noneOf        = "at least one %s is required"
-	missing       = "%s is a mandatory field for a %s"
-	masks         = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
-	twice         = "the same resource cannot be specified multiple times"
-	uppercase     = "resource name should not contain capital letters"
-	loneStar      = "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
-	noAPI         = "resources which do not have REST API/s cannot be encrypted"
-	acrossGroups  = "encrypting the same resource across groups is not supported"
-	eventsGroup   = "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
-	extensions    = "'extensions' group has been removed and cannot be used for encryption"
-	noProvider    = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
-	manyProviders = "more than one provider specified in a single element, should split into different list elements"
+	textRequired      = "at least one %s is required"
+	textMandatory     = "%s is a mandatory field for a %s"
+	textMasked        = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+	textDuplicate     = "the same resource cannot be specified multiple times"
+	textUppercase     = "resource name should not contain capital letters"
+	textLoneStar      = "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
+	textNoAPI         = "resources which do not have REST API/s cannot be encrypted"
+	textAcrossGroups  = "encrypting the same resource across groups is not supported"
+	textEventsGroup   = "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
+	textExtensions    = "'extensions' group has been removed and cannot be used for encryption"
+	textNoProvider    = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+	textManyProviders = "more than one provider specified in a single element, should split into different list elements"
 )
 
 // validate returns all errors of the configuration. reload means that it replaces a running one.
 func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 	root := field.NewPath("resources")
 	if len(c.Resources) == 0 {
-		return field.ErrorList{field.Required(root, fmt.Sprintf(noneOf, root))}
+		return field.ErrorList{field.Required(root, fmt.Sprintf(textRequired, root))}
 	}
 	names := map[string]bool{}
 	for i := range c.Resources {
@@ -46,12 +46,12 @@ func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 		resources := root.Index(i).Child("resources")
 		providers := root.Index(i).Child("providers")
 		if len(rule.Resources) == 0 {
-			errs = append(errs, field.Required(resources, fmt.Sprintf(noneOf, resources)))
+			errs = append(errs, field.Required(resources, fmt.Sprintf(textRequired, resources)))
 		}
 		errs = append(errs, validateOverlap(rule.Resources, resources)...)
 		errs = append(errs, validateNames(rule.Resources, resources)...)
 		if len(rule.Providers) == 0 {
-			errs = append(errs, field.Required(providers, fmt.Sprintf(noneOf, providers)))
+			errs = append(errs, field.Required(providers, fmt.Sprintf(textRequired, providers)))
 		}
 		for j := range rule.Providers {
 			errs = append(errs, rule.Providers[j].validate(providers.Index(j), names, reload)...)
@@ -66,7 +66,7 @@ func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 	whole := map[string]bool{}
 	for _, r := range resources {
 		if seen[r] {
-			return field.ErrorList{field.Invalid(path, resources, twice)}
+			return field.ErrorList{field.Invalid(path, resources, textDuplicate)}
 		}
 		seen[r] = true
 		if gr := schema.ParseGroupResource(r); gr.Resource == "*" && r != "*" {
@@ -76,7 +76,7 @@ func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 	for _, r := range resources {
 		gr := schema.ParseGroupResource(r)
 		if whole["*"] && r != "*.*" || whole[gr.Group] && gr.Resource != "*" {
-			return field.ErrorList{field.Invalid(path, resources, masks)}
+			return field.ErrorList{field.Invalid(path, resources, textMasked)}
 		}
 	}
 	return nil
@@ -89,17 +89,17 @@ func validateNames(resources []string, path *field.Path) (errs field.ErrorList) 
 		wrong := ""
 		switch {
 		case strings.ContainsFunc(r, unicode.IsUpper):
-			wrong = uppercase
+			wrong = textUppercase
 		case r == "*":
-			wrong = loneStar
+			wrong = textLoneStar
 		case slices.Contains([]string{"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}, r):
-			wrong = noAPI
+			wrong = textNoAPI
 		case gr.Group == "events.k8s.io":
-			wrong = eventsGroup
+			wrong = textEventsGroup
 		case gr.Group == "extensions":
-			wrong = extensions
+			wrong = textExtensions
 		case gr.Group == "*" && gr.Resource != "*":
-			wrong = acrossGroups
+			wrong = textAcrossGroups
 		default:
 			continue
 		}
@@ -139,9 +139,9 @@ func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool
 	}
 	switch {
 	case n == 0:
-		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, noProvider)}
+		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, textNoProvider)}
 	case n > 1:
-		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, manyProviders)}
+		return field.ErrorList{field.Invalid(path, fixedText{p.String()}, textManyProviders)}
 	case p.KMS != nil:
 		errs := p.KMS.validate(path.Child("kms"), names, reload)
 		names[p.KMS.Name] = true
@@ -156,31 +156,31 @@ func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool
 	return nil
 }
 
-// redacted replaces secrets in messages.
-const redacted = "REDACTED"
+// redactedSecret replaces secrets in messages.
+const redactedSecret = "REDACTED"
 
 // validate validates keys, which must have one of the lengths in bytes.
 func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs field.ErrorList) {
 	if len(c.Keys) == 0 {
-		return field.ErrorList{field.Required(path, fmt.Sprintf(noneOf, "keys"))}
+		return field.ErrorList{field.Required(path, fmt.Sprintf(textRequired, "keys"))}
 	}
 	for i := range c.Keys {
 		k := &c.Keys[i]
 		name := path.Index(i).Child("name")
 		secret := path.Index(i).Child("secret")
 		if k.Name == "" {
-			errs = append(errs, field.Required(name, fmt.Sprintf(missing, "name", "key")))
+			errs = append(errs, field.Required(name, fmt.Sprintf(textMandatory, "name", "key")))
 		}
 		if k.Secret == "" {
-			errs = append(errs, field.Required(secret, fmt.Sprintf(missing, "secret", "key")))
+			errs = append(errs, field.Required(secret, fmt.Sprintf(textMandatory, "secret", "key")))
 			continue
 		}
 		bytes, err := base64.StdEncoding.DecodeString(k.Secret)
 		switch {
 		case err != nil:
-			errs = append(errs, field.Invalid(secret, redacted, "secrets must be base64 encoded"))
+			errs = append(errs, field.Invalid(secret, redactedSecret, "secrets must be base64 encoded"))
 		case !slices.Contains(lengths, len(bytes)):
-			errs = append(errs, field.Invalid(secret, redacted, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v",
+			errs = append(errs, field.Invalid(secret, redactedSecret, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v",
 				len(bytes), lengths)))
 		}
 	}
@@ -194,7 +194,7 @@ func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, rel
 	}
 	switch {
 	case c.Name == "":
-		errs = append(errs, field.Required(path.Child("name"), fmt.Sprintf(missing, "name", "provider")))
+		errs = append(errs, field.Required(path.Child("name"), fmt.Sprintf(textMandatory, "name", "provider")))
 	case c.APIVersion != kmsV1 && strings.Contains(c.Name, ":"):
 		bad("name", c.Name, fmt.Sprintf("invalid KMS provider name %s, must not contain ':'", c.Name))
 	case (c.APIVersion != kmsV1 || reload) && names[c.Name]:
@@ -221,7 +221,7 @@ func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, rel
 // validateEndpoint returns an error unless the endpoint is a Unix socket.
 func (c *KMSConfiguration) validateEndpoint(path *field.Path) field.ErrorList {
 	if c.Endpoint == "" {
-		return field.ErrorList{field.Invalid(path, "", fmt.Sprintf(missing, "endpoint", "kms"))}
+		return field.ErrorList{field.Invalid(path, "", fmt.Sprintf(textMandatory, "endpoint", "kms"))}
 	}
 	u, err := url.Parse(c.Endpoint)
 	switch {

@@ -55,7 +55,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		next, err := c.step(ctx, last)
+		next, err := c.tryRound(ctx, last)
 		if err != nil && ctx.Err() == nil {
 			log.Error("failed to compact etcd", "revision", last.revision, "error", err)
 		}
@@ -63,8 +63,8 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// step tries to start the round after last, and compacts if it succeeds.
-func (c *Compactor) step(ctx context.Context, last compactionRound) (compactionRound, error) {
+// tryRound tries to start the round after last, and compacts if it succeeds.
+func (c *Compactor) tryRound(ctx context.Context, last compactionRound) (compactionRound, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
 	resp, err := c.Store.kv.Txn(ctx).
@@ -74,7 +74,7 @@ func (c *Compactor) step(ctx context.Context, last compactionRound) (compactionR
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
 	if err != nil {
-		return last, fmt.Errorf("beginning round %d: %w", last.version+1, c.Store.wrap(ctx, err))
+		return last, fmt.Errorf("beginning round %d: %w", last.version+1, c.Store.translateError(ctx, err))
 	}
 	next := compactionRound{version: last.version + 1, revision: resp.Header.Revision}
 	if !resp.Succeeded {
@@ -100,7 +100,7 @@ func (c *Compactor) step(ctx context.Context, last compactionRound) (compactionR
 func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
 	resp, err := s.kv.Get(ctx, compactKey, s.readOptions(0)...)
 	if err != nil {
-		return 0, 0, s.wrap(ctx, err)
+		return 0, 0, s.translateError(ctx, err)
 	}
 	if len(resp.Kvs) == 0 {
 		return 0, resp.Header.Revision, nil
@@ -135,7 +135,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	var since, warned time.Time
 	for {
-		err := m.check(ctx)
+		err := m.pingOnce(ctx)
 		now := time.Now()
 		switch {
 		case ctx.Err() != nil:
@@ -162,7 +162,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-func (m *Monitor) check(ctx context.Context) error {
+// pingOnce checks etcd once, within monitorTimeout.
+func (m *Monitor) pingOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
 	return m.Ping(ctx)

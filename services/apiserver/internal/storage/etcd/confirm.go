@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// comparedValue is the maximum size in bytes of a value that is read again for comparison. For
+// maxComparedValue is the maximum size in bytes of a value that is read again for comparison. For
 // larger values only the revisions are compared.
-const comparedValue = 2 << 10
+const maxComparedValue = 2 << 10
 
 // VerifyHistory implements storage.Interface. Only linearizable reads prove that the store's
 // revision went backwards: a lagging member is also behind its earlier revisions.
@@ -29,7 +29,7 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 	}
 	// At the position, the key has the value of its last change.
 	opts := []clientv3.OpOption{clientv3.WithRev(max(last.Revision, at.Revision))}
-	comparesValue := last.Size <= comparedValue
+	comparesValue := last.Size <= maxComparedValue
 	if !comparesValue {
 		opts = append(opts, clientv3.WithKeysOnly())
 	}
@@ -38,14 +38,14 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 		return s.confirmNewest(ctx, at)
 	}
 	if err != nil {
-		return 0, s.wrap(ctx, err)
+		return 0, s.translateError(ctx, err)
 	}
 	if err := confirmHeader(at, resp.Header); err != nil {
 		return 0, err
 	}
 	unchanged := last.Deleted // then the key must be absent
 	if len(resp.Kvs) > 0 {
-		kv := keyValue(resp.Kvs[0])
+		kv := toKeyValue(resp.Kvs[0])
 		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.ChangeIDOfValue(&kv).Equal(last))
 	}
 	if !unchanged {
@@ -59,13 +59,13 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (_ int64
 // seems to be behind, it is read once more, through consensus.
 func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, error) {
 	if s.newest != nil {
-		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
+		if newest, err := s.readRevision(ctx); err != nil || newest >= at.Revision {
 			return newest, err
 		}
 	}
 	resp, err := s.hedgedGet(ctx, s.prefix) // linearizable: after the changes being applied
 	if err != nil {
-		return 0, s.wrap(ctx, err)
+		return 0, s.translateError(ctx, err)
 	}
 	if err := confirmHeader(at, resp.Header); err != nil {
 		return 0, err

@@ -92,7 +92,7 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 			grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
 	}
 	if opts.Dial != nil {
-		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(opts.dial))
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(opts.dialAddr))
 	}
 	if opts.Traces != nil {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
@@ -113,8 +113,8 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// dial connects to an address in the client's form: host:port, or unix:path.
-func (o *DialOptions) dial(ctx context.Context, addr string) (net.Conn, error) {
+// dialAddr connects to an address in the client's form: host:port, or unix:path.
+func (o *DialOptions) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
 	}
@@ -182,6 +182,7 @@ func tlsConfig(opts DialOptions) (*tls.Config, error) {
 	return cfg, nil
 }
 
+// orDefault returns d, or otherwise if d is 0.
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d > 0 {
 		return d
@@ -205,6 +206,7 @@ type zapCore struct {
 	known []string
 }
 
+// zapLevel converts a level of zap to one of slog.
 func zapLevel(l zapcore.Level) slog.Level {
 	if l == zapcore.WarnLevel {
 		return slog.LevelWarn

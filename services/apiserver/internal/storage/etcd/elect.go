@@ -47,11 +47,11 @@ func NewElector(s *Store, ttl time.Duration) *Elector {
 // or is unreachable. It must also be called after a loss, to release resources.
 func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error) {
 	for {
-		c, err := e.apply(ctx, name, id)
+		c, err := e.newCandidate(ctx, name, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		err = c.await(ctx)
+		err = c.awaitElection(ctx)
 		if err == nil {
 			return c.lost, c.resign, nil
 		}
@@ -78,13 +78,13 @@ type candidate struct {
 	once    sync.Once
 }
 
-// apply writes the candidate's key and starts to renew its lease.
-func (e *Elector) apply(ctx context.Context, name, id string) (*candidate, error) {
+// newCandidate writes the candidate's key and starts to renew its lease.
+func (e *Elector) newCandidate(ctx context.Context, name, id string) (*candidate, error) {
 	prefix := ElectionPrefix + name + "/"
 	since := time.Now()
 	grant, err := e.store.client.Grant(ctx, int64((e.ttl+time.Second-1)/time.Second))
 	if err != nil {
-		return nil, fmt.Errorf("election %q: lease: %w", name, e.store.wrap(ctx, err))
+		return nil, fmt.Errorf("election %q: lease: %w", name, e.store.translateError(ctx, err))
 	}
 	renewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &candidate{
@@ -95,18 +95,18 @@ func (e *Elector) apply(ctx context.Context, name, id string) (*candidate, error
 		cancel:  cancel,
 		renewed: make(chan struct{}),
 	}
-	go c.renew(renewing, since, time.Duration(grant.TTL)*time.Second)
+	go c.keepRenewing(renewing, since, time.Duration(grant.TTL)*time.Second)
 	resp, err := e.store.kv.Put(ctx, fmt.Sprintf("%s%016x", prefix, int64(grant.ID)), id, clientv3.WithLease(grant.ID))
 	if err != nil {
 		c.resign()
-		return nil, fmt.Errorf("election %q: %w", name, e.store.wrap(ctx, err))
+		return nil, fmt.Errorf("election %q: %w", name, e.store.translateError(ctx, err))
 	}
 	c.revision = resp.Header.Revision
 	return c, nil
 }
 
-// await returns nil when no candidate is older.
-func (c *candidate) await(ctx context.Context) error {
+// awaitElection returns nil when no candidate is older.
+func (c *candidate) awaitElection(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := c.elector.store
@@ -115,7 +115,7 @@ func (c *candidate) await(ctx context.Context) error {
 		// only one candidate.
 		resp, err := s.kv.Get(ctx, c.prefix, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(c.revision-1))...)
 		if err != nil {
-			return fmt.Errorf("election: %w", s.wrap(ctx, err))
+			return fmt.Errorf("election: %w", s.translateError(ctx, err))
 		}
 		select {
 		case <-c.lost:
@@ -151,7 +151,7 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 			return nil
 		case b, ok := <-w.Batches():
 			if !ok {
-				if err := w.Err(); err != nil && !final(err) {
+				if err := w.Err(); err != nil && !isFinal(err) {
 					return err
 				}
 				return ctx.Err()
@@ -171,10 +171,10 @@ type renewal struct {
 	err  error
 }
 
-// renew renews the lease until the context ends, and closes lost if it does not succeed in time. An
-// unanswered attempt does not delay the next one: one of several members of etcd may be stalled
-// while the other ones respond.
-func (c *candidate) renew(ctx context.Context, lastRenewal time.Time, ttl time.Duration) {
+// keepRenewing renews the lease until the context ends, and closes lost if it does not succeed in
+// time. An unanswered attempt does not delay the next one: one of several members of etcd may be
+// stalled while the other ones respond.
+func (c *candidate) keepRenewing(ctx context.Context, lastRenewal time.Time, ttl time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	var attempts sync.WaitGroup
 	defer close(c.renewed)
@@ -217,6 +217,7 @@ func (c *candidate) renew(ctx context.Context, lastRenewal time.Time, ttl time.D
 	}
 }
 
+// renewOnce sends the result of one attempt to renew the lease.
 func (c *candidate) renewOnce(ctx context.Context, until time.Time, renewals chan<- renewal) {
 	expiring, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

@@ -18,18 +18,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// metrics uses the names that dashboards for Kubernetes expect.
+// metrics holds the metrics of a store. It uses the names that dashboards for Kubernetes expect.
 type metrics struct {
 	prefix       string
-	series       *servingmetrics.Series[seriesKey, *series]
+	series       *servingmetrics.Series[seriesKey, *operationSeries]
 	leaseObjects prometheus.Histogram
 }
 
 // seriesKey holds the labels of the metrics of requests.
 type seriesKey struct{ operation, kind string }
 
-// series holds the metrics of an operation on a type of objects.
-type series struct {
+// operationSeries holds the metrics of an operation on a type of objects.
+type operationSeries struct {
 	duration prometheus.Observer // nil for watches
 	requests prometheus.Counter
 	// errors returns the counter of errors, which exists only after the first error.
@@ -40,7 +40,7 @@ type series struct {
 const maxSeries = 5000
 
 // newMetrics returns the metrics of a store. It registers them unless reg is nil.
-func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, cluster *members) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, prefix string, size sizeCollector, cluster *memberCollector) (*metrics, error) {
 	labels := []string{"operation", "type"}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "etcd_request_duration_seconds",
@@ -64,11 +64,11 @@ func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, clu
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000},
 		}),
 	}
-	m.series = servingmetrics.NewSeries(servingmetrics.SeriesConfig[seriesKey, *series]{
+	m.series = servingmetrics.NewSeries(servingmetrics.SeriesConfig[seriesKey, *operationSeries]{
 		Limit:    maxSeries,
 		Overflow: func(k seriesKey) seriesKey { return seriesKey{k.operation, "other"} },
-		Add: func(k seriesKey) *series {
-			s := &series{requests: requests.WithLabelValues(k.operation, k.kind)}
+		Add: func(k seriesKey) *operationSeries {
+			s := &operationSeries{requests: requests.WithLabelValues(k.operation, k.kind)}
 			s.errors = func() prometheus.Counter { return failures.WithLabelValues(k.operation, k.kind) }
 			if k.operation != watchOperation {
 				s.duration = duration.WithLabelValues(k.operation, k.kind)
@@ -112,12 +112,13 @@ func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 	})
 }
 
-// observe is deferred at the start of an operation.
+// observe records an operation. Callers defer it at the start of the operation: err points to the
+// operation's named result.
 func (m *metrics) observe(operation, key string, start time.Time, err *error) {
-	s := m.series.WithLabels(seriesKey{operation, m.kind(key)})
+	s := m.series.WithLabels(seriesKey{operation, m.typeSegment(key)})
 	s.duration.Observe(time.Since(start).Seconds())
 	s.requests.Inc()
-	if failed(*err) {
+	if isFailure(*err) {
 		s.errors().Inc()
 	}
 }
@@ -125,13 +126,13 @@ func (m *metrics) observe(operation, key string, start time.Time, err *error) {
 // watchOperation is the operation of watches, which have no duration.
 const watchOperation = "watch"
 
-// watched counts the start of a watch.
-func (m *metrics) watched(prefix string) {
-	m.series.WithLabels(seriesKey{watchOperation, m.kind(prefix)}).requests.Inc()
+// recordWatch counts the start of a watch.
+func (m *metrics) recordWatch(prefix string) {
+	m.series.WithLabels(seriesKey{watchOperation, m.typeSegment(prefix)}).requests.Inc()
 }
 
-// failed reports whether an operation failed, in contrast to a negative result.
-func failed(err error) bool {
+// isFailure reports whether an operation failed, in contrast to a negative result.
+func isFailure(err error) bool {
 	var tooOld *storage.CompactedError
 	var tooNew *storage.FutureError
 	return errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrTooLarge) ||
@@ -139,10 +140,10 @@ func failed(err error) bool {
 		errors.As(err, &tooOld) || errors.As(err, &tooNew)
 }
 
-// kind returns the part of a key that names the type of its value: the segment below the root, or
-// two segments if the first is a group or one of the historical double names. It is a substring of
-// the key, so nothing is allocated.
-func (m *metrics) kind(key string) string {
+// typeSegment returns the part of a key that names the type of its value: the segment below the
+// root, or two segments if the first is a group or one of the historical double names. It is a
+// substring of the key, so nothing is allocated.
+func (m *metrics) typeSegment(key string) string {
 	rest, ok := strings.CutPrefix(key, m.prefix)
 	if !ok || rest == "" {
 		return "other"
@@ -158,10 +159,10 @@ func (m *metrics) kind(key string) string {
 	return rest[:len(first)+1+len(second)]
 }
 
-// members is the metrics of the members of a cluster, which are read on each scrape. They let a
-// replica report on etcd where nothing else reaches it. A member that does not respond within
-// sizeTimeout counts as down.
-type members struct {
+// memberCollector collects the metrics of the members of a cluster, which are read on each scrape.
+// They let a replica report on etcd where nothing else reaches it. A member that does not respond
+// within sizeTimeout counts as down.
+type memberCollector struct {
 	client  *clientv3.Client
 	cluster string
 	log     *slog.Logger
@@ -169,12 +170,12 @@ type members struct {
 	up, leader, size, used, quota, alarm *prometheus.Desc
 }
 
-// newMembers describes the metrics of the members of a cluster.
-func newMembers(client *clientv3.Client, cluster string, log *slog.Logger) *members {
+// newMemberCollector describes the metrics of the members of a cluster.
+func newMemberCollector(client *clientv3.Client, cluster string, log *slog.Logger) *memberCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("binnacle_etcd_member_"+name, help, append([]string{"storage_cluster_id", "endpoint"}, labels...), nil)
 	}
-	return &members{
+	return &memberCollector{
 		client:  client,
 		cluster: cluster,
 		log:     log,
@@ -189,25 +190,25 @@ func newMembers(client *clientv3.Client, cluster string, log *slog.Logger) *memb
 }
 
 // Describe implements prometheus.Collector.
-func (m *members) Describe(out chan<- *prometheus.Desc) {
+func (m *memberCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.up, m.leader, m.size, m.used, m.quota, m.alarm} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *members) Collect(out chan<- prometheus.Metric) {
+func (m *memberCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
 	defer cancel()
 	var group sync.WaitGroup
 	for _, endpoint := range m.client.Endpoints() {
-		group.Go(func() { m.collect(ctx, endpoint, out) })
+		group.Go(func() { m.collectMember(ctx, endpoint, out) })
 	}
 	group.Wait()
 }
 
-// collect reads the metrics of one member.
-func (m *members) collect(ctx context.Context, endpoint string, out chan<- prometheus.Metric) {
+// collectMember reads the metrics of one member.
+func (m *memberCollector) collectMember(ctx context.Context, endpoint string, out chan<- prometheus.Metric) {
 	emit := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{m.cluster, endpoint}, labels...)...)
 	}
@@ -253,9 +254,9 @@ const sizeTimeout = 2 * time.Second
 // mainCluster is the default name of the cluster in the metric.
 const mainCluster = "etcd-0"
 
-// databaseSize is the metric of the database size, which is read on each scrape. It is absent while
-// etcd does not respond.
-type databaseSize struct {
+// sizeCollector collects the database size, which is read on each scrape. The metric is absent
+// while etcd does not respond.
+type sizeCollector struct {
 	size    func(context.Context) (int64, error)
 	log     *slog.Logger
 	cluster string
@@ -268,10 +269,10 @@ func sizeDesc() *prometheus.Desc {
 }
 
 // Describe implements prometheus.Collector.
-func (databaseSize) Describe(out chan<- *prometheus.Desc) { out <- sizeDesc() }
+func (sizeCollector) Describe(out chan<- *prometheus.Desc) { out <- sizeDesc() }
 
 // Collect implements prometheus.Collector.
-func (d databaseSize) Collect(out chan<- prometheus.Metric) {
+func (d sizeCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
 	defer cancel()
 	size, err := d.size(ctx)

@@ -23,13 +23,14 @@ func gathered(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			out[series(f, m)] = m.Counter.GetValue() + m.Gauge.GetValue()
+			out[operationSeries(f, m)] = m.Counter.GetValue() + m.Gauge.GetValue()
 		}
 	}
 	return out
 }
 
-func series(f *dto.MetricFamily, m *dto.Metric) string {
+// operationSeries holds the metrics of an operation on a type of objects.
+func operationSeries(f *dto.MetricFamily, m *dto.Metric) string {
 	name := f.GetName()
 	for _, l := range m.Label {
 		name += " " + l.GetValue()

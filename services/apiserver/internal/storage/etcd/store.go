@@ -62,16 +62,16 @@ type Config struct {
 
 // Store implements storage.Interface.
 type Store struct {
-	client  *clientv3.Client
-	kv      clientv3.KV
-	watches pb.WatchClient
-	newest  func() (int64, error)
-	changes func(from, end string, after, until int64, bytes int) ([]storage.Event, int64, int64, error)
-	prefix  string
-	read    []clientv3.OpOption
-	log     *slog.Logger
-	metrics *metrics
-	leases  *leases
+	client             *clientv3.Client
+	kv                 clientv3.KV
+	watches            pb.WatchClient
+	newest             func() (int64, error)
+	changes            func(from, end string, after, until int64, bytes int) ([]storage.Event, int64, int64, error)
+	prefix             string
+	defaultReadOptions []clientv3.OpOption
+	log                *slog.Logger
+	metrics            *metrics
+	leasePool          *leasePool
 	// compacted is the newest compaction known to this process, a hint for errors that do not carry
 	// it.
 	compacted atomic.Int64
@@ -103,28 +103,28 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Cluster == "" {
 		cfg.Cluster = mainCluster
 	}
-	var cluster *members // not of a cluster that knows its size itself, the embedded one
+	var cluster *memberCollector // not of a cluster that knows its size itself, the embedded one
 	if cfg.Size == nil {
-		cluster = newMembers(cfg.Client, cfg.Cluster, cfg.Logger)
+		cluster = newMemberCollector(cfg.Client, cfg.Cluster, cfg.Logger)
 		cfg.Size = func(ctx context.Context) (int64, error) { return sizeOf(ctx, cfg.Client) }
 	}
-	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster}, cluster)
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix, sizeCollector{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster}, cluster)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		client:  cfg.Client,
-		kv:      cfg.Client.KV,
-		watches: cfg.Watch,
-		newest:  cfg.LocalRevision,
-		changes: cfg.Changes,
-		prefix:  cfg.Prefix,
-		log:     cfg.Logger,
-		metrics: m,
-		leases:  newLeases(cfg.Client.Lease, cfg.LeaseReuse, m.leaseObjects),
+		client:    cfg.Client,
+		kv:        cfg.Client.KV,
+		watches:   cfg.Watch,
+		newest:    cfg.LocalRevision,
+		changes:   cfg.Changes,
+		prefix:    cfg.Prefix,
+		log:       cfg.Logger,
+		metrics:   m,
+		leasePool: newLeasePool(cfg.Client.Lease, cfg.LeaseReuse, m.leaseObjects),
 	}
 	if cfg.LocalRevision != nil {
-		s.read = []clientv3.OpOption{clientv3.WithSerializable()}
+		s.defaultReadOptions = []clientv3.OpOption{clientv3.WithSerializable()}
 	}
 	return s, nil
 }
@@ -143,14 +143,14 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.
 	if len(resp.Kvs) == 0 {
 		return storage.KeyValue{}, at, storage.ErrNotFound
 	}
-	return keyValue(resp.Kvs[0]), at, nil
+	return toKeyValue(resp.Kvs[0]), at, nil
 }
 
 // List implements storage.Interface. The whole list is read at one revision, regardless of its
 // length.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (_ storage.ListResult, err error) {
 	defer s.metrics.observe("list", prefix, time.Now(), &err)
-	from, end := span(prefix)
+	from, end := prefixRange(prefix)
 	if opts.StartKey > from {
 		from = opts.StartKey
 	}
@@ -181,7 +181,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		}
 		for _, kv := range resp.Kvs {
 			size += len(kv.Key) + len(kv.Value)
-			res.Items = append(res.Items, keyValue(kv))
+			res.Items = append(res.Items, toKeyValue(kv))
 		}
 		if !resp.More {
 			return res, nil
@@ -204,21 +204,21 @@ func nextPage(size, items int) int64 {
 // Revision implements storage.Interface.
 func (s *Store) Revision(ctx context.Context) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
-	return s.revision(ctx)
+	return s.readRevision(ctx)
 }
 
-// revision reads the root, a key that never exists: the response is only a header.
-func (s *Store) revision(ctx context.Context) (int64, error) {
+// readRevision reads the root, a key that never exists: the response is only a header.
+func (s *Store) readRevision(ctx context.Context) (int64, error) {
 	if s.newest != nil {
 		newest, err := s.newest()
 		if err != nil {
-			return 0, s.wrap(ctx, err)
+			return 0, s.translateError(ctx, err)
 		}
 		return newest, ctx.Err()
 	}
-	resp, err := s.hedgedGet(ctx, s.prefix, s.read...)
+	resp, err := s.hedgedGet(ctx, s.prefix, s.defaultReadOptions...)
 	if err != nil {
-		return 0, s.wrap(ctx, err)
+		return 0, s.translateError(ctx, err)
 	}
 	return resp.Header.Revision, nil
 }
@@ -234,7 +234,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		_, err = s.kv.Get(ctx, s.prefix+"health")
 	}
 	if err != nil {
-		return s.wrap(ctx, err)
+		return s.translateError(ctx, err)
 	}
 	return nil
 }
@@ -262,21 +262,22 @@ func (s *Store) noteCompacted(revision int64) {
 // readOptions returns the options for a read at a revision.
 func (s *Store) readOptions(revision int64) []clientv3.OpOption {
 	if revision == 0 {
-		return s.read[:len(s.read):len(s.read)]
+		return s.defaultReadOptions[:len(s.defaultReadOptions):len(s.defaultReadOptions)]
 	}
 	// Never serializable: a lagging member would treat the revision as future.
 	return []clientv3.OpOption{clientv3.WithRev(revision)}
 }
 
-// span returns the range of keys that start with prefix.
-func span(prefix string) (from, end string) {
+// prefixRange returns the range of keys that start with prefix.
+func prefixRange(prefix string) (from, end string) {
 	if prefix == "" {
 		return "\x00", "\x00"
 	}
 	return prefix, clientv3.GetPrefixRangeEnd(prefix)
 }
 
-func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
+// toKeyValue converts a value of etcd to one of the contract.
+func toKeyValue(kv *mvccpb.KeyValue) storage.KeyValue {
 	return storage.KeyValue{
 		Key:            string(kv.Key),
 		Value:          kv.Value,

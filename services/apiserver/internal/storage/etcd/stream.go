@@ -28,9 +28,9 @@ type stream struct {
 	// to progress requests, and the newest revision is read instead.
 	reachedFrom bool
 	probing     bool
-	probed      chan probe
+	probed      chan probeResult
 	probedAt    storage.Position // the position when the probe started
-	retry       *time.Ticker
+	retryTicker *time.Ticker
 	// serving is the member that serves the stream. Unless its progress notifications are reliable,
 	// the newest revision is read too.
 	serving          uint64
@@ -46,8 +46,8 @@ type stream struct {
 	markerWritten chan struct{}
 }
 
-// stream opens a stream and delivers from it until it breaks.
-func (w *watch) stream() error {
+// runStream opens a stream and delivers from it until it breaks.
+func (w *watch) runStream() error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(w.ctx))
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
@@ -61,15 +61,15 @@ func (w *watch) stream() error {
 		ctx:           ctx,
 		grpc:          client,
 		from:          w.position.Revision + 1,
-		probed:        make(chan probe, 1),
+		probed:        make(chan probeResult, 1),
 		resolved:      make(chan progressReliability, 1),
 		markerWritten: make(chan struct{}, 1),
-		retry:         time.NewTicker(progressRetry),
+		retryTicker:   time.NewTicker(progressRetry),
 	}
-	defer s.retry.Stop()
-	s.retry.Stop()
+	defer s.retryTicker.Stop()
+	s.retryTicker.Stop()
 	s.restartFromKnown()
-	if err := client.Send(s.request()); err != nil {
+	if err := client.Send(s.createRequest()); err != nil {
 		return err
 	}
 	if w.awaitingProgress {
@@ -92,7 +92,7 @@ func (w *watch) stream() error {
 				continue
 			}
 			err = s.requestProgress(&helpers)
-		case <-s.retry.C:
+		case <-s.retryTicker.C:
 			err = s.requestProgress(&helpers)
 		case p := <-s.probed:
 			err = s.handleProbe(p, &helpers)
@@ -138,7 +138,7 @@ func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup)
 // while the watch is behind or a queue is full.
 func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = true
-	s.retry.Reset(progressRetry)
+	s.retryTicker.Reset(progressRetry)
 	s.startResolving(helpers)
 	if s.reachedFrom && s.reliability == progressReliable {
 		return s.grpc.Send(progressRequest())
@@ -164,7 +164,7 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	if s.confirmed {
 		s.probedAt = s.position
 	}
-	helpers.Go(s.probe)
+	helpers.Go(s.readNewest)
 }
 
 // startResolving starts to check whether the serving member sends reliable progress notifications,
@@ -185,29 +185,29 @@ func (s *stream) completesRequest(resp *pb.WatchResponse) bool {
 	if !s.awaitingProgress || s.undelivered == 0 || s.position.Revision < s.undelivered {
 		return false
 	}
-	s.deliver(storage.Batch{Revision: s.position.Revision})
+	s.deliverBatch(storage.Batch{Revision: s.position.Revision})
 	return true
 }
 
-// probe is the result of a read of the newest revision; 0 if unknown.
-type probe struct {
+// probeResult is the result of a read of the newest revision.
+type probeResult struct {
 	newest   int64
 	replaced error // the history is not the delivered one
 }
 
-// probe reads the newest revision. The stream itself reports outages.
-func (s *stream) probe() {
-	var p probe
+// readNewest reads the newest revision and sends it to probed. The stream itself reports outages.
+func (s *stream) readNewest() {
+	var p probeResult
 	var err error
 	p.newest, err = s.store.confirmNewest(s.ctx, s.probedAt)
-	if final(err) {
+	if isFinal(err) {
 		p.replaced = err
 	}
 	s.probed <- p
 }
 
 // handleProbe handles the result of a probe of the newest revision.
-func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
+func (s *stream) handleProbe(p probeResult, helpers *sync.WaitGroup) error {
 	s.probing = false
 	newest := p.newest
 	s.reachedFrom = s.reachedFrom || newest >= s.from
@@ -227,7 +227,7 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	// Nothing happened since the last delivery. A revision that is still awaited, because the watch
 	// starts in the future, is not reported.
 	if newest >= s.position.Revision {
-		s.deliver(storage.Batch{Revision: s.position.Revision})
+		s.deliverBatch(storage.Batch{Revision: s.position.Revision})
 	}
 	return s.finishProgressRequest(helpers)
 }
@@ -236,7 +236,7 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 func (s *stream) finishProgressRequest(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = false
 	s.undelivered = 0
-	s.retry.Stop()
+	s.retryTicker.Stop()
 	if !s.requestedAgain {
 		return nil
 	}
@@ -271,17 +271,17 @@ func (s *stream) applyResponse(resp *pb.WatchResponse) error {
 			_, err := s.position.Recheck(s.from, nil)
 			return err
 		}
-		s.deliver(storage.Batch{Revision: resp.Header.Revision})
+		s.deliverBatch(storage.Batch{Revision: resp.Header.Revision})
 	}
 	return nil
 }
 
-// request requests whole revisions: etcd sends all events of a revision in one response. It does
-// not request fragments: etcd measures a whole fragment again for each event that it adds. Tens of
-// thousands of keys that are deleted in one revision would keep it busy for minutes while every
-// replica waits.
-func (s *stream) request() *pb.WatchRequest {
-	from, end := span(s.prefix)
+// createRequest returns the request that starts the watch. It requests whole revisions: etcd sends
+// all events of a revision in one response. It does not request fragments: etcd measures a whole
+// fragment again for each event that it adds. Tens of thousands of keys that are deleted in one
+// revision would keep it busy for minutes while every replica waits.
+func (s *stream) createRequest() *pb.WatchRequest {
+	from, end := prefixRange(s.prefix)
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
 		Key:            []byte(from),
 		RangeEnd:       []byte(end),
@@ -350,7 +350,7 @@ func (s *stream) handleEvents(b storage.Batch) error {
 		b.Events = b.Events[1:]
 	}
 	if len(b.Events) > 0 {
-		s.deliver(b)
+		s.deliverBatch(b)
 	}
 	return nil
 }

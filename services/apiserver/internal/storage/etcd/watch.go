@@ -61,23 +61,23 @@ type watch struct {
 
 // Watch implements storage.Interface. It returns immediately and waits for a future start revision.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
-	return s.follow(ctx, prefix, storage.Position{Revision: after}, false)
+	return s.startWatch(ctx, prefix, storage.Position{Revision: after}, false)
 }
 
 // Resume implements storage.Interface.
 func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
-	return s.follow(ctx, prefix, from, true)
+	return s.startWatch(ctx, prefix, from, true)
 }
 
-// follow starts a watch at a position. confirmed means that the position is not in the future.
-func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, confirmed bool) (storage.Watcher, error) {
+// startWatch starts a watch at a position. confirmed means that the position is not in the future.
+func (s *Store) startWatch(ctx context.Context, prefix string, from storage.Position, confirmed bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if from.Revision < 0 {
 		return nil, &storage.CompactedError{OldestRevision: s.compacted.Load()}
 	}
-	s.metrics.watched(prefix)
+	s.metrics.recordWatch(prefix)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
 		store:            s,
@@ -128,12 +128,12 @@ func (w *watch) run() {
 	backoff := minBackoff
 	for {
 		before := w.position.Revision
-		err := w.stream()
+		err := w.runStream()
 		if w.ctx.Err() != nil {
 			return
 		}
-		if final(err) || permanent(err) {
-			w.fail(err)
+		if isFinal(err) || isPermanent(err) {
+			w.setError(err)
 			return
 		}
 		if errors.Is(err, errLastCompacted) {
@@ -155,23 +155,26 @@ func (w *watch) run() {
 	}
 }
 
-// final reports whether a watch cannot continue from its position.
-func final(err error) bool {
+// isFinal reports whether a watch cannot continue from its position.
+func isFinal(err error) bool {
 	var compacted *storage.CompactedError
 	var replaced *storage.ReplacedError
 	return errors.As(err, &compacted) || errors.As(err, &replaced)
 }
 
-func (w *watch) fail(err error) {
-	if !final(err) {
-		err = w.store.wrap(w.ctx, err)
+// setError records the error that ends the watch.
+func (w *watch) setError(err error) {
+	if !isFinal(err) {
+		err = w.store.translateError(w.ctx, err)
 	}
 	w.mu.Lock()
 	w.err = err
 	w.mu.Unlock()
 }
 
-func (w *watch) deliver(b storage.Batch) {
+// deliverBatch sends a batch to the receiver and advances the position, unless the watch ends
+// first.
+func (w *watch) deliverBatch(b storage.Batch) {
 	select {
 	case w.out <- b:
 		if len(b.Events) > 0 {
@@ -216,10 +219,10 @@ func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, 
 	if err := ctx.Err(); err != nil {
 		return storage.Batch{}, true, err
 	}
-	from, end := span(prefix)
+	from, end := prefixRange(prefix)
 	events, reached, compacted, err := s.changes(from, end, after, until, bytes)
 	if err != nil {
-		return storage.Batch{}, true, s.wrap(ctx, err)
+		return storage.Batch{}, true, s.translateError(ctx, err)
 	}
 	if after+1 < compacted {
 		s.noteCompacted(compacted)

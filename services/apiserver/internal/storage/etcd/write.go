@@ -19,9 +19,9 @@ import (
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (_ int64, err error) {
 	defer s.metrics.observe("create", key, time.Now(), &err)
-	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
+	resp, err := s.commitPut(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		txn := s.kv.Txn(ctx).
-			If(preconditions(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.Preconditions)...).
+			If(conditionsOf(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.Preconditions)...).
 			Then(put)
 		if len(opts.Preconditions) == 0 {
 			return txn
@@ -46,9 +46,9 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	if expected <= 0 {
 		return 0, s.conflictWithLive(ctx, key)
 	}
-	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
+	resp, err := s.commitPut(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		return s.kv.Txn(ctx).
-			If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.Preconditions)...).
+			If(conditionsOf(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.Preconditions)...).
 			Then(put).
 			Else(clientv3.OpGet(key))
 	})
@@ -65,19 +65,19 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 		return 0, s.conflictWithLive(ctx, key)
 	}
 	resp, err := s.kv.Txn(ctx).
-		If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
+		If(conditionsOf(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
 		Commit()
 	if err != nil {
-		return 0, s.wrap(ctx, err)
+		return 0, s.translateError(ctx, err)
 	}
 	return casResult(resp, expected)
 }
 
-// preconditions returns the conditions of a transaction: that of its own key, and the
+// conditionsOf returns the conditions of a transaction: the condition on its own key, and the
 // preconditions.
-func preconditions(keyCondition clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
+func conditionsOf(keyCondition clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
 	all := []clientv3.Cmp{keyCondition}
 	for _, p := range while {
 		c := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
@@ -89,9 +89,9 @@ func preconditions(keyCondition clientv3.Cmp, while []storage.Precondition) []cl
 	return all
 }
 
-// put commits a transaction that writes a value, with a lease if it expires. A missing lease fails
-// the whole transaction, so one more attempt with a new lease is safe.
-func (s *Store) put(
+// commitPut commits a transaction that writes a value, with a lease if it expires. A missing lease
+// fails the whole transaction, so one more attempt with a new lease is safe.
+func (s *Store) commitPut(
 	ctx context.Context,
 	key string,
 	value []byte,
@@ -101,23 +101,23 @@ func (s *Store) put(
 	if opts.TTL <= 0 {
 		resp, err := txn(clientv3.OpPut(key, bytesAsString(value))).Commit()
 		if err != nil {
-			return nil, s.wrap(ctx, err)
+			return nil, s.translateError(ctx, err)
 		}
 		return resp, nil
 	}
 	for again := false; ; again = true {
-		id, err := s.leases.get(ctx, opts.TTL)
+		id, err := s.leasePool.get(ctx, opts.TTL)
 		if err != nil {
-			return nil, s.wrap(ctx, err)
+			return nil, s.translateError(ctx, err)
 		}
 		resp, err := txn(clientv3.OpPut(key, bytesAsString(value), clientv3.WithLease(id))).Commit()
 		if err == nil {
 			return resp, nil
 		}
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return nil, s.wrap(ctx, err)
+			return nil, s.translateError(ctx, err)
 		}
-		s.leases.forget(id)
+		s.leasePool.forgetLease(id)
 	}
 }
 
@@ -134,11 +134,11 @@ func casResult(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	if kvs[0].ModRevision == expected {
 		return 0, &storage.PreconditionError{Key: string(kvs[0].Key)}
 	}
-	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
+	return 0, &storage.ConflictError{Live: toKeyValue(kvs[0])}
 }
 
-// conflictWithLive rejects a compare-and-swap without an expected revision. etcd would take
-// revision 0 as "must not exist".
+// conflictWithLive returns the conflict of a compare-and-swap without an expected revision. etcd
+// would take revision 0 as "must not exist".
 func (s *Store) conflictWithLive(ctx context.Context, key string) error {
 	live, _, err := s.Get(ctx, key, 0)
 	if err != nil {
@@ -151,21 +151,21 @@ func (s *Store) conflictWithLive(ctx context.Context, key string) error {
 // it.
 func (s *Store) readError(ctx context.Context, err error) error {
 	if !errors.Is(err, rpctypes.ErrFutureRev) {
-		return s.wrap(ctx, err)
+		return s.translateError(ctx, err)
 	}
-	newest, revisionErr := s.revision(ctx)
+	newest, revisionErr := s.readRevision(ctx)
 	if revisionErr != nil {
 		return revisionErr
 	}
 	return &storage.FutureError{Current: newest}
 }
 
-// wrap translates a client error into one of the contract.
-func (s *Store) wrap(ctx context.Context, err error) error {
+// translateError translates a client error into one of the contract.
+func (s *Store) translateError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return &storage.CompactedError{OldestRevision: s.compacted.Load()}
-	case tooLarge(err):
+	case isTooLarge(err):
 		return fmt.Errorf("%w: %w", storage.ErrTooLarge, err)
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -181,24 +181,25 @@ func (s *Store) wrap(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: etcd: %w", kind, err)
 }
 
-// tooLarge recognizes the rejections of etcd and, before it, of gRPC.
-func tooLarge(err error) bool {
+// isTooLarge recognizes the rejections of etcd and, before it, of gRPC.
+func isTooLarge(err error) bool {
 	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
 		return true
 	}
-	return code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
+	return grpcCode(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }
 
-// permanent reports whether a watch would fail in the same way again.
-func permanent(err error) bool {
-	switch code(err) {
+// isPermanent reports whether a watch would fail in the same way again.
+func isPermanent(err error) bool {
+	switch grpcCode(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:
 		return true
 	}
 	return false
 }
 
-func code(err error) codes.Code {
+// grpcCode returns the gRPC code of a client error.
+func grpcCode(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
 		return e.Code()
@@ -210,10 +211,10 @@ func code(err error) codes.Code {
 // expires.
 const maxLeaseObjects = 1000
 
-// leases shares one lease among many values, because a lease for each would cost etcd more than the
-// values do. A lease lives slightly longer than requested (a twentieth, at most reuse). During that
-// time it takes further values.
-type leases struct {
+// leasePool shares one lease among many values, because a lease for each would cost etcd more than
+// the values do. A lease lives slightly longer than requested (a twentieth, at most reuse). During
+// that time it takes further values.
+type leasePool struct {
 	client  clientv3.Lease
 	reuse   time.Duration
 	objects prometheus.Observer
@@ -227,12 +228,12 @@ type leases struct {
 	count   int
 }
 
-func newLeases(client clientv3.Lease, reuse time.Duration, objects prometheus.Observer) *leases {
-	return &leases{client: client, reuse: reuse, objects: objects, lock: make(chan struct{}, 1)}
+func newLeasePool(client clientv3.Lease, reuse time.Duration, objects prometheus.Observer) *leasePool {
+	return &leasePool{client: client, reuse: reuse, objects: objects, lock: make(chan struct{}, 1)}
 }
 
 // get returns a lease that lives for at least ttl.
-func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+func (l *leasePool) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
 	case l.lock <- struct{}{}:
 	case <-ctx.Done():
@@ -251,24 +252,24 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	if err != nil {
 		return 0, err
 	}
-	l.retire()
+	l.dropCurrent()
 	l.id = resp.ID
 	l.expires = now.Add(time.Duration(resp.TTL) * time.Second)
 	l.count = 1
 	return l.id, nil
 }
 
-// forget drops a lease that etcd no longer knows.
-func (l *leases) forget(id clientv3.LeaseID) {
+// forgetLease drops a lease that etcd no longer knows.
+func (l *leasePool) forgetLease(id clientv3.LeaseID) {
 	l.lock <- struct{}{}
 	defer func() { <-l.lock }()
 	if l.id == id {
-		l.retire()
+		l.dropCurrent()
 	}
 }
 
-// retire drops the current lease. The caller holds lock.
-func (l *leases) retire() {
+// dropCurrent drops the current lease. The caller holds lock.
+func (l *leasePool) dropCurrent() {
 	if l.id != 0 {
 		l.objects.Observe(float64(l.count))
 	}

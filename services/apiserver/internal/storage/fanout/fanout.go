@@ -78,7 +78,7 @@ type Fanout struct {
 	since         func(context.Context) int64
 	loaded        atomic.Bool               // Load has succeeded
 	connected     atomic.Pointer[transport] // transport, once it is usable
-	link          link
+	link          linkState
 	inbox         *inbox
 	parts         partAssembler // of received messages, used by the goroutine of receive
 	audience      subscriberTracker
@@ -102,7 +102,7 @@ func New(cfg Config) (*Fanout, error) {
 	switch {
 	case cfg.Store == nil || cfg.Logger == nil || cfg.Root == "" || cfg.ID == "":
 		return nil, errors.New("fanout needs a store, a logger, a root and an id")
-	case cfg.Elector == nil && !cfg.Options.embedded():
+	case cfg.Elector == nil && !cfg.Options.usesEmbedded():
 		return nil, errors.New("fanout needs an elector")
 	case cfg.Heartbeat < 0:
 		return nil, errors.New("the heartbeat interval is negative")
@@ -121,22 +121,22 @@ func New(cfg Config) (*Fanout, error) {
 		since:         cfg.Since,
 	}
 	if cfg.Alone {
-		f.dial = dialNoPeers
+		f.dial = dialIsolated
 	}
-	if f.options.embedded() {
+	if f.options.usesEmbedded() {
 		f.elector = nil
 		f.audience.alone = true
 	}
 	if f.heartbeat == 0 {
 		f.heartbeat = DefaultHeartbeat
 	}
-	f.audience.lastRequest.begin(time.Now)
-	f.followerState.lastApplied.begin(time.Now)
+	f.audience.lastRequest.start(time.Now)
+	f.followerState.lastApplied.start(time.Now)
 	f.inbox = newInbox()
 	f.changeSubject = "binnacle." + f.cluster + ".changes"
 	f.requestSubject = "binnacle." + f.cluster + ".ask"
 	f.traceSubject = "binnacle." + f.cluster + ".traces"
-	f.link.init()
+	f.link.start()
 	var err error
 	f.metrics, err = newMetrics(f, cfg.Registerer)
 	return f, err
@@ -150,7 +150,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 		return errors.New("fanout has been run already")
 	}
 	dial := f.dial
-	if dial == nil && f.options.embedded() {
+	if dial == nil && f.options.usesEmbedded() {
 		srv, err := startServer(f.log)
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 	}
 	defer t.close()
 	f.transport = t
-	if err := t.subscribe(f.changeSubject, f.receive); err != nil {
+	if err := t.subscribe(f.changeSubject, f.handleMessage); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if err := t.subscribe(f.requestSubject, f.handleRequest); err != nil {
@@ -180,18 +180,20 @@ func (f *Fanout) Run(ctx context.Context) error {
 	f.connected.Store(&t)
 	defer f.connected.Store(nil)
 	f.requestHeartbeat()
-	f.publish(ctx)
+	f.campaignRepeatedly(ctx)
 	return nil
 }
 
+// linkUp records that the connection to NATS is up.
 func (f *Fanout) linkUp() {
-	f.link.set(true)
+	f.link.setUp(true)
 	f.log.Debug("connected to NATS")
 	f.requestHeartbeat()
 }
 
+// linkDown records that the connection to NATS is down.
 func (f *Fanout) linkDown(err error) {
-	f.link.set(false)
+	f.link.setUp(false)
 	f.inbox.markLost(reasonLink)
 	f.metrics.disconnects.Inc()
 	if err != nil {
@@ -199,9 +201,9 @@ func (f *Fanout) linkDown(err error) {
 	}
 }
 
-// receive handles a message from the network.
-func (f *Fanout) receive(data []byte) {
-	f.metrics.received(len(data))
+// handleMessage handles a message from the network.
+func (f *Fanout) handleMessage(data []byte) {
+	f.metrics.recordReceived(len(data))
 	m, err := decodeMessage(data)
 	if err != nil {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
@@ -236,7 +238,7 @@ func (f *Fanout) receive(data []byte) {
 // receivePart handles a part of a message, and the whole message once it is complete.
 func (f *Fanout) receivePart(m *message) {
 	f.inbox.recordPart(m.chain)
-	data, ok := f.parts.add(m)
+	data, ok := f.parts.addPart(m)
 	if !ok {
 		return
 	}
@@ -262,7 +264,7 @@ func (f *Fanout) receivePart(m *message) {
 
 // handleRequest handles a replica's request for a heartbeat or for a check of the store.
 func (f *Fanout) handleRequest(data []byte) {
-	f.audience.record()
+	f.audience.recordRequest()
 	p := f.publisher.Load()
 	switch {
 	case p == nil:

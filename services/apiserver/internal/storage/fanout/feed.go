@@ -18,8 +18,8 @@ type feed struct {
 	store storage.Interface
 	root  string
 	log   *slog.Logger
-	// wait is the minimum delay before the watch is reopened.
-	wait time.Duration
+	// minReopenDelay is the minimum delay before the watch is reopened.
+	minReopenDelay time.Duration
 
 	// batches delivers until the context of the feed ends or failed has an error.
 	batches chan storage.Batch
@@ -34,7 +34,7 @@ func newFeed(store storage.Interface, root string, wait time.Duration, log *slog
 		store:            store,
 		root:             root,
 		log:              log,
-		wait:             wait,
+		minReopenDelay:   wait,
 		batches:          make(chan storage.Batch),
 		failed:           make(chan error, 1),
 		progressRequests: make(chan struct{}, 1),
@@ -52,9 +52,9 @@ func (f *feed) requestProgress() {
 
 // run delivers the changes after a position until ctx ends.
 func (f *feed) run(ctx context.Context, after storage.Position) {
-	delays := backoff{first: f.wait, maximum: 30 * time.Second}
+	delays := backoff{first: f.minReopenDelay, maximum: 30 * time.Second}
 	for {
-		reached, err := f.watch(ctx, after)
+		reached, err := f.deliverWatch(ctx, after)
 		if ctx.Err() != nil {
 			return
 		}
@@ -68,16 +68,16 @@ func (f *feed) run(ctx context.Context, after storage.Position) {
 			delays.reset()
 		}
 		after = reached
-		delay := delays.next()
+		delay := delays.nextDelay()
 		f.log.Warn("store watch ended; reconnecting", "revision", after.Revision, "wait", delay, "error", err)
-		if !pause(ctx, delay) {
+		if !sleep(ctx, delay) {
 			return
 		}
 	}
 }
 
-// watch delivers until the watch ends. It returns the position that it reached.
-func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Position, error) {
+// deliverWatch opens a watch and delivers until it ends. It returns the position that it reached.
+func (f *feed) deliverWatch(ctx context.Context, after storage.Position) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	after, err := f.catchUp(ctx, after)
@@ -137,18 +137,20 @@ type backoff struct {
 	current        time.Duration
 }
 
+// reset makes the next delay the first one again.
 func (b *backoff) reset() { b.current = 0 }
 
-// next returns a delay between half and all of the current step.
-func (b *backoff) next() time.Duration {
+// nextDelay returns a delay between half and all of the current step.
+func (b *backoff) nextDelay() time.Duration {
 	b.current = min(max(2*b.current, b.first), b.maximum)
 	return jitter(b.current)
 }
 
+// jitter returns a random duration between half of d and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// pause sleeps. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -246,7 +248,7 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 			s := &historyRange{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
 			slices = append(slices, s)
 			next = storage.Position{Revision: s.until, Store: after.Store}
-			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
+			reading.Go(func() { defer close(s.done); s.err = s.readRange(ctx, f) })
 		}
 		first := slices[0]
 		slices = slices[1:]
@@ -271,9 +273,9 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 	return after, nil
 }
 
-// read reads the slice. Batches contain whole revisions, so the first revision beyond the end shows
-// that the slice is complete.
-func (s *historyRange) read(ctx context.Context, f *feed) error {
+// readRange reads the slice. Batches contain whole revisions, so the first revision beyond the end
+// shows that the slice is complete.
+func (s *historyRange) readRange(ctx context.Context, f *feed) error {
 	w, err := f.store.Resume(ctx, f.root, s.after)
 	if err != nil {
 		return err

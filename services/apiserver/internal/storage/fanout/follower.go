@@ -87,18 +87,18 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(s
 		position:    from,
 		fallBackoff: backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
 	}
-	defer fo.finish()
+	defer fo.stop()
 	if f.deliveries != nil {
-		f.deliveries.forget()
+		f.deliveries.reset()
 	}
 	fo.setPosition(from)
-	f.followerState.lastApplied.record()
+	f.followerState.lastApplied.set()
 	return fo.run(ctx)
 }
 
-// finish stops the feeds and drops the waiting messages.
-func (fo *follower) finish() {
-	fo.f.inbox.finish()
+// stop stops the feeds and drops the waiting messages.
+func (fo *follower) stop() {
+	fo.f.inbox.stopFollowing()
 	fo.closeFeed()
 	fo.feeds.Wait()
 	fo.f.setSource(sourceNone)
@@ -107,7 +107,7 @@ func (fo *follower) finish() {
 // run applies changes until ctx ends or an error occurs.
 func (fo *follower) run(ctx context.Context) error {
 	f := fo.f
-	f.inbox.begin()
+	f.inbox.startFollowing()
 	fo.switchToStore(ctx, reasonStart)
 	tick := time.NewTicker(f.heartbeat / 4)
 	defer tick.Stop()
@@ -125,13 +125,13 @@ func (fo *follower) run(ctx context.Context) error {
 		case <-f.inbox.ready:
 			err = fo.followStream(ctx)
 		case b := <-batches:
-			if err = fo.deliver(b); err == nil {
+			if err = fo.applyNew(b); err == nil {
 				err = fo.followStream(ctx)
 			}
 		case err = <-failed:
 			err = fmt.Errorf("read changes after %d: %w", fo.position.Revision, err)
 		case <-tick.C:
-			err = fo.tick(ctx)
+			err = fo.handleTick(ctx)
 		}
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (fo *follower) followStream(ctx context.Context) error {
 		fo.f.setSource(fo.streamSource())
 	}
 	for ctx.Err() == nil {
-		m, gap, ok := in.next(fo.position)
+		m, gap, ok := in.takeNext(fo.position)
 		if !ok {
 			break
 		}
@@ -160,10 +160,10 @@ func (fo *follower) followStream(ctx context.Context) error {
 			fo.switchToStore(ctx, gap)
 			return nil
 		}
-		if err := fo.deliver(storage.Batch{Events: m.events, Revision: m.revision}); err != nil {
+		if err := fo.applyNew(storage.Batch{Events: m.events, Revision: m.revision}); err != nil {
 			return err
 		}
-		if local := fo.f.source() == sourceLocal; local != m.local {
+		if local := fo.f.currentSourceName() == sourceLocal; local != m.local {
 			fo.f.setSource(fo.streamSource())
 		}
 	}
@@ -197,7 +197,7 @@ func (fo *follower) canJoin() bool {
 		fo.recentRevision = fo.position.Revision
 		fo.recentAt = now
 	}
-	if !fo.f.inbox.join(fo.position, fo.recentRevision, fo.f.maxSilence()) {
+	if !fo.f.inbox.canContinue(fo.position, fo.recentRevision, fo.f.maxSilence()) {
 		return false
 	}
 	// Earlier losses are irrelevant now.
@@ -205,8 +205,8 @@ func (fo *follower) canJoin() bool {
 	return true
 }
 
-// deliver applies the new changes of a batch.
-func (fo *follower) deliver(b storage.Batch) error {
+// applyNew applies the new changes of a batch.
+func (fo *follower) applyNew(b storage.Batch) error {
 	if b.Revision < fo.position.Revision {
 		return nil
 	}
@@ -221,10 +221,10 @@ func (fo *follower) deliver(b storage.Batch) error {
 		return err
 	}
 	if d := fo.f.deliveries; d != nil {
-		d.applied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
+		d.recordApplied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.currentSourceName())
 	}
 	fo.setPosition(fo.position.Advance(storage.Batch{Events: events, Revision: b.Revision}))
-	fo.f.followerState.lastApplied.record()
+	fo.f.followerState.lastApplied.set()
 	return nil
 }
 
@@ -235,8 +235,8 @@ func (fo *follower) setPosition(to storage.Position) {
 	fo.f.followerState.applied.Store(to.Revision)
 }
 
-// tick handles what no message triggers: silence, and the time to rejoin.
-func (fo *follower) tick(ctx context.Context) error {
+// handleTick handles what no message triggers: silence, and the time to rejoin.
+func (fo *follower) handleTick(ctx context.Context) error {
 	if now := time.Now(); now.Sub(fo.announced) >= announceHeartbeats*fo.f.heartbeat {
 		fo.announced = now
 		fo.f.requestHeartbeat()
@@ -259,7 +259,7 @@ func (fo *follower) tick(ctx context.Context) error {
 // take. The store of its publisher may have been restored from a backup.
 func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
-	if published, _ := fo.f.inbox.state(); published >= fo.position.Revision {
+	if published, _ := fo.f.inbox.newest(); published >= fo.position.Revision {
 		fo.aheadSince = time.Time{}
 	} else if fo.aheadSince.IsZero() {
 		fo.aheadSince = now
@@ -306,11 +306,12 @@ func (fo *follower) delayRejoin(now time.Time) {
 		fo.fallBackoff.reset()
 		fo.rejoin = now
 	} else {
-		fo.rejoin = now.Add(fo.fallBackoff.next())
+		fo.rejoin = now.Add(fo.fallBackoff.nextDelay())
 	}
 	fo.lastFall = now
 }
 
+// closeFeed stops the running feed, if there is one.
 func (fo *follower) closeFeed() {
 	if fo.feed == nil {
 		return
@@ -321,8 +322,10 @@ func (fo *follower) closeFeed() {
 	fo.f.followerState.feed.Store(nil)
 }
 
+// streamSource returns the name of the stream's source: sourceLocal if the messages come from this
+// replica's own publisher, otherwise sourceNATS.
 func (fo *follower) streamSource() string {
-	if _, local := fo.f.inbox.state(); local {
+	if _, local := fo.f.inbox.newest(); local {
 		return sourceLocal
 	}
 	return sourceNATS

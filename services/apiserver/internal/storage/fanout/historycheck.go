@@ -40,6 +40,7 @@ func (p *publisher) requestCheck(request uint64) {
 	}
 }
 
+// hasPending reports whether requests for a check wait for the next feed.
 func (p *publisher) hasPending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +81,7 @@ func (p *publisher) replyToProbes() {
 	for requests := range slices.Chunk(p.answering, maxAnswers) {
 		m := p.newMessage(p.progressed)
 		m.answers = requests
-		p.announce(m)
+		p.publishMessage(m)
 	}
 	p.answering = nil
 }
@@ -100,8 +101,8 @@ type subscriberTracker struct {
 	lastRequest timestamp // of another replica
 }
 
-// record records that another replica listens, or may listen.
-func (t *subscriberTracker) record() { t.lastRequest.record() }
+// recordRequest records that another replica listens, or may listen.
+func (t *subscriberTracker) recordRequest() { t.lastRequest.set() }
 
 // hasSubscribers reports whether another replica sent a request within a time.
 func (t *subscriberTracker) hasSubscribers(within time.Duration) bool {

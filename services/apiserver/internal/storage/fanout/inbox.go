@@ -43,8 +43,8 @@ type frame struct {
 	epoch    int64
 	chain    int64
 	previous int64
-	// last is the newest change up to previous. It is the zero Mark if the publisher does not know
-	// it.
+	// last is the newest change up to previous. It is the zero ChangeID if the publisher does not
+	// know it.
 	last storage.ChangeID
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
@@ -129,7 +129,7 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
 
-func (in *inbox) wake() {
+func (in *inbox) wakeFollower() {
 	select {
 	case in.ready <- struct{}{}:
 	default:
@@ -142,7 +142,7 @@ func (in *inbox) push(f frame) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if f.chain != in.chain || in.chain == 0 {
-		if !in.answeredLocked(&f) {
+		if !in.answersLocked(&f) {
 			in.noticeLocked(&f)
 			return false
 		}
@@ -158,7 +158,7 @@ func (in *inbox) push(f frame) bool {
 	if f.end {
 		in.lastMessage = time.Time{}
 		in.alarm = reasonEnd
-		in.wake()
+		in.wakeFollower()
 		return true
 	}
 	in.lastMessage = time.Now()
@@ -175,13 +175,13 @@ func (in *inbox) push(f frame) bool {
 	for in.bytes > inboxBytes || len(in.queue)-in.head > inboxFrames {
 		in.dropLocked()
 	}
-	in.wake()
+	in.wakeFollower()
 	return true
 }
 
-// answeredLocked reports whether the chain of a message is to be listened to from now on: its
+// answersLocked reports whether the chain of a message is to be listened to from now on: its
 // publisher has checked the store since the request.
-func (in *inbox) answeredLocked(f *frame) bool {
+func (in *inbox) answersLocked(f *frame) bool {
 	return in.following && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
 }
 
@@ -193,12 +193,12 @@ func (in *inbox) noticeLocked(f *frame) {
 		if in.candidate != f.chain {
 			in.candidate = f.chain
 			in.candidateIsNew = true
-			in.wake()
+			in.wakeFollower()
 		}
 	case f.epoch > max(in.epoch, in.otherEpoch) && in.alarm == noReason:
 		in.otherEpoch = f.epoch
 		in.alarm = reasonPublisher
-		in.wake()
+		in.wakeFollower()
 	}
 }
 
@@ -259,9 +259,9 @@ func (in *inbox) dropLocked() {
 	}
 }
 
-// next removes and returns the oldest message if it continues at a position or ends before it.
-// Otherwise the message stays and is returned with the gap.
-func (in *inbox) next(at storage.Position) (f frame, gap gapReason, ok bool) {
+// takeNext removes and returns the oldest message if it continues at a position or ends before it.
+// Otherwise the message stays and is returned with the gap. ok is false if no message waits.
+func (in *inbox) takeNext(at storage.Position) (f frame, gap gapReason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
@@ -283,10 +283,10 @@ func (in *inbox) next(at storage.Position) (f frame, gap gapReason, ok bool) {
 	return f, noReason, true
 }
 
-// join reports whether a replica at a position can continue with the stream: the stream is alive,
-// and either a waiting message continues there or, if none waits, the replica has reached the
-// wanted revision.
-func (in *inbox) join(at storage.Position, desired int64, silence time.Duration) bool {
+// canContinue reports whether a replica at a position can continue with the stream: the stream is
+// alive, and either a waiting message continues there or, if none waits, the stream has reached the
+// desired revision.
+func (in *inbox) canContinue(at storage.Position, desired int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	contradicted := false
@@ -313,14 +313,15 @@ func (in *inbox) join(at storage.Position, desired int64, silence time.Duration)
 	return true
 }
 
-// begin starts to keep messages, and finish stops it.
-func (in *inbox) begin() {
+// startFollowing starts to keep messages.
+func (in *inbox) startFollowing() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.following = true
 }
 
-func (in *inbox) finish() {
+// stopFollowing drops all messages from now on.
+func (in *inbox) stopFollowing() {
 	in.awaitChain(0)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -337,7 +338,7 @@ func (in *inbox) markLost(r gapReason) {
 	}
 	in.lastMessage = time.Time{}
 	in.alarm = r
-	in.wake()
+	in.wakeFollower()
 }
 
 // expectHeartbeat records that a heartbeat was requested.
@@ -371,9 +372,9 @@ func (in *inbox) overdueSign(silence, answer time.Duration) gapReason {
 	return noReason
 }
 
-// state returns the highest revision received, and whether the last message came from this
+// newest returns the highest revision received, and whether the last message came from this
 // replica's own publisher.
-func (in *inbox) state() (revision int64, local bool) {
+func (in *inbox) newest() (revision int64, local bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.revision, in.local

@@ -76,7 +76,7 @@ func TestInboxJoin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := newInbox()
-			in.begin()
+			in.startFollowing()
 			in.awaitChain(request)
 			for _, f := range c.frames {
 				if f.chain == 0 {
@@ -87,11 +87,11 @@ func TestInboxJoin(t *testing.T) {
 				in.chainMissing(silence)
 			}
 			at := storage.Position{Revision: c.applied}
-			if got := in.join(at, c.wanted, silence); got != c.want {
+			if got := in.canContinue(at, c.wanted, silence); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 			in.markLost(reasonLink)
-			if in.join(at, c.wanted, silence) {
+			if in.canContinue(at, c.wanted, silence) {
 				t.Error("broken stream can be joined")
 			}
 		})
@@ -100,7 +100,7 @@ func TestInboxJoin(t *testing.T) {
 
 func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()
-	in.begin()
+	in.startFollowing()
 	in.awaitChain(1)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
@@ -108,13 +108,13 @@ func TestInboxDropsOldestMessages(t *testing.T) {
 	}
 	applied := int64(n - inboxFrames)
 	for i := range inboxFrames {
-		f, gap, ok := in.next(storage.Position{Revision: applied})
+		f, gap, ok := in.takeNext(storage.Position{Revision: applied})
 		if !ok || gap != noReason || f.previous != applied {
 			t.Fatalf("message %d: got %+v, gap %q, %t, want one that follows %d", i, f, gap, ok, applied)
 		}
 		applied = f.revision
 	}
-	if _, _, ok := in.next(storage.Position{Revision: applied}); ok || in.bytes != 0 {
+	if _, _, ok := in.takeNext(storage.Position{Revision: applied}); ok || in.bytes != 0 {
 		t.Errorf("emptied inbox: got a message: %t, %d bytes, want none", ok, in.bytes)
 	}
 }

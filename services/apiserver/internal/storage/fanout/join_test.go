@@ -288,7 +288,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 			}
 			if m.part != nil {
 				cut++
-				whole, ok := parts.add(m)
+				whole, ok := parts.addPart(m)
 				if !ok {
 					return
 				}

@@ -104,7 +104,7 @@ type message struct {
 	chain    int64
 	previous int64
 	// last is the newest change up to previous. A message carries its revision and sum. It is the
-	// zero Mark if it is not known.
+	// zero ChangeID if it is not known.
 	last storage.ChangeID
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
@@ -197,43 +197,43 @@ func appendString(b []byte, s string) []byte {
 // decodeMessage parses one whole message, or a part of one. Only the data of a part shares memory
 // with data. Errors wrap errDamaged.
 func decodeMessage(data []byte) (*message, error) {
-	m, err := parse(data)
+	m, err := parseMessage(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return m, nil
 }
 
-// parse decodes and verifies a message.
-func parse(data []byte) (*message, error) {
+// parseMessage decodes and verifies a message.
+func parseMessage(data []byte) (*message, error) {
 	flags, rest, err := openFrame(data)
 	if err != nil {
 		return nil, err
 	}
-	r := reader{rest: rest}
+	r := messageReader{rest: rest}
 	m := &message{
 		withheld: flags&flagWithheld != 0,
 		end:      flags&flagEnd != 0,
 		loaded:   flags&flagLoaded != 0,
-		cluster:  r.string(maxClusterBytes),
-		epoch:    r.number(),
-		chain:    r.number(),
-		previous: r.number(),
-		last:     storage.ChangeID{Revision: r.number(), Sum: r.sum()},
+		cluster:  r.readString(maxClusterBytes),
+		epoch:    r.readNumber(),
+		chain:    r.readNumber(),
+		previous: r.readNumber(),
+		last:     storage.ChangeID{Revision: r.readNumber(), Sum: r.readSum()},
 	}
-	m.revision = r.advance(m.previous)
-	count := r.number()
+	m.revision = r.readAdvance(m.previous)
+	count := r.readNumber()
 	flags &^= flagLoaded
 	if err := r.checkHead(m, flags, count); err != nil {
 		return nil, err
 	}
 	switch flags {
 	case flagPart:
-		m.part, err = r.part()
+		m.part, err = r.readPart()
 	case flagAnswer:
-		err = r.answers(m, int(count))
+		err = r.readAnswers(m, int(count))
 	default:
-		err = r.events(m, int(count))
+		err = r.readEvents(m, int(count))
 	}
 	if err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func openFrame(data []byte) (flags byte, rest []byte, err error) {
 
 // checkHead returns an error if the fields before the content contradict each other. flags excludes
 // flagLoaded.
-func (r *reader) checkHead(m *message, flags byte, count int64) error {
+func (r *messageReader) checkHead(m *message, flags byte, count int64) error {
 	switch {
 	case r.err != nil:
 		return r.err
@@ -290,14 +290,15 @@ func (r *reader) checkHead(m *message, flags byte, count int64) error {
 	return nil
 }
 
-// reader reads fields from the front of a message. The first failure sticks.
-type reader struct {
+// messageReader reads fields from the front of a message. It keeps the first error; later reads
+// return zero values.
+type messageReader struct {
 	rest []byte
 	err  error
 }
 
-// answers reads the requests that a message answers.
-func (r *reader) answers(m *message, count int) error {
+// readAnswers reads the requests that a message answers.
+func (r *messageReader) readAnswers(m *message, count int) error {
 	if len(r.rest) < count*answerBytes {
 		return errors.New("an answer is cut off")
 	}
@@ -309,8 +310,8 @@ func (r *reader) answers(m *message, count int) error {
 	return nil
 }
 
-// events reads the changes of a message.
-func (r *reader) events(m *message, count int) error {
+// readEvents reads the changes of a message.
+func (r *messageReader) readEvents(m *message, count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -318,12 +319,12 @@ func (r *reader) events(m *message, count int) error {
 	last := m.previous
 	for i := range m.events {
 		e := &m.events[i]
-		e.Type = storage.EventType(r.byte())
-		e.Revision = r.advance(last)
-		age := r.number()
-		e.Key = r.string(maxKeyBytes)
+		e.Type = storage.EventType(r.readByte())
+		e.Revision = r.readAdvance(last)
+		age := r.readNumber()
+		e.Key = r.readString(maxKeyBytes)
 		if r.err == nil && e.Type != storage.Deleted {
-			e.Value = r.value()
+			e.Value = r.readValue()
 		}
 		switch {
 		case r.err != nil:
@@ -343,16 +344,18 @@ func (r *reader) events(m *message, count int) error {
 	return nil
 }
 
-func (r *reader) fail(subject string) {
+// recordError records the first error.
+func (r *messageReader) recordError(subject string) {
 	if r.err == nil {
 		r.err = errors.New(subject)
 	}
 	r.rest = nil
 }
 
-func (r *reader) byte() byte {
+// readByte reads one byte.
+func (r *messageReader) readByte() byte {
 	if len(r.rest) == 0 {
-		r.fail("ends within a change")
+		r.recordError("ends within a change")
 		return 0
 	}
 	b := r.rest[0]
@@ -360,20 +363,21 @@ func (r *reader) byte() byte {
 	return b
 }
 
-func (r *reader) number() int64 {
+// readNumber reads a number in LEB128.
+func (r *messageReader) readNumber() int64 {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > math.MaxInt64 {
-		r.fail("a number is cut off or too large")
+		r.recordError("a number is cut off or too large")
 		return 0
 	}
 	r.rest = r.rest[n:]
 	return int64(v)
 }
 
-// sum reads four bytes.
-func (r *reader) sum() uint32 {
+// readSum reads four bytes.
+func (r *messageReader) readSum() uint32 {
 	if len(r.rest) < sumBytes {
-		r.fail("a sum is cut off")
+		r.recordError("a sum is cut off")
 		return 0
 	}
 	v := binary.LittleEndian.Uint32(r.rest)
@@ -381,20 +385,21 @@ func (r *reader) sum() uint32 {
 	return v
 }
 
-// advance reads a distance from base and returns the sum of both.
-func (r *reader) advance(base int64) int64 {
-	d := r.number()
+// readAdvance reads a distance from base and returns the sum of both.
+func (r *messageReader) readAdvance(base int64) int64 {
+	d := r.readNumber()
 	if d > math.MaxInt64-base {
-		r.fail("a revision is too large")
+		r.recordError("a revision is too large")
 		return 0
 	}
 	return base + d
 }
 
-func (r *reader) bytes() []byte {
-	n := r.number()
+// readBytes reads a length and that many bytes. The result shares memory with the message.
+func (r *messageReader) readBytes() []byte {
+	n := r.readNumber()
 	if n > int64(len(r.rest)) {
-		r.fail("a length is beyond the end")
+		r.recordError("a length is beyond the end")
 		return nil
 	}
 	b := r.rest[:n]
@@ -402,17 +407,18 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// string reads 1 to limit bytes.
-func (r *reader) string(limit int) string {
-	b := r.bytes()
+// readString reads 1 to limit bytes.
+func (r *messageReader) readString(limit int) string {
+	b := r.readBytes()
 	if r.err == nil && (len(b) == 0 || len(b) > limit) {
-		r.fail(fmt.Sprintf("a string of %d bytes is empty or too long", len(b)))
+		r.recordError(fmt.Sprintf("a string of %d bytes is empty or too long", len(b)))
 	}
 	return string(b)
 }
 
-func (r *reader) value() []byte {
-	b := r.bytes()
+// readValue reads a value. The result shares no memory with the message.
+func (r *messageReader) readValue() []byte {
+	b := r.readBytes()
 	v := make([]byte, len(b))
 	copy(v, b)
 	return v

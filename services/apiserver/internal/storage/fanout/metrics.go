@@ -104,12 +104,12 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) published(bytes int) {
+func (m *metrics) recordPublished(bytes int) {
 	m.sentMessages.Inc()
 	m.sentBytes.Add(float64(bytes))
 }
 
-func (m *metrics) received(bytes int) {
+func (m *metrics) recordReceived(bytes int) {
 	m.receivedMessages.Inc()
 	m.receivedBytes.Add(float64(bytes))
 }
@@ -160,8 +160,8 @@ func newDeliveries(p trace.TracerProvider, replica string) *deliveries {
 	return &deliveries{tracer: p.Tracer("binnacle"), replica: replica}
 }
 
-// applied records that a batch has been applied, and adds the spans of its waiting notes.
-func (ds *deliveries) applied(b storage.Batch, source string) {
+// recordApplied records that a batch has been applied, and adds the spans of its waiting notes.
+func (ds *deliveries) recordApplied(b storage.Batch, source string) {
 	if len(b.Events) == 0 {
 		return
 	}
@@ -183,7 +183,7 @@ func (ds *deliveries) applied(b storage.Batch, source string) {
 	})
 	ds.mu.Unlock()
 	for _, n := range due {
-		ds.span(n, d)
+		ds.addSpan(n, d)
 	}
 }
 
@@ -213,23 +213,23 @@ func (ds *deliveries) handleNote(n writeNote) {
 	}
 	ds.mu.Unlock()
 	if found {
-		ds.span(n, d)
+		ds.addSpan(n, d)
 	}
 }
 
-// forget drops all deliveries and notes. The follower calls it when it starts, because the
+// reset drops all deliveries and notes. The follower calls it when it starts, because the
 // revisions of another history would match the wrong changes.
-func (ds *deliveries) forget() {
+func (ds *deliveries) reset() {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	ds.delivered = nil
 	ds.notes = nil
 }
 
-// span adds a span to the trace of the write. It lasts from the store's response until this replica
-// applied the change. The writer's clock may be ahead of this replica's: then the span has no
-// duration.
-func (ds *deliveries) span(n writeNote, d delivery) {
+// addSpan adds a span to the trace of the write. It lasts from the store's response until this
+// replica applied the change. The writer's clock may be ahead of this replica's: then the span has
+// no duration.
+func (ds *deliveries) addSpan(n writeNote, d delivery) {
 	start := n.wrote
 	if start.After(d.at) {
 		start = d.at
@@ -241,8 +241,8 @@ func (ds *deliveries) span(n writeNote, d delivery) {
 }
 
 // AnnounceWrite publishes a note that a traced request wrote a revision, and handles the note on
-// this replica. at is the time of the store's response. Without tracing, Wrote does nothing. It
-// never blocks.
+// this replica. at is the time of the store's response. Without tracing it does nothing. It never
+// blocks.
 func (f *Fanout) AnnounceWrite(ctx context.Context, _ string, revision int64, at time.Time) {
 	from := trace.SpanContextFromContext(ctx)
 	if f.deliveries == nil || !from.IsSampled() {
@@ -275,8 +275,8 @@ func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	}
 }
 
-// Traced enables the spans for deliveries of changes. It must be called before Run. It does nothing
-// if p is nil.
+// Traced enables the spans for deliveries of changes. It must be called before Run. It does
+// nothing if p is nil.
 func (f *Fanout) Traced(p *tracing.Provider) {
 	if p != nil {
 		f.deliveries = newDeliveries(p.ChildrenOnly(), f.id)

@@ -203,7 +203,7 @@ func TestFreshnessIgnoresClockChanges(t *testing.T) {
 	f := mustFanout(store, newFakeElector(store), "x")
 	read := time.Now()
 	var passed, ahead time.Duration
-	f.followerState.lastApplied.begin(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
+	f.followerState.lastApplied.start(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
 	err := f.Follow(t.Context(), storage.Position{Revision: 1}, func(storage.Batch) error {
 		for _, ahead = range []time.Duration{3 * time.Hour, -3 * time.Hour} {
 			if err := f.Check(t.Context()); err != nil {

@@ -32,12 +32,12 @@ type Options struct {
 // NewOptions returns the default options.
 func NewOptions() Options { return Options{ClusterID: "default"} }
 
-var clusterID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+var clusterIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 // Validate returns all errors of the options joined, or nil.
 func (o *Options) Validate() error {
 	var errs []error
-	if !clusterID.MatchString(o.ClusterID) {
+	if !clusterIDPattern.MatchString(o.ClusterID) {
 		errs = append(errs, fmt.Errorf("--cluster-id: %q must be 1 to 63 letters, digits, '-' or '_'", o.ClusterID))
 	}
 	for _, s := range o.Servers {
@@ -48,7 +48,7 @@ func (o *Options) Validate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
 	}
-	if o.embedded() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
+	if o.usesEmbedded() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
 		errs = append(errs, errors.New("--nats-ca-file, --nats-cert-file, --nats-key-file and --nats-credentials-file need --nats-servers"))
 	}
 	return errors.Join(errs...)
@@ -71,7 +71,7 @@ func checkServer(s string) error {
 	return nil
 }
 
-func (o *Options) embedded() bool { return len(o.Servers) == 0 }
+func (o *Options) usesEmbedded() bool { return len(o.Servers) == 0 }
 
 // embeddedPayload is the message limit of the embedded server. It fits a request of the store (1.5
 // MiB by default, and what an operator may raise it to).
@@ -114,17 +114,18 @@ func (l serverLog) write(level slog.Level, format string, v []any) {
 }
 
 const (
-	// maxStream bounds the name of a stream. A longer name ends with streamSum bytes of a hash.
-	maxStream = 63
-	streamSum = 8
+	// maxStreamName bounds the name of a stream. A longer name ends with streamHashBytes bytes of a
+	// hash.
+	maxStreamName   = 63
+	streamHashBytes = 8
 )
 
 // StreamName returns the ID of a cluster's change stream for the keys of a prefix.
 func StreamName(id, prefix string) string {
 	name := id + "-" + strings.NewReplacer("/", "-", ".", "-").Replace(strings.Trim(prefix, "/"))
-	if len(name) > maxStream {
+	if len(name) > maxStreamName {
 		sum := sha256.Sum256([]byte(name))
-		name = name[:maxStream-2*streamSum-1] + "-" + hex.EncodeToString(sum[:streamSum])
+		name = name[:maxStreamName-2*streamHashBytes-1] + "-" + hex.EncodeToString(sum[:streamHashBytes])
 	}
 	return name
 }

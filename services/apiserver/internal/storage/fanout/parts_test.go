@@ -105,7 +105,7 @@ func TestAssembly(t *testing.T) {
 			var got []byte
 			done := false
 			for _, m := range c.parts {
-				if b, ok := a.add(m); ok {
+				if b, ok := a.addPart(m); ok {
 					got = b
 					done = true
 				}

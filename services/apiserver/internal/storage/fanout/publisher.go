@@ -15,9 +15,9 @@ import (
 const electionName = "fanout-publisher"
 
 const (
-	// wantedBytes is the size up to which waiting changes share a message. This saves messages
+	// batchBytes is the size up to which waiting changes share a message. This saves messages
 	// under load, and keeps them well below common limits.
-	wantedBytes = 256 << 10
+	batchBytes = 256 << 10
 	// resignWait bounds how long a publisher tries to announce its end.
 	resignWait = time.Second
 )
@@ -25,7 +25,7 @@ const (
 // errDisconnected ends a publisher that has had no connection for long.
 var errDisconnected = errors.New("no connection to NATS")
 
-// publisher is one term of leadership.
+// publisher publishes changes during one term of leadership.
 type publisher struct {
 	f     *Fanout
 	epoch int64
@@ -47,10 +47,10 @@ type publisher struct {
 	pending []uint64      // requests received since that feed started
 }
 
-// publish campaigns for leadership repeatedly, until ctx ends.
-func (f *Fanout) publish(ctx context.Context) {
+// campaignRepeatedly campaigns for leadership repeatedly, until ctx ends.
+func (f *Fanout) campaignRepeatedly(ctx context.Context) {
 	delays := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
-	for f.link.wait(ctx) {
+	for f.link.awaitUp(ctx) {
 		started := time.Now()
 		err := f.runTerm(ctx)
 		if ctx.Err() != nil {
@@ -59,9 +59,9 @@ func (f *Fanout) publish(ctx context.Context) {
 		if time.Since(started) > delays.maximum {
 			delays.reset()
 		}
-		delay := delays.next()
+		delay := delays.nextDelay()
 		f.log.Warn("publishing changes failed; retrying", "wait", delay, "error", err)
-		if !pause(ctx, delay) {
+		if !sleep(ctx, delay) {
 			return
 		}
 	}
@@ -91,23 +91,23 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 	default:
 	}
 	p := &publisher{f: f, epoch: epoch, progressRequests: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
-	f.audience.record() // there may be replicas that listened to another publisher so far
-	p.beginChain(f.start(ctx, epoch))
+	f.audience.recordRequest() // there may be replicas that listened to another publisher so far
+	p.beginChain(f.chainStart(ctx, epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
 	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained.Revision)
 	defer func() {
 		f.publisher.Store(nil)
 		f.metrics.publisher.Set(0)
-		p.finish()
+		p.announceEnd()
 	}()
 	return p.run(ctx, lost)
 }
 
-// start returns where a new chain starts: at the position of this replica, which is about that of
-// most other replicas, so that the stream continues for them. A replica that has just started to
+// chainStart returns where a new chain starts: at the position of this replica, which is about that
+// of most other replicas, so that the stream continues for them. A replica that has just started to
 // read history does not start there.
-func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
+func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
 	if at := f.followerState.position.Load(); at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
@@ -145,7 +145,7 @@ func (p *publisher) beginChain(at storage.Position) {
 	p.chain = rand.Int64()
 	p.chained = at
 	p.progressed = at.Revision
-	p.announce(p.newMessage(at.Revision))
+	p.publishMessage(p.newMessage(at.Revision))
 }
 
 // newMessage returns a message that continues the chain.
@@ -157,7 +157,7 @@ func (p *publisher) newMessage(revision int64) message {
 // next changes.
 func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	for {
-		err := p.follow(ctx, lost)
+		err := p.publishChain(ctx, lost)
 		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
 			return err
 		}
@@ -169,8 +169,8 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// follow publishes changes until the chain has a gap.
-func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
+// publishChain publishes changes until the chain has a gap.
+func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) error {
 	feed, stop := p.openFeed(ctx)
 	defer func() { stop() }()
 	tick := time.NewTicker(p.f.heartbeat / 2)
@@ -179,7 +179,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 		select {
 		case b := <-feed.batches:
 			p.replyToProbes()
-			p.batch(p.appendWaiting(feed, b))
+			p.handleBatch(p.appendWaiting(feed, b))
 		case <-p.checks:
 		case err := <-feed.failed:
 			return err
@@ -208,16 +208,16 @@ func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
 	}
-	size := sizeOf(b.Events)
+	size := bytesOf(b.Events)
 	copied := false
-	for size < wantedBytes {
+	for size < batchBytes {
 		select {
 		case waiting := <-f.batches:
 			if !copied {
 				b.Events = append([]storage.Event(nil), b.Events...)
 				copied = true
 			}
-			size += sizeOf(waiting.Events)
+			size += bytesOf(waiting.Events)
 			b.Events = append(b.Events, waiting.Events...)
 			b.Revision = max(b.Revision, waiting.Revision)
 		default:
@@ -227,7 +227,8 @@ func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	return b
 }
 
-func sizeOf(events []storage.Event) int {
+// bytesOf returns the size of events as encoded.
+func bytesOf(events []storage.Event) int {
 	n := 0
 	for i := range events {
 		n += eventSize(&events[i])
@@ -235,8 +236,8 @@ func sizeOf(events []storage.Event) int {
 	return n
 }
 
-// batch passes a batch to this replica and publishes it for the other replicas.
-func (p *publisher) batch(b storage.Batch) {
+// handleBatch passes a batch to this replica and publishes it for the other replicas.
+func (p *publisher) handleBatch(b storage.Batch) {
 	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
 		return // known already
 	}
@@ -246,7 +247,7 @@ func (p *publisher) batch(b storage.Batch) {
 	p.progressed = b.Revision
 	if len(b.Events) == 0 {
 		// The chain does not count heartbeats, so a lost one is no gap.
-		p.send(m)
+		p.sendToPeers(m)
 		return
 	}
 	p.sendEvents(b)
@@ -260,7 +261,7 @@ func (p *publisher) sendEvents(b storage.Batch) {
 	if payload >= minPartPayload {
 		maximum = maxMessageBytes - messageSize(p.f.cluster)
 	}
-	desired := min(limit, wantedBytes)
+	desired := min(limit, batchBytes)
 	events := b.Events
 	for len(events) > 0 {
 		n, size := 0, 0
@@ -283,7 +284,7 @@ func (p *publisher) sendEvents(b storage.Batch) {
 		if len(events) == 0 {
 			m.revision = b.Revision
 		}
-		p.send(m)
+		p.sendToPeers(m)
 		p.chained = p.chained.Advance(storage.Batch{Events: sent, Revision: m.revision})
 	}
 }
@@ -297,10 +298,10 @@ func revisionOf(events []storage.Event) (n, size int) {
 	return n, size
 }
 
-// announce passes a message to this replica and publishes it.
-func (p *publisher) announce(m message) {
+// publishMessage passes a message to this replica and publishes it.
+func (p *publisher) publishMessage(m message) {
 	p.deliverLocally(m)
-	p.send(m)
+	p.sendToPeers(m)
 }
 
 // deliverLocally passes a message to this replica itself.
@@ -319,10 +320,10 @@ func (p *publisher) deliverLocally(m message) {
 	})
 }
 
-// send publishes a message for the other replicas. A message that cannot be sent is a gap for them,
-// which the next one shows. So are changes that were not sent because no replica listened, for
-// replicas that join later.
-func (p *publisher) send(m message) {
+// sendToPeers publishes a message for the other replicas. A message that cannot be sent is a gap
+// for them, which the next one shows. So are changes that were not sent because no replica
+// listened, for replicas that join later.
+func (p *publisher) sendToPeers(m message) {
 	f := p.f
 	if len(m.events) > 0 && !f.audience.hasSubscribers(subscriberHeartbeats*f.heartbeat) || f.audience.alone {
 		if f.audience.alone {
@@ -339,21 +340,21 @@ func (p *publisher) send(m message) {
 	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
 		err = p.sendParts(&m, p.buf, limit-partSize(f.cluster))
 	} else if err = f.transport.publish(f.changeSubject, p.buf); err == nil {
-		f.metrics.published(len(p.buf))
+		f.metrics.recordPublished(len(p.buf))
 	}
 	if err != nil {
 		f.metrics.publishErrors.Inc()
 	}
-	if cap(p.buf) > 4*wantedBytes {
+	if cap(p.buf) > 4*batchBytes {
 		p.buf = nil
 	}
 }
 
-// finish announces the end of the publisher, so that replicas do not wait for more messages.
-func (p *publisher) finish() {
+// announceEnd announces the end of the publisher, so that replicas do not wait for more messages.
+func (p *publisher) announceEnd() {
 	m := p.newMessage(p.progressed)
 	m.end = true
-	p.announce(m)
+	p.publishMessage(m)
 	if p.f.link.downFor() == 0 {
 		if err := p.f.transport.flush(resignWait); err != nil {
 			p.f.log.Debug("the last message may not have been sent", "error", err)

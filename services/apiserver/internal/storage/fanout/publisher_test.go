@@ -55,7 +55,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			if c.blind {
 				f.store = s
 			}
-			got := f.start(t.Context(), newest)
+			got := f.chainStart(t.Context(), newest)
 			want := storage.Position{Revision: newest}
 			if c.known {
 				events := s.since(last - 1)

@@ -37,7 +37,7 @@ type State struct {
 
 // State returns the current state.
 func (f *Fanout) State() State {
-	newest, _ := f.inbox.state()
+	newest, _ := f.inbox.newest()
 	applied := f.followerState.applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,23 +94,25 @@ func (f *Fanout) setSource(s string) {
 	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.followerState.applied.Load())
 }
 
-func (f *Fanout) source() string {
+// currentSourceName returns the source that the replica reads from.
+func (f *Fanout) currentSourceName() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.currentSource
 }
 
-// link tracks whether the connection is up.
-type link struct {
+// linkState tracks whether the connection is up.
+type linkState struct {
 	mu      sync.Mutex // leaf lock, guards the fields below
 	up      bool
 	since   time.Time
 	changed chan struct{} // closed at the next change
 }
 
-func (l *link) init() { l.since, l.changed = time.Now(), make(chan struct{}) }
+func (l *linkState) start() { l.since, l.changed = time.Now(), make(chan struct{}) }
 
-func (l *link) set(up bool) {
+// setUp records whether the connection is up.
+func (l *linkState) setUp(up bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.up == up {
@@ -123,7 +125,7 @@ func (l *link) set(up bool) {
 }
 
 // downFor returns how long the connection has been down, or 0 if it is up.
-func (l *link) downFor() time.Duration {
+func (l *linkState) downFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.up {
@@ -132,8 +134,8 @@ func (l *link) downFor() time.Duration {
 	return max(time.Since(l.since), 1)
 }
 
-// wait blocks until the connection is up. It returns false if ctx ends first.
-func (l *link) wait(ctx context.Context) bool {
+// awaitUp blocks until the connection is up. It returns false if ctx ends first.
+func (l *linkState) awaitUp(ctx context.Context) bool {
 	for {
 		l.mu.Lock()
 		up, changed := l.up, l.changed
@@ -157,10 +159,10 @@ type timestamp struct {
 	after atomic.Int64 // nanoseconds since began; 0 is never
 }
 
-func (m *timestamp) begin(now func() time.Time) { m.now, m.began = now, now() }
+func (m *timestamp) start(now func() time.Time) { m.now, m.began = now, now() }
 
-// record records that it happens now.
-func (m *timestamp) record() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
+// set records that it happens now.
+func (m *timestamp) set() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
 
 // age returns how long ago it last happened, or the maximum if never.
 func (m *timestamp) age() time.Duration {

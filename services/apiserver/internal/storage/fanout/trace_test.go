@@ -25,7 +25,7 @@ func TestNotesMatchDeliveries(t *testing.T) {
 		})}
 	}
 	has := func(first, last int64) {
-		d.applied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
+		d.recordApplied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
 	}
 	ended := func(want ...int64) {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestNotesMatchDeliveries(t *testing.T) {
 	d.handleNote(of(2)) // of a forgotten delivery
 	ended()
 	d.handleNote(of(20))
-	d.forget() // another history
+	d.reset() // another history
 	has(20, 20)
 	ended()
 	for i := range int64(2 * maxDelivered) {

@@ -54,34 +54,34 @@ const (
 	flusherTimeout  = 5 * time.Second
 )
 
-// noPeers is a transport that has no peers. A server without NATS uses it.
-type noPeers struct{}
+// isolatedTransport is a transport that has no peers. A server without NATS uses it.
+type isolatedTransport struct{}
 
-func dialNoPeers(ev linkEvents) (transport, error) {
+func dialIsolated(ev linkEvents) (transport, error) {
 	ev.up()
-	return noPeers{}, nil
+	return isolatedTransport{}, nil
 }
 
-func (noPeers) publish(string, []byte) error                                { return nil }
-func (noPeers) subscribe(string, func([]byte)) error                        { return nil }
-func (noPeers) publishWithHeader(string, nats.Header, []byte) error         { return nil }
-func (noPeers) subscribeWithHeader(string, func(nats.Header, []byte)) error { return nil }
-func (noPeers) maxPayload() int                                             { return embeddedPayload }
-func (noPeers) flush(time.Duration) error                                   { return nil }
-func (noPeers) close()                                                      {}
+func (isolatedTransport) publish(string, []byte) error                                { return nil }
+func (isolatedTransport) subscribe(string, func([]byte)) error                        { return nil }
+func (isolatedTransport) publishWithHeader(string, nats.Header, []byte) error         { return nil }
+func (isolatedTransport) subscribeWithHeader(string, func(nats.Header, []byte)) error { return nil }
+func (isolatedTransport) maxPayload() int                                             { return embeddedPayload }
+func (isolatedTransport) flush(time.Duration) error                                   { return nil }
+func (isolatedTransport) close()                                                      {}
 
 // natsTransport is a NATS connection.
 type natsTransport struct {
 	conn          *nats.Conn
 	closed        chan struct{}
-	subscriptions subscriptions
+	subscriptions subscriptionSet
 }
 
 // natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
 // delay between attempts to subscribe.
 func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
-		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: retryBeats * heartbeat}}
+		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptionSet{wait: retryHeartbeats * heartbeat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,
@@ -119,7 +119,7 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, hear
 		if inProcess != nil {
 			opts.InProcessServer = inProcess
 		}
-		if err := secure(&opts, o); err != nil {
+		if err := addCredentials(&opts, o); err != nil {
 			return nil, err
 		}
 		conn, err := opts.Connect()
@@ -144,8 +144,9 @@ func logNewErrors(log *slog.Logger) nats.ConnErrHandler {
 	}
 }
 
-// secure adds certificates and credentials. Their files are read again for every connection.
-func secure(opts *nats.Options, o Options) error {
+// addCredentials adds certificates and credentials. Their files are read again for every
+// connection.
+func addCredentials(opts *nats.Options, o Options) error {
 	var more []nats.Option
 	if o.CAFile != "" {
 		more = append(more, nats.RootCAs(o.CAFile))
@@ -173,7 +174,7 @@ func (t *natsTransport) publish(subject string, data []byte) error {
 }
 
 func (t *natsTransport) subscribe(subject string, handle func([]byte)) error {
-	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
+	return t.subscriptions.subscribe(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
 }
 
 func (t *natsTransport) publishWithHeader(subject string, header nats.Header, data []byte) error {
@@ -181,7 +182,7 @@ func (t *natsTransport) publishWithHeader(subject string, header nats.Header, da
 }
 
 func (t *natsTransport) subscribeWithHeader(subject string, handle func(nats.Header, []byte)) error {
-	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
+	return t.subscriptions.subscribe(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
 }
 
 func (t *natsTransport) maxPayload() int { return int(t.conn.MaxPayload()) }
@@ -195,14 +196,14 @@ func (t *natsTransport) close() {
 	<-t.closed
 }
 
-// retryBeats is the number of heartbeats between the rejection of a subscription and the next
+// retryHeartbeats is the number of heartbeats between the rejection of a subscription and the next
 // attempt.
-const retryBeats = 5
+const retryHeartbeats = 5
 
-// subscriptions holds the subscriptions of a connection. The server does not restore a subscription
-// that it rejected, or removed because permissions changed, while the connection lasts. So
-// subscriptions retries it until it succeeds.
-type subscriptions struct {
+// subscriptionSet holds the subscriptions of a connection. The server does not restore a
+// subscription that it rejected, or removed because permissions changed, while the connection
+// lasts. So subscriptionSet retries it until it succeeds.
+type subscriptionSet struct {
 	wait   time.Duration // between a rejection and the next attempt
 	mu     sync.Mutex    // leaf lock, except for the locks of the connection
 	all    map[string]*subscription
@@ -217,9 +218,9 @@ type subscription struct {
 	lastAttempt time.Time   // zero before the first retry
 }
 
-// listen subscribes to a subject. Calls of handle do not overlap, even if the subscription is
+// subscribe subscribes to a subject. Calls of handle do not overlap, even if the subscription is
 // replaced.
-func (e *subscriptions) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
+func (e *subscriptionSet) subscribe(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var serial sync.Mutex
@@ -241,7 +242,7 @@ func (e *subscriptions) listen(conn *nats.Conn, subject string, handle nats.MsgH
 
 // handleRejection handles an error of the connection. It returns true for a repeated error: the
 // last attempt for the same subscription was rejected too.
-func (e *subscriptions) handleRejection(conn *nats.Conn, err error) (repeated bool) {
+func (e *subscriptionSet) handleRejection(conn *nats.Conn, err error) (repeated bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
 	}
@@ -253,13 +254,14 @@ func (e *subscriptions) handleRejection(conn *nats.Conn, err error) (repeated bo
 		}
 		repeated = time.Since(subscribed.lastAttempt) < e.wait
 		if subscribed.retry == nil {
-			subscribed.retry = time.AfterFunc(e.wait, func() { e.listenAgain(conn, subject) })
+			subscribed.retry = time.AfterFunc(e.wait, func() { e.resubscribe(conn, subject) })
 		}
 	}
 	return repeated
 }
 
-func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
+// resubscribe replaces the subscription to a subject.
+func (e *subscriptionSet) resubscribe(conn *nats.Conn, subject string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -274,7 +276,7 @@ func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
 	}
 }
 
-func (e *subscriptions) close() {
+func (e *subscriptionSet) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
@@ -315,11 +317,11 @@ func appendPart(b []byte, m *message, p part) []byte {
 	return appendChecksum(b, start)
 }
 
-// part reads the fields of a part after its head. The result shares memory with the input.
-func (r *reader) part() (*part, error) {
-	index := r.number()
-	total := r.number()
-	data := r.bytes()
+// readPart reads the fields of a part after its head. The result shares memory with the input.
+func (r *messageReader) readPart() (*part, error) {
+	index := r.readNumber()
+	total := r.readNumber()
+	data := r.readBytes()
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -334,18 +336,18 @@ func (r *reader) part() (*part, error) {
 // partAssembler joins the parts of one message. Parts must arrive in order. Otherwise the message
 // is dropped, which shows as a gap. One goroutine owns it.
 type partAssembler struct {
-	of   message // head of the parts so far
+	head message // head of the parts so far
 	next int     // index of the expected part; 0: the first part of any message
 	data []byte
 }
 
-// add adds a part, and returns the encoded message once it is complete.
-func (a *partAssembler) add(m *message) (complete []byte, ok bool) {
+// addPart adds a part, and returns the encoded message once it is complete.
+func (a *partAssembler) addPart(m *message) (complete []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {
-		*a = partAssembler{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
+		*a = partAssembler{head: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
 	}
-	if p.index != a.next || a.of.epoch != m.epoch || a.of.chain != m.chain || a.of.previous != m.previous || a.of.revision != m.revision ||
+	if p.index != a.next || a.head.epoch != m.epoch || a.head.chain != m.chain || a.head.previous != m.previous || a.head.revision != m.revision ||
 		len(a.data)+len(p.data) > maxMessageBytes {
 		*a = partAssembler{}
 		return nil, false
@@ -369,7 +371,7 @@ func (p *publisher) sendParts(m *message, encoded []byte, size int) error {
 		if err := p.f.transport.publish(p.f.changeSubject, data); err != nil {
 			return err
 		}
-		p.f.metrics.published(len(data))
+		p.f.metrics.recordPublished(len(data))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newest := s.newestRevision().revision; revision > newest {
+	if newest := s.newestChange().revision; revision > newest {
 		return &storage.FutureError{Current: newest}
 	}
 	if revision <= s.oldestRevision() {
@@ -26,7 +26,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	for _, c := range s.history[1 : dropped+1] {
 		// No read reaches beyond this version any more.
 		c.version.previous = nil
-		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.live() {
+		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.isLive() {
 			s.keys.Delete(newest.Key)
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Store) CompactEvery(ctx context.Context, interval time.Duration) error 
 func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.oldestRevision(), s.newestRevision().revision, ctx.Err()
+	return s.oldestRevision(), s.newestChange().revision, ctx.Err()
 }
 
 // Changes implements storage.HistoryReader.
@@ -78,10 +78,10 @@ func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, 
 	if after+1 < s.oldestRevision() {
 		return storage.Batch{}, true, &storage.CompactedError{OldestRevision: s.oldestRevision()}
 	}
-	until = min(until, s.newestRevision().revision)
+	until = min(until, s.newestChange().revision)
 	b := storage.Batch{Revision: after}
 	for size := 0; b.Revision < until && size < bytes; b.Revision++ {
-		if v := s.stateAt(b.Revision + 1).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+		if v := s.changeAt(b.Revision + 1).version; v != nil && strings.HasPrefix(v.Key, prefix) {
 			b.Events = append(b.Events, v.Event)
 			size += len(v.Key) + len(v.Value)
 		}

@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// expiry holds the versions that expire, the next one first, and the timer for it.
-type expiry struct {
-	queue  expiring
+// expiryQueue holds the versions that expire, the next one first, and the timer for it.
+type expiryQueue struct {
+	queue  versionHeap
 	timer  *time.Timer
 	closed bool
 }
 
 // add queues a version. expire runs when the next version of the queue is due.
-func (e *expiry) add(v *version, expire func()) {
+func (e *expiryQueue) add(v *version, expire func()) {
 	if e.closed {
 		return
 	}
 	heap.Push(&e.queue, v)
 	if e.queue[0] == v {
-		e.schedule(expire)
+		e.resetTimer(expire)
 	}
 }
 
-func (e *expiry) schedule(expire func()) {
+// resetTimer sets the timer to the expiry of the next version.
+func (e *expiryQueue) resetTimer(expire func()) {
 	wait := time.Until(e.queue[0].expires)
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, expire)
@@ -32,7 +33,7 @@ func (e *expiry) schedule(expire func()) {
 	e.timer.Reset(wait)
 }
 
-func (e *expiry) close() {
+func (e *expiryQueue) close() {
 	e.closed = true
 	e.queue = nil
 	if e.timer != nil {
@@ -40,31 +41,31 @@ func (e *expiry) close() {
 	}
 }
 
-// expire deletes the values that are due.
-func (s *Store) expire() {
+// expireDue deletes the values that are due.
+func (s *Store) expireDue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for len(s.expiry.queue) > 0 && !s.expiry.queue[0].expires.After(now) {
 		due := heap.Pop(&s.expiry.queue).(*version)
 		if current, _ := s.keys.Get(due.Key); current == due {
-			s.remove(due.Key)
+			s.removeKey(due.Key)
 		}
 	}
 	if len(s.expiry.queue) > 0 {
-		s.expiry.schedule(s.expire)
+		s.expiry.resetTimer(s.expireDue)
 	}
 }
 
-// expiring implements heap.Interface.
-type expiring []*version
+// versionHeap implements heap.Interface.
+type versionHeap []*version
 
-func (q expiring) Len() int           { return len(q) }
-func (q expiring) Less(i, j int) bool { return q[i].expires.Before(q[j].expires) }
-func (q expiring) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *expiring) Push(v any)        { *q = append(*q, v.(*version)) }
+func (q versionHeap) Len() int           { return len(q) }
+func (q versionHeap) Less(i, j int) bool { return q[i].expires.Before(q[j].expires) }
+func (q versionHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *versionHeap) Push(v any)        { *q = append(*q, v.(*version)) }
 
-func (q *expiring) Pop() any {
+func (q *versionHeap) Pop() any {
 	old := *q
 	last := old[len(old)-1]
 	old[len(old)-1] = nil

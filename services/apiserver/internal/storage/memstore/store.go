@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// maxRequest bounds a key and its value in bytes. It is etcd's default.
-const maxRequest = 3 << 19
+// maxRequestBytes bounds a key and its value in bytes. It is etcd's default.
+const maxRequestBytes = 3 << 19
 
 // version is the state of a key after one change.
 type version struct {
@@ -23,7 +23,8 @@ type version struct {
 	previous *version
 }
 
-func (v *version) live() bool { return v != nil && v.Type != storage.Deleted }
+// isLive reports whether the key has a value at this version. v may be nil.
+func (v *version) isLive() bool { return v != nil && v.Type != storage.Deleted }
 
 func (v *version) keyValue() storage.KeyValue {
 	return storage.KeyValue{Key: v.Key, Value: v.Value, ModRevision: v.Revision, CreateRevision: v.CreateRevision}
@@ -49,7 +50,7 @@ type Store struct {
 	// history has one change per revision without gaps. The first is the revision to
 	// which the store was compacted, the last is the newest.
 	history []*change
-	expiry  expiry
+	expiry  expiryQueue
 }
 
 var (
@@ -69,13 +70,16 @@ func (s *Store) Close() {
 	s.expiry.close()
 }
 
-func (s *Store) oldestRevision() int64   { return s.history[0].revision }
-func (s *Store) newestRevision() *change { return s.history[len(s.history)-1] }
-func (s *Store) stateAt(r int64) *change { return s.history[r-s.oldestRevision()] }
+func (s *Store) oldestRevision() int64 { return s.history[0].revision }
+func (s *Store) newestChange() *change { return s.history[len(s.history)-1] }
 
-// readable returns the revision that a read at revision uses. 0 is the newest.
-func (s *Store) readable(revision int64) (int64, error) {
-	newest := s.newestRevision().revision
+// changeAt returns the change at a revision that is kept.
+func (s *Store) changeAt(r int64) *change { return s.history[r-s.oldestRevision()] }
+
+// readRevision returns the revision that a read at revision uses; 0 means the newest. It returns an
+// error for a compacted or future revision.
+func (s *Store) readRevision(revision int64) (int64, error) {
+	newest := s.newestChange().revision
 	switch {
 	case revision == 0:
 		return newest, nil
@@ -87,12 +91,13 @@ func (s *Store) readable(revision int64) (int64, error) {
 	return revision, nil
 }
 
-// asOf returns the version of a key at a revision, nil when there is no value.
-func asOf(v *version, revision int64) *version {
+// versionAt returns the version of a key at a revision, starting from the newer version v. It
+// returns nil if there is no value.
+func versionAt(v *version, revision int64) *version {
 	for v != nil && v.Revision > revision {
 		v = v.previous
 	}
-	if !v.live() {
+	if !v.isLive() {
 		return nil
 	}
 	return v
@@ -105,12 +110,12 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.Ke
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	revision, err := s.readable(revision)
+	revision, err := s.readRevision(revision)
 	if err != nil {
 		return storage.KeyValue{}, 0, err
 	}
 	newest, _ := s.keys.Get(key)
-	v := asOf(newest, revision)
+	v := versionAt(newest, revision)
 	if v == nil {
 		return storage.KeyValue{}, revision, storage.ErrNotFound
 	}
@@ -124,7 +129,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	revision, err := s.readable(opts.Revision)
+	revision, err := s.readRevision(opts.Revision)
 	if err != nil {
 		return storage.ListResult{}, err
 	}
@@ -133,7 +138,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		if !strings.HasPrefix(key, prefix) {
 			return false
 		}
-		if v := asOf(newest, revision); v != nil {
+		if v := versionAt(newest, revision); v != nil {
 			res.Count++
 			if opts.Limit <= 0 || int64(len(res.Items)) < opts.Limit {
 				res.Items = append(res.Items, v.keyValue())
@@ -149,7 +154,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.newestRevision().revision, ctx.Err()
+	return s.newestChange().revision, ctx.Err()
 }
 
 // VerifyHistory implements storage.Interface. Nothing replaces the store below its users, so

@@ -31,20 +31,20 @@ type watch struct {
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.follow(ctx, prefix, after, nil)
+	return s.startWatch(ctx, prefix, after, nil)
 }
 
 // Resume implements storage.Interface.
 func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.follow(ctx, prefix, from.Revision, s.checkPosition(prefix, from))
+	return s.startWatch(ctx, prefix, from.Revision, s.checkPosition(prefix, from))
 }
 
 // checkPosition returns an error if the history does not contain a position. Compacted history is
 // not compared.
 func (s *Store) checkPosition(prefix string, p storage.Position) error {
-	if newest := s.newestRevision().revision; p.Revision > newest {
+	if newest := s.newestChange().revision; p.Revision > newest {
 		return replacedError(p, newest)
 	}
 	from := max(p.Last.Revision, s.oldestRevision())
@@ -53,7 +53,7 @@ func (s *Store) checkPosition(prefix string, p storage.Position) error {
 	}
 	var events []storage.Event
 	for revision := from; revision <= p.Revision; revision++ {
-		if v := s.stateAt(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+		if v := s.changeAt(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
 			events = append(events, v.Event)
 		}
 	}
@@ -65,8 +65,8 @@ func replacedError(p storage.Position, newest int64) error {
 	return p.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
 }
 
-// follow starts a watch after a revision, or one that ended with an error.
-func (s *Store) follow(ctx context.Context, prefix string, after int64, failed error) (storage.Watcher, error) {
+// startWatch starts a watch after a revision, or one that ended with an error.
+func (s *Store) startWatch(ctx context.Context, prefix string, after int64, failed error) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -85,11 +85,11 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 		done:             make(chan struct{}),
 	}
 	if failed != nil {
-		w.end()
+		w.finish()
 		return w, nil
 	}
 	if after >= first {
-		go w.run(s.stateAt(min(after, s.newestRevision().revision)), after)
+		go w.run(s.changeAt(min(after, s.newestChange().revision)), after)
 		return w, nil
 	}
 	// The oldest change itself comes next.
@@ -125,15 +125,15 @@ func (w *watch) Progress(ctx context.Context) error {
 
 // run delivers the changes after the change last whose revisions are greater than after.
 func (w *watch) run(last *change, after int64) {
-	defer w.end()
+	defer w.finish()
 	for requested := false; ; {
 		var events []storage.Event
-		events, last = w.collect(last, after)
+		events, last = w.collectEvents(last, after)
 		switch {
 		case len(events) > 0:
-			w.deliver(storage.Batch{Events: events, Revision: last.revision})
+			w.deliverBatch(storage.Batch{Events: events, Revision: last.revision})
 		case requested && last.revision >= after:
-			w.deliver(storage.Batch{Revision: last.revision})
+			w.deliverBatch(storage.Batch{Revision: last.revision})
 			requested = false
 		default:
 			select {
@@ -149,9 +149,9 @@ func (w *watch) run(last *change, after int64) {
 	}
 }
 
-// collect returns the watch's events after the change last, at most maxBatch, and the last change
-// that it inspected. That is the newest one if there are fewer events.
-func (w *watch) collect(last *change, after int64) ([]storage.Event, *change) {
+// collectEvents returns the watch's events after the change last, at most maxBatch, and the last
+// change that it inspected. That is the newest one if there are fewer events.
+func (w *watch) collectEvents(last *change, after int64) ([]storage.Event, *change) {
 	var events []storage.Event
 	for len(events) < maxBatch {
 		select {
@@ -167,14 +167,16 @@ func (w *watch) collect(last *change, after int64) ([]storage.Event, *change) {
 	return events, last
 }
 
-func (w *watch) deliver(b storage.Batch) {
+// deliverBatch sends a batch, unless the watch ends first.
+func (w *watch) deliverBatch(b storage.Batch) {
 	select {
 	case w.out <- b:
 	case <-w.ctx.Done():
 	}
 }
 
-func (w *watch) end() {
+// finish closes the channels of the watch.
+func (w *watch) finish() {
 	w.cancel()
 	close(w.out)
 	close(w.done)

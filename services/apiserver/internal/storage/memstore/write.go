@@ -18,14 +18,14 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	defer s.mu.Unlock()
 	current, _ := s.keys.Get(key)
 	switch {
-	case len(key)+len(value) > maxRequest:
+	case len(key)+len(value) > maxRequestBytes:
 		return 0, storage.ErrTooLarge
-	case current.live():
+	case current.isLive():
 		return 0, &storage.ExistsError{Key: key}
 	case !s.preconditionsHold(opts.Preconditions):
 		return 0, &storage.PreconditionError{Key: key}
 	}
-	return s.put(storage.Created, key, value, 0, opts.TTL), nil
+	return s.putValue(storage.Created, key, value, 0, opts.TTL), nil
 }
 
 // Update implements storage.Interface.
@@ -35,14 +35,14 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(key)+len(value) > maxRequest {
+	if len(key)+len(value) > maxRequestBytes {
 		return 0, storage.ErrTooLarge
 	}
-	current, err := s.swappable(key, expected, opts.Preconditions)
+	current, err := s.liveVersion(key, expected, opts.Preconditions)
 	if err != nil {
 		return 0, err
 	}
-	return s.put(storage.Updated, key, value, current.CreateRevision, opts.TTL), nil
+	return s.putValue(storage.Updated, key, value, current.CreateRevision, opts.TTL), nil
 }
 
 // Delete implements storage.Interface.
@@ -52,18 +52,18 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, precondi
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.swappable(key, expected, preconditions); err != nil {
+	if _, err := s.liveVersion(key, expected, preconditions); err != nil {
 		return 0, err
 	}
-	return s.remove(key), nil
+	return s.removeKey(key), nil
 }
 
-// swappable returns the value of a key if it has the expected revision and the preconditions
+// liveVersion returns the value of a key if it has the expected revision and the preconditions
 // hold.
-func (s *Store) swappable(key string, expected int64, preconditions []storage.Precondition) (*version, error) {
+func (s *Store) liveVersion(key string, expected int64, preconditions []storage.Precondition) (*version, error) {
 	current, _ := s.keys.Get(key)
 	switch {
-	case !current.live():
+	case !current.isLive():
 		return nil, storage.ErrNotFound
 	case current.Revision != expected:
 		return nil, &storage.ConflictError{Live: current.keyValue()}
@@ -82,7 +82,7 @@ func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
 			if key != p.Key && !(p.Prefix && strings.HasPrefix(key, p.Key)) {
 				return false
 			}
-			if v.live() {
+			if v.isLive() {
 				found = true
 				holds = v.CreateRevision == p.CreateRevision
 			}
@@ -95,26 +95,27 @@ func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
 	return true
 }
 
-// put writes a copy of a value. A created revision of 0 is that of the write itself.
-func (s *Store) put(change storage.EventType, key string, value []byte, created int64, ttl time.Duration) int64 {
+// putValue writes a copy of a value. A created revision of 0 is that of the write itself.
+func (s *Store) putValue(change storage.EventType, key string, value []byte, created int64, ttl time.Duration) int64 {
 	v := &version{Event: storage.Event{Type: change, Key: key, CreateRevision: created, Value: bytes.Clone(value)}}
 	if ttl > 0 {
 		v.expires = time.Now().Add(ttl)
 	}
-	revision := s.append(v)
+	revision := s.appendVersion(v)
 	if ttl > 0 {
-		s.expiry.add(v, s.expire)
+		s.expiry.add(v, s.expireDue)
 	}
 	return revision
 }
 
-func (s *Store) remove(key string) int64 {
-	return s.append(&version{Event: storage.Event{Type: storage.Deleted, Key: key}})
+// removeKey deletes a key and returns the revision of the deletion.
+func (s *Store) removeKey(key string) int64 {
+	return s.appendVersion(&version{Event: storage.Event{Type: storage.Deleted, Key: key}})
 }
 
-// append makes a version the newest one of its key, at a new revision.
-func (s *Store) append(v *version) int64 {
-	last := s.newestRevision()
+// appendVersion makes a version the newest one of its key, at a new revision.
+func (s *Store) appendVersion(v *version) int64 {
+	last := s.newestChange()
 	v.Revision = last.revision + 1
 	if v.Type == storage.Created {
 		v.CreateRevision = v.Revision

@@ -37,9 +37,9 @@ func (s *Store) storeFor(key string) storage.Interface {
 	}
 }
 
-// checkable returns the preconditions that the store of a key can check: no transaction spans
-// several stores.
-func (s *Store) checkable(key string, preconditions []storage.Precondition) []storage.Precondition {
+// checkablePreconditions returns the preconditions that the store of a key can check: no
+// transaction spans several stores.
+func (s *Store) checkablePreconditions(key string, preconditions []storage.Precondition) []storage.Precondition {
 	target := s.storeFor(key)
 	isElsewhere := func(p storage.Precondition) bool { return s.storeFor(p.Key) != target }
 	if !slices.ContainsFunc(preconditions, isElsewhere) {
@@ -60,19 +60,19 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
-	opts.Preconditions = s.checkable(key, opts.Preconditions)
+	opts.Preconditions = s.checkablePreconditions(key, opts.Preconditions)
 	return s.storeFor(key).Create(ctx, key, value, opts)
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
-	opts.Preconditions = s.checkable(key, opts.Preconditions)
+	opts.Preconditions = s.checkablePreconditions(key, opts.Preconditions)
 	return s.storeFor(key).Update(ctx, key, value, expected, opts)
 }
 
 // Delete implements storage.Interface.
 func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
-	return s.storeFor(key).Delete(ctx, key, expected, s.checkable(key, preconditions)...)
+	return s.storeFor(key).Delete(ctx, key, expected, s.checkablePreconditions(key, preconditions)...)
 }
 
 // Watch implements storage.Interface.

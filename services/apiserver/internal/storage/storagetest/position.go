@@ -10,19 +10,19 @@ import (
 
 var positionTests = []test{
 	{"ConfirmReturnsNewestRevision", func(s *suite) {
-		at := s.position()
+		at := s.currentPosition()
 		for i := range 3 {
-			rev := s.create(key(i), "v")
+			rev := s.create(keyOf(i), "v")
 			if got, err := s.store.VerifyHistory(s.ctx, at); err != nil || got != rev {
 				s.Fatalf("Confirm(%+v) = %d, %v, want %d", at, got, err, rev)
 			}
 		}
 	}},
 	{"ConfirmComparesRevisionsInCompactedHistory", func(s *suite) {
-		at := storage.Position{Revision: s.create(key(0), "v")}
-		at.Last = s.marks(at.Revision - 1)[0]
+		at := storage.Position{Revision: s.create(keyOf(0), "v")}
+		at.Last = s.changeIDs(at.Revision - 1)[0]
 		at.Last.Sum++
-		newest := s.update(key(0), "w", at.Revision)
+		newest := s.update(keyOf(0), "w", at.Revision)
 		if err := s.store.Compact(s.ctx, newest); err != nil {
 			s.Fatal(err)
 		}
@@ -30,91 +30,91 @@ var positionTests = []test{
 			s.Errorf("Confirm(%+v) = %d, %v, want %d", at, got, err, newest)
 		}
 		at.Revision = newest + 1
-		if _, err := s.store.VerifyHistory(s.ctx, at); !replaced(err) {
+		if _, err := s.store.VerifyHistory(s.ctx, at); !isReplaced(err) {
 			s.Errorf("Confirm(%+v) beyond the newest revision = %v, want ReplacedError", at, err)
 		}
 	}},
 	{"ResumeContinuesAtPosition", func(s *suite) {
-		a := s.create(key(0), "v")
-		b := s.update(key(0), "w", a)
-		for _, m := range s.marks(a - 1) {
+		a := s.create(keyOf(0), "v")
+		b := s.update(keyOf(0), "w", a)
+		for _, m := range s.changeIDs(a - 1) {
 			w := s.resume(storage.Position{Revision: m.Revision, Last: m, Unchanged: true})
 			s.wantProgress(w, b)
 			w.Stop()
 		}
-		c := s.delete(key(0), b)
-		w := s.resume(storage.Position{Revision: b, Last: s.marks(a)[0], Unchanged: true})
-		if got := w.first(); got.Revision != c {
+		c := s.delete(keyOf(0), b)
+		w := s.resume(storage.Position{Revision: b, Last: s.changeIDs(a)[0], Unchanged: true})
+		if got := w.firstEvent(); got.Revision != c {
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
 	{"ResumeDetectsAnotherHistory", func(s *suite) {
-		a := s.create(key(0), "v")
-		s.delete(key(0), a)
-		large := s.create(key(1), strings.Repeat("v", 1<<20))
+		a := s.create(keyOf(0), "v")
+		s.delete(keyOf(0), a)
+		large := s.create(keyOf(1), strings.Repeat("v", 1<<20))
 		for name, at := range s.foreignPositions(a, large) {
-			if err := s.resume(at).ended(); !replaced(err) {
+			if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 	}},
 	{"ResumeAfterLoadDeliversOnlyNewEvents", func(s *suite) {
-		a := s.create(key(0), "v")
-		b := s.create(key(1), "v")
-		s.delete(key(0), a)
-		at := storage.Position{Revision: s.revision(), Last: s.marks(b - 1)[0]}
-		c := s.create(key(2), "v")
-		if got := s.resume(at).first(); got.Revision != c {
+		a := s.create(keyOf(0), "v")
+		b := s.create(keyOf(1), "v")
+		s.delete(keyOf(0), a)
+		at := storage.Position{Revision: s.revision(), Last: s.changeIDs(b - 1)[0]}
+		c := s.create(keyOf(2), "v")
+		if got := s.resume(at).firstEvent(); got.Revision != c {
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
 	{"ResumeDetectsChangesMissingFromLoad", func(s *suite) {
-		a := s.create(key(0), "v")
-		b := s.create(key(1), "v")
-		last := s.marks(a - 1)[0]
+		a := s.create(keyOf(0), "v")
+		b := s.create(keyOf(1), "v")
+		last := s.changeIDs(a - 1)[0]
 		at := storage.Position{Revision: b, Last: last, ReadAt: b}
-		if err := s.resume(at).ended(); !replaced(err) {
+		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 			s.Errorf("value that was not read: got %v, want ReplacedError", err)
 		}
-		at.Revision = s.delete(key(1), b)
-		if err := s.resume(at).ended(); !replaced(err) {
+		at.Revision = s.delete(keyOf(1), b)
+		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 			s.Errorf("deletion after the load: got %v, want ReplacedError", err)
 		}
 		at.ReadAt = at.Revision
-		next := s.create(key(2), "v")
-		if got := s.resume(at).first(); got.Revision != next {
+		next := s.create(keyOf(2), "v")
+		if got := s.resume(at).firstEvent(); got.Revision != next {
 			s.Errorf("deletion before the load: resumed with %+v, want revision %d", got, next)
 		}
 	}},
 	{"ResumeDetectsChangesAfterCompactedHistory", func(s *suite) {
-		a := s.create(key(0), "v")
-		b := s.create(key(1), "v")
-		c := s.create(key(2), "v")
-		at := storage.Position{Revision: c, Last: s.marks(a - 1)[0], Unchanged: true}
+		a := s.create(keyOf(0), "v")
+		b := s.create(keyOf(1), "v")
+		c := s.create(keyOf(2), "v")
+		at := storage.Position{Revision: c, Last: s.changeIDs(a - 1)[0], Unchanged: true}
 		if err := s.store.Compact(s.ctx, b); err != nil {
 			s.Fatal(err)
 		}
-		if err := s.resume(at).ended(); !replaced(err) {
+		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 			s.Errorf("Resume(%+v) ended with %v, want ReplacedError", at, err)
 		}
 	}},
 	{"ResumeFromCompactedPosition", func(s *suite) {
-		a := s.create(key(0), "v")
-		at := storage.Position{Revision: a, Last: s.marks(a - 1)[0], Unchanged: true}
+		a := s.create(keyOf(0), "v")
+		at := storage.Position{Revision: a, Last: s.changeIDs(a - 1)[0], Unchanged: true}
 		if err := s.store.Compact(s.ctx, a); err != nil {
 			s.Fatal(err)
 		}
 		w := s.resume(at)
-		b := s.update(key(0), "w", a)
-		if got := w.first(); got.Revision != b {
+		b := s.update(keyOf(0), "w", a)
+		if got := w.firstEvent(); got.Revision != b {
 			s.Errorf("resumed with %+v, want revision %d", got, b)
 		}
-		s.update(key(0), "x", b)
+		s.update(keyOf(0), "x", b)
 		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
 			s.Fatal(err)
 		}
 		var removed *storage.CompactedError
-		if err := s.resume(at).ended(); !errors.As(err, &removed) {
+		if err := s.resume(at).awaitEnd(); !errors.As(err, &removed) {
 			s.Errorf("from compacted history: got %v, want CompactedError", err)
 		}
 	}},
@@ -123,20 +123,20 @@ var positionTests = []test{
 // replacedTests apply to stores that can be replaced while in use.
 var replacedTests = []test{
 	{"ConfirmDetectsAnotherHistory", func(s *suite) {
-		a := s.create(key(0), "v")
-		s.delete(key(0), a)
-		large := s.create(key(1), strings.Repeat("v", 1<<20))
+		a := s.create(keyOf(0), "v")
+		s.delete(keyOf(0), a)
+		large := s.create(keyOf(1), strings.Repeat("v", 1<<20))
 		for name, at := range s.foreignPositions(a, large) {
 			_, err := s.store.VerifyHistory(s.ctx, at)
-			if !replaced(err) {
+			if !isReplaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
-		wrong := storage.Position{Revision: large, Last: storage.ChangeID{Key: key(1), Revision: a, Sum: 1}, Unchanged: true}
-		if _, err := s.store.VerifyHistory(s.ctx, wrong); !replaced(err) {
+		wrong := storage.Position{Revision: large, Last: storage.ChangeID{Key: keyOf(1), Revision: a, Sum: 1}, Unchanged: true}
+		if _, err := s.store.VerifyHistory(s.ctx, wrong); !isReplaced(err) {
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
-		for _, m := range s.marks(a - 1) {
+		for _, m := range s.changeIDs(a - 1) {
 			if _, err := s.store.VerifyHistory(s.ctx, storage.Position{Revision: m.Revision, Last: m, Unchanged: true}); err != nil {
 				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
 			}
@@ -148,7 +148,7 @@ var replacedTests = []test{
 // history a key was created at revision a and deleted at the next one, and a value was written at
 // revision large.
 func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
-	marks := s.marks(a - 1)
+	marks := s.changeIDs(a - 1)
 	created, deleted, big := marks[0], marks[1], marks[2]
 	other := func(m storage.ChangeID, sum uint32) storage.ChangeID {
 		m.Sum += sum
@@ -158,8 +158,8 @@ func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
 		"another value":            {Revision: created.Revision, Last: other(created, 1), Unchanged: true},
 		"another value, deleted":   {Revision: large, Last: other(created, 1)},
 		"beyond the end":           {Revision: large + 5, Last: big, Unchanged: true},
-		"a change beyond the end":  {Revision: large + 5, Last: storage.ChangeID{Key: key(0), Revision: large + 5}, Unchanged: true},
-		"a key that did not exist": {Revision: a, Last: storage.ChangeID{Key: key(7), Revision: a, Sum: 1}, Unchanged: true},
+		"a change beyond the end":  {Revision: large + 5, Last: storage.ChangeID{Key: keyOf(0), Revision: large + 5}, Unchanged: true},
+		"a key that did not exist": {Revision: a, Last: storage.ChangeID{Key: keyOf(7), Revision: a, Sum: 1}, Unchanged: true},
 		"a deletion that did not happen": {
 			Revision:  a,
 			Last:      storage.ChangeID{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum},
@@ -172,13 +172,13 @@ func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
 	return positions
 }
 
-// marks returns the marks of the changes after a revision.
-func (s *suite) marks(after int64) (out []storage.ChangeID) {
+// changeIDs returns the ids of the changes after a revision.
+func (s *suite) changeIDs(after int64) (out []storage.ChangeID) {
 	s.Helper()
 	w := s.watch("/registry/", after)
 	defer w.Stop()
 	for newest := s.revision(); w.last < newest; {
-		b := w.next()
+		b := w.nextBatch()
 		for i := range b.Events {
 			out = append(out, storage.ChangeIDOf(&b.Events[i]))
 		}
@@ -186,8 +186,8 @@ func (s *suite) marks(after int64) (out []storage.ChangeID) {
 	return out
 }
 
-// position returns the position after a list of all keys.
-func (s *suite) position() storage.Position {
+// currentPosition returns the position after a list of all keys.
+func (s *suite) currentPosition() storage.Position {
 	s.Helper()
 	res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{})
 	if err != nil {
@@ -200,27 +200,28 @@ func (s *suite) position() storage.Position {
 	return p
 }
 
-func (s *suite) resume(at storage.Position) *watching {
+func (s *suite) resume(at storage.Position) *checkedWatch {
 	s.Helper()
 	w, err := s.store.Resume(s.ctx, "/registry/", at)
 	if err != nil {
 		s.Fatal(fmt.Errorf("resume: %w", err))
 	}
 	s.Cleanup(w.Stop)
-	return &watching{suite: s, Watcher: w, last: at.Revision}
+	return &checkedWatch{suite: s, Watcher: w, last: at.Revision}
 }
 
-func replaced(err error) bool {
+// isReplaced reports whether err is a *storage.ReplacedError.
+func isReplaced(err error) bool {
 	var r *storage.ReplacedError
 	return errors.As(err, &r)
 }
 
-// first returns the first event. A store that must write to learn its progress also delivers that
-// write.
-func (w *watching) first() storage.Event {
+// firstEvent returns the first event. A store that must write to learn its progress also delivers
+// that write.
+func (w *checkedWatch) firstEvent() storage.Event {
 	w.Helper()
 	for {
-		for _, e := range w.next().Events {
+		for _, e := range w.nextBatch().Events {
 			if strings.HasPrefix(e.Key, "/registry/pods/ns/") {
 				return e
 			}

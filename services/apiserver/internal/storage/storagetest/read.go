@@ -178,7 +178,7 @@ var listTests = []test{
 	{"Pages", listPages},
 	{"LimitIsExact", func(s *suite) {
 		for i := range 3 {
-			s.create(key(i), "v")
+			s.create(keyOf(i), "v")
 		}
 		for limit, more := range map[int64]bool{1: true, 2: true, 3: false, 4: false} {
 			res := s.list("/registry/pods/", storage.ListOptions{Limit: limit})
@@ -189,15 +189,15 @@ var listTests = []test{
 	}},
 	{"From", func(s *suite) {
 		for i := range 4 {
-			s.create(key(i), "v")
+			s.create(keyOf(i), "v")
 		}
-		res := s.list("/registry/pods/", storage.ListOptions{StartKey: key(2)})
-		s.wantKeys(res, key(2), key(3))
+		res := s.list("/registry/pods/", storage.ListOptions{StartKey: keyOf(2)})
+		s.wantKeys(res, keyOf(2), keyOf(3))
 		if res.Count != 2 {
 			s.Fatalf("count %d, want 2, the keys from the first one on", res.Count)
 		}
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: key(2) + "\x00"}), key(3))
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), key(0))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: keyOf(2) + "\x00"}), keyOf(3))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), keyOf(0))
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/z"}))
 	}},
 	{"AtRevision", func(s *suite) {
@@ -235,8 +235,8 @@ var listTests = []test{
 func listPages(s *suite) {
 	var expected []string
 	for i := range 10 {
-		s.create(key(i), "v")
-		expected = append(expected, key(i))
+		s.create(keyOf(i), "v")
+		expected = append(expected, keyOf(i))
 	}
 	var got storage.ListResult
 	opts := storage.ListOptions{Limit: 3}
@@ -265,7 +265,7 @@ func listOneRevision(s *suite) {
 	for g := range 8 {
 		fill.Go(func() {
 			for i := g; i < items; i += 8 {
-				if _, err := s.store.Create(s.ctx, key(i), value, storage.WriteOptions{}); err != nil {
+				if _, err := s.store.Create(s.ctx, keyOf(i), value, storage.WriteOptions{}); err != nil {
 					s.Errorf("create: %v", err)
 					return
 				}
@@ -284,7 +284,7 @@ func listOneRevision(s *suite) {
 				return
 			default:
 			}
-			k := fmt.Sprintf("%s-mark", key((i*397)%items))
+			k := fmt.Sprintf("%s-mark", keyOf((i*397)%items))
 			rev, err := s.store.Create(s.ctx, k, value, storage.WriteOptions{})
 			if err == nil {
 				_, err = s.store.Delete(s.ctx, k, rev)

@@ -175,4 +175,5 @@ func (s *suite) wantNotFound(err error) {
 	}
 }
 
-func key(n int) string { return fmt.Sprintf("/registry/pods/ns/p%06d", n) }
+// keyOf returns the key of the nth object.
+func keyOf(n int) string { return fmt.Sprintf("/registry/pods/ns/p%06d", n) }

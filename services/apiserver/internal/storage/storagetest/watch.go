@@ -24,20 +24,20 @@ var watchTests = []test{
 			{Type: storage.Deleted, Key: "/registry/pods/a", Revision: d},
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: again, CreateRevision: again, Value: []byte("v3")},
 		}
-		if got := w.events(4); !reflect.DeepEqual(got, expected) {
+		if got := w.nextEvents(4); !reflect.DeepEqual(got, expected) {
 			s.Fatalf("new events: got %+v, want %+v", got, expected)
 		}
-		if got := s.watch("/registry/pods/", start).events(4); !reflect.DeepEqual(got, expected) {
+		if got := s.watch("/registry/pods/", start).nextEvents(4); !reflect.DeepEqual(got, expected) {
 			s.Fatalf("from history: got %+v, want %+v", got, expected)
 		}
 	}},
 	{"StartsAfterRevision", func(s *suite) {
 		var revs []int64
 		for i := range 4 {
-			revs = append(revs, s.create(key(i), "v"))
+			revs = append(revs, s.create(keyOf(i), "v"))
 		}
 		for i, after := range revs[:3] {
-			got := s.watch("/registry/pods/", after).events(3 - i)
+			got := s.watch("/registry/pods/", after).nextEvents(3 - i)
 			if got[0].Revision != revs[i+1] {
 				s.Fatalf("watch after %d begins at %d, want %d", after, got[0].Revision, revs[i+1])
 			}
@@ -45,7 +45,7 @@ var watchTests = []test{
 	}},
 	{"StartsAtBeginning", func(s *suite) {
 		s.create("/registry/pods/a", "v")
-		if got := s.watch("/registry/pods/", 0).events(1); got[0].Key != "/registry/pods/a" {
+		if got := s.watch("/registry/pods/", 0).nextEvents(1); got[0].Key != "/registry/pods/a" {
 			s.Fatalf("got events %+v, want one of /registry/pods/a", got)
 		}
 	}},
@@ -55,7 +55,7 @@ var watchTests = []test{
 		for i := range 3 {
 			rev = s.update("/registry/pods/a", fmt.Sprint(i), rev)
 		}
-		if got := w.events(1); got[0].Revision != rev {
+		if got := w.nextEvents(1); got[0].Revision != rev {
 			s.Fatalf("first event is at %d, want %d", got[0].Revision, rev)
 		}
 	}},
@@ -66,7 +66,7 @@ var watchTests = []test{
 			s.create(k, "v")
 		}
 		s.create("/registry/pods/a", "v")
-		if got := w.events(1); got[0].Key != "/registry/pods/a" {
+		if got := w.nextEvents(1); got[0].Key != "/registry/pods/a" {
 			s.Fatalf("got events %+v, want one of /registry/pods/a", got)
 		}
 	}},
@@ -80,7 +80,7 @@ var watchTests = []test{
 			s.Fatal("another revision was updated")
 		}
 		next := s.update("/registry/pods/a", "v3", rev)
-		if got := w.events(1); got[0].Revision != next || string(got[0].Value) != "v3" {
+		if got := w.nextEvents(1); got[0].Revision != next || string(got[0].Value) != "v3" {
 			s.Fatalf("got event %+v, want value v3 at %d", got[0], next)
 		}
 	}},
@@ -91,7 +91,7 @@ var watchTests = []test{
 	{"ProgressAfterEvents", func(s *suite) {
 		w := s.watch("/registry/pods/", s.revision())
 		rev := s.create("/registry/pods/a", "v1")
-		w.events(1)
+		w.nextEvents(1)
 		s.wantProgress(w, rev)
 	}},
 	{"ProgressOverOtherKeys", func(s *suite) {
@@ -105,7 +105,7 @@ var watchTests = []test{
 		start := s.revision()
 		var rev int64
 		for i := range 500 {
-			rev = s.create(key(i), "v")
+			rev = s.create(keyOf(i), "v")
 		}
 		w := s.watch("/registry/pods/", start)
 		s.wantProgress(w, rev)
@@ -120,7 +120,7 @@ var watchTests = []test{
 		for g := range 8 {
 			wg.Go(func() {
 				for i := g; i < n; i += 8 {
-					if _, err := s.store.Create(s.ctx, key(i), []byte("v"), storage.WriteOptions{}); err != nil {
+					if _, err := s.store.Create(s.ctx, keyOf(i), []byte("v"), storage.WriteOptions{}); err != nil {
 						s.Errorf("create: %v", err)
 						return
 					}
@@ -128,12 +128,12 @@ var watchTests = []test{
 			})
 		}
 		wg.Wait()
-		w.events(n)
+		w.nextEvents(n)
 	}},
 	{"StopEndsWatch", func(s *suite) {
 		w := s.watch("/registry/pods/", 0)
 		w.Stop()
-		if err := w.ended(); err != nil {
+		if err := w.awaitEnd(); err != nil {
 			s.Fatalf("stopped watch ended with %v", err)
 		}
 		w.Stop()
@@ -144,10 +144,10 @@ var watchTests = []test{
 	{"StopEndsUnreadWatch", func(s *suite) {
 		w := s.watch("/registry/pods/", s.revision())
 		for i := range 200 {
-			s.create(key(i), "v")
+			s.create(keyOf(i), "v")
 		}
 		w.Stop()
-		if err := w.ended(); err != nil {
+		if err := w.awaitEnd(); err != nil {
 			s.Fatalf("stopped watch ended with %v", err)
 		}
 	}},
@@ -158,7 +158,7 @@ var watchTests = []test{
 			s.Fatal(err)
 		}
 		cancel()
-		if err := (&watching{suite: s, Watcher: w}).ended(); err != nil {
+		if err := (&checkedWatch{suite: s, Watcher: w}).awaitEnd(); err != nil {
 			s.Fatalf("watch with an ended context ended with %v", err)
 		}
 	}},
@@ -168,19 +168,19 @@ var watchTests = []test{
 		retained := s.watch("/registry/pods/", start)
 		stopped.Stop()
 		s.create("/registry/pods/a", "v")
-		retained.events(1)
+		retained.nextEvents(1)
 	}},
 }
 
 // wantProgress requests progress once and waits for the revision. A watch may deliver other
 // batches first, and the response to an earlier request.
-func (s *suite) wantProgress(w *watching, rev int64) {
+func (s *suite) wantProgress(w *checkedWatch, rev int64) {
 	s.Helper()
 	if err := w.Progress(s.ctx); err != nil {
 		s.Fatalf("progress: %v", err)
 	}
 	for w.last < rev || !w.idle {
-		b := w.next()
+		b := w.nextBatch()
 		w.idle = len(b.Events) == 0
 	}
 	w.idle = false
@@ -195,7 +195,7 @@ func progressAfterEvents(s *suite) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range n {
-			if _, err := s.store.Create(s.ctx, key(i), []byte("v"), storage.WriteOptions{}); err != nil {
+			if _, err := s.store.Create(s.ctx, keyOf(i), []byte("v"), storage.WriteOptions{}); err != nil {
 				s.Errorf("create: %v", err)
 				return
 			}
@@ -210,7 +210,7 @@ func progressAfterEvents(s *suite) {
 		}
 	})
 	// next fails if an event is not after the revision claimed before it.
-	w.events(n)
+	w.nextEvents(n)
 	wg.Wait()
 }
 
@@ -219,7 +219,7 @@ func progressAfterEvents(s *suite) {
 func eachEventOnce(s *suite) {
 	const writers, writes = 4, 60
 	start := s.revision()
-	var watches []*watching
+	var watches []*checkedWatch
 	for range 3 {
 		watches = append(watches, s.watch("/registry/pods/", start))
 	}
@@ -230,7 +230,7 @@ func eachEventOnce(s *suite) {
 	)
 	for g := range writers {
 		wg.Go(func() {
-			k := key(g)
+			k := keyOf(g)
 			var rev int64
 			for i := range writes {
 				var err error
@@ -259,7 +259,7 @@ func eachEventOnce(s *suite) {
 	watches = append(watches, s.watch("/registry/pods/", start))
 	for i, w := range watches {
 		seen := map[int64]string{}
-		for _, e := range w.events(writers * writes) {
+		for _, e := range w.nextEvents(writers * writes) {
 			seen[e.Revision] = e.Key
 		}
 		if !reflect.DeepEqual(seen, revs) {
@@ -300,7 +300,7 @@ var compactTests = []test{
 		if err := s.store.Compact(s.ctx, rev); err != nil {
 			s.Fatal(err)
 		}
-		err := s.watch("/registry/pods/", rev-3).ended()
+		err := s.watch("/registry/pods/", rev-3).awaitEnd()
 		s.wantCompacted(err)
 		var removed *storage.CompactedError
 		if errors.As(err, &removed) && removed.OldestRevision != rev {
@@ -315,17 +315,17 @@ var compactTests = []test{
 		}
 		w := s.watch("/registry/pods/", second)
 		third := s.update("/registry/pods/a", "v3", second)
-		if got := w.events(1); got[0].Revision != third {
+		if got := w.nextEvents(1); got[0].Revision != third {
 			s.Fatalf("got %+v", got)
 		}
 	}},
 	{"RunningWatchGoesOn", func(s *suite) {
 		w := s.watch("/registry/pods/", s.revision())
 		rev := s.create("/registry/pods/a", "v1")
-		w.events(1)
+		w.nextEvents(1)
 		for range 3 {
 			rev = s.update("/registry/pods/a", "v", rev)
-			w.events(1)
+			w.nextEvents(1)
 			if err := s.store.Compact(s.ctx, rev); err != nil {
 				s.Fatal(err)
 			}

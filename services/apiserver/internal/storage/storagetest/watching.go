@@ -4,8 +4,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// watching is a watch under test. It checks each batch against the guarantees of all watches.
-type watching struct {
+// checkedWatch is a watch under test. It checks each batch against the guarantees of all watches.
+type checkedWatch struct {
 	*suite
 	storage.Watcher
 	last int64
@@ -13,19 +13,19 @@ type watching struct {
 	idle bool
 }
 
-func (s *suite) watch(prefix string, after int64) *watching {
+func (s *suite) watch(prefix string, after int64) *checkedWatch {
 	s.Helper()
 	w, err := s.store.Watch(s.ctx, prefix, after)
 	if err != nil {
 		s.Fatalf("watch: %v", err)
 	}
 	s.Cleanup(w.Stop)
-	return &watching{suite: s, Watcher: w, last: after}
+	return &checkedWatch{suite: s, Watcher: w, last: after}
 }
 
-// next receives a batch. Its revisions must continue the earlier ones in order, and end with the
-// batch's own.
-func (w *watching) next() storage.Batch {
+// nextBatch receives a batch. Its revisions must continue the earlier ones in order, and end with
+// the batch's own.
+func (w *checkedWatch) nextBatch() storage.Batch {
 	w.Helper()
 	select {
 	case b, ok := <-w.Batches():
@@ -50,12 +50,12 @@ func (w *watching) next() storage.Batch {
 	return storage.Batch{}
 }
 
-// events receives batches until there are n events.
-func (w *watching) events(n int) []storage.Event {
+// nextEvents receives batches until there are n events.
+func (w *checkedWatch) nextEvents(n int) []storage.Event {
 	w.Helper()
 	var all []storage.Event
 	for len(all) < n {
-		all = append(all, w.next().Events...)
+		all = append(all, w.nextBatch().Events...)
 	}
 	if len(all) > n {
 		w.Fatalf("got %d events, want %d: %+v", len(all), n, all)
@@ -66,8 +66,8 @@ func (w *watching) events(n int) []storage.Event {
 	return all
 }
 
-// ended waits for the end and returns the reason.
-func (w *watching) ended() error {
+// awaitEnd waits for the end and returns the reason.
+func (w *checkedWatch) awaitEnd() error {
 	w.Helper()
 	for {
 		select {

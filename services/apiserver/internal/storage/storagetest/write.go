@@ -208,7 +208,7 @@ func oneCreatorWins(s *suite) {
 		won := make(chan int64, 4)
 		for g := range 4 {
 			wg.Go(func() {
-				rev, err := s.store.Create(s.ctx, key(round), []byte(fmt.Sprint(g)), storage.WriteOptions{})
+				rev, err := s.store.Create(s.ctx, keyOf(round), []byte(fmt.Sprint(g)), storage.WriteOptions{})
 				var exists *storage.ExistsError
 				if err == nil {
 					won <- rev
@@ -249,7 +249,7 @@ func expiryDeletes(s *suite) {
 	retained := s.create("/registry/events/kept", "v")
 	seen := map[string]bool{}
 	for len(seen) < 3 {
-		for _, e := range w.next().Events {
+		for _, e := range w.nextBatch().Events {
 			if e.Type != storage.Deleted {
 				continue
 			}

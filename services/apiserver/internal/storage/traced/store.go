@@ -75,14 +75,14 @@ func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 	if err == nil {
 		o.span.Event("decode succeeded", attribute.Int("len", o.size))
 	}
-	o.end(err)
+	o.finish(err)
 	if err == nil && o.store.Wrote != nil {
 		o.store.Wrote(o.ctx, o.key, revision, time.Now())
 	}
 }
 
-// end ends the span. An error that reports another write is an answer, not a failure.
-func (o operation) end(err error) {
+// finish ends the span. An error that reports another write is an answer, not a failure.
+func (o operation) finish(err error) {
 	if !isConflict(err) {
 		o.span.Fail(err)
 	}
@@ -101,7 +101,7 @@ func isConflict(err error) bool {
 func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
 	inner, op := s.start(ctx, "Get etcd3", key)
 	kv, at, err := s.Interface.Get(inner, key, revision)
-	op.end(err)
+	op.finish(err)
 	return kv, at, err
 }
 
@@ -109,7 +109,7 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.Ke
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
 	inner, op := s.start(ctx, "List(recursive=true) etcd3", prefix)
 	res, err := s.Interface.List(inner, prefix, opts)
-	op.end(err)
+	op.finish(err)
 	return res, err
 }
 
@@ -134,7 +134,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 func (s *Store) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
 	inner, op := s.start(ctx, "Delete etcd3", key)
 	revision, err := s.Interface.Delete(inner, key, expected, preconditions...)
-	op.end(err)
+	op.finish(err)
 	if err == nil && s.Wrote != nil {
 		s.Wrote(ctx, key, revision, time.Now())
 	}

@@ -75,8 +75,8 @@ func examinedObjects(info *requestinfo.Info, q url.Values, maximum int) int {
 	return n
 }
 
-// seatsFor returns the seats of n units of work, of which each seat does perSeat: at least 1, at
-// most maximum.
+// seatsFor returns the seats of n units of work: one for each perSeat units, at least 1, at most
+// maximum.
 func seatsFor(n, perSeat, maximum int) int {
 	return min(max((n+perSeat-1)/perSeat, 1), max(maximum, 1))
 }

@@ -119,35 +119,35 @@ func (c *GCM) Open(sealed, associated []byte) ([]byte, error) {
 
 // Sizes of a Secretbox in bytes.
 const (
-	secretboxKey   = 32
-	secretboxNonce = 24
+	secretboxKeySize   = 32
+	secretboxNonceSize = 24
 )
 
 // Secretbox is XSalsa20 with Poly1305.
-type Secretbox struct{ key [secretboxKey]byte }
+type Secretbox struct{ key [secretboxKeySize]byte }
 
 // NewSecretbox takes a key of 32 bytes.
 func NewSecretbox(key []byte) (*Secretbox, error) {
-	if len(key) != secretboxKey {
-		return nil, fmt.Errorf("a key of %d bytes: want %d", len(key), secretboxKey)
+	if len(key) != secretboxKeySize {
+		return nil, fmt.Errorf("a key of %d bytes: want %d", len(key), secretboxKeySize)
 	}
-	return &Secretbox{[secretboxKey]byte(key)}, nil
+	return &Secretbox{[secretboxKeySize]byte(key)}, nil
 }
 
 // Seal implements Cipher.
 func (c *Secretbox) Seal(dst, value, _ []byte) ([]byte, error) {
-	var nonce [secretboxNonce]byte
+	var nonce [secretboxNonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	return secretbox.Seal(append(dst, nonce[:]...), value, &nonce, &c.key), nil
 }
 
 // Open implements Cipher.
 func (c *Secretbox) Open(sealed, _ []byte) ([]byte, error) {
-	if len(sealed) < secretboxNonce+secretbox.Overhead {
+	if len(sealed) < secretboxNonceSize+secretbox.Overhead {
 		return nil, ErrShort
 	}
-	nonce := [secretboxNonce]byte(sealed)
-	out, ok := secretbox.Open(nil, sealed[secretboxNonce:], &nonce, &c.key)
+	nonce := [secretboxNonceSize]byte(sealed)
+	out, ok := secretbox.Open(nil, sealed[secretboxNonceSize:], &nonce, &c.key)
 	if !ok {
 		return nil, errSecretbox
 	}
@@ -157,13 +157,13 @@ func (c *Secretbox) Open(sealed, _ []byte) ([]byte, error) {
 const (
 	// MinSeed is the minimum length of a seed, in bytes.
 	MinSeed = 32
-	// derivedInfo is the size in bytes of the random input from which a key is derived.
-	derivedInfo = 32
-	// derivedKey is the size of a derived key in bytes.
-	derivedKey = 32
+	// derivedInfoSize is the size in bytes of the random input from which a key is derived.
+	derivedInfoSize = 32
+	// derivedKeySize is the size of a derived key in bytes.
+	derivedKeySize = 32
 	// DerivedOverhead is the number of bytes that encryption adds to a value: the random input, and
 	// the nonce and the tag of AES-GCM.
-	DerivedOverhead = derivedInfo + 12 + 16
+	DerivedOverhead = derivedInfoSize + 12 + 16
 )
 
 // Derived is AES-GCM with a separate key for each value, so a seed does not wear out.
@@ -177,9 +177,10 @@ func NewDerived(seed []byte) (*Derived, error) {
 	return &Derived{string(seed)}, nil
 }
 
-// gcm returns the cipher of one value.
-func (c *Derived) gcm(info []byte) (*GCM, error) {
-	key, err := hkdf.Expand(sha256.New, []byte(c.seed), string(info), derivedKey)
+// deriveGCM returns the cipher of one value. info is the random input that is stored with the
+// value.
+func (c *Derived) deriveGCM(info []byte) (*GCM, error) {
+	key, err := hkdf.Expand(sha256.New, []byte(c.seed), string(info), derivedKeySize)
 	if err != nil {
 		return nil, fmt.Errorf("derive a key: %w", err)
 	}
@@ -188,9 +189,9 @@ func (c *Derived) gcm(info []byte) (*GCM, error) {
 
 // Seal implements Cipher.
 func (c *Derived) Seal(dst, value, associated []byte) ([]byte, error) {
-	var info [derivedInfo]byte
+	var info [derivedInfoSize]byte
 	_, _ = rand.Read(info[:]) // never fails
-	gcm, err := c.gcm(info[:])
+	gcm, err := c.deriveGCM(info[:])
 	if err != nil {
 		return nil, err
 	}
@@ -199,12 +200,12 @@ func (c *Derived) Seal(dst, value, associated []byte) ([]byte, error) {
 
 // Open implements Cipher.
 func (c *Derived) Open(sealed, associated []byte) ([]byte, error) {
-	if len(sealed) < derivedInfo {
+	if len(sealed) < derivedInfoSize {
 		return nil, ErrShort
 	}
-	gcm, err := c.gcm(sealed[:derivedInfo])
+	gcm, err := c.deriveGCM(sealed[:derivedInfoSize])
 	if err != nil {
 		return nil, err
 	}
-	return gcm.Open(sealed[derivedInfo:], associated)
+	return gcm.Open(sealed[derivedInfoSize:], associated)
 }

@@ -25,16 +25,16 @@ type Metrics struct {
 	generation prometheus.Histogram
 	failures   prometheus.Counter
 	misses     prometheus.Counter
-	// inUse and inStatus bound the keys with samples: plugins choose the ids.
-	inUse, inStatus *lru.Cache[series, struct{}]
-	naming          sync.Mutex // held while these caches and the samples change
+	// recentUses and recentStatusKeys bound the keys with samples: plugins choose the ids.
+	recentUses, recentStatusKeys *lru.Cache[keyLabels, struct{}]
+	namingMu                     sync.Mutex // held while these caches and the samples change
 }
 
 // maxSeries is how many keys have samples, the most recently used ones, as in Kubernetes.
 const maxSeries = 100
 
-// series holds the labels of a sample.
-type series struct{ direction, provider, key, server string }
+// keyLabels holds the labels of a sample.
+type keyLabels struct{ direction, provider, key, server string }
 
 // NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
@@ -77,13 +77,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}),
 	}
 	var err error
-	if m.inUse, err = lru.NewWithEvict(maxSeries, func(s series, _ struct{}) {
+	if m.recentUses, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
 		m.keyIDs.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
 		m.keyIDLast.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
 	}); err != nil {
 		return nil, err
 	}
-	if m.inStatus, err = lru.NewWithEvict(maxSeries, func(s series, _ struct{}) {
+	if m.recentStatusKeys, err = lru.NewWithEvict(maxSeries, func(s keyLabels, _ struct{}) {
 		m.statusLast.DeleteLabelValues(s.provider, s.key, s.server)
 	}); err != nil {
 		return nil, err
@@ -107,8 +107,8 @@ func Hash(name string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name)))
 }
 
-// intercept returns an interceptor that records the duration and result of calls to a plugin.
-func (m *Metrics) intercept(provider string) grpc.UnaryClientInterceptor {
+// interceptor returns an interceptor that records the duration and result of calls to a plugin.
+func (m *Metrics) interceptor(provider string) grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context,
 		method string,
@@ -130,20 +130,20 @@ const (
 	ToStorage   = "to_storage"
 )
 
-// used records the use of a key. key and server are hashes of ids.
-func (m *Metrics) used(direction, provider, key, server string) {
-	m.naming.Lock()
-	defer m.naming.Unlock()
-	m.inUse.Add(series{direction, provider, key, server}, struct{}{})
+// recordUse records the use of a key. key and server are hashes of ids.
+func (m *Metrics) recordUse(direction, provider, key, server string) {
+	m.namingMu.Lock()
+	defer m.namingMu.Unlock()
+	m.recentUses.Add(keyLabels{direction, provider, key, server}, struct{}{})
 	m.keyIDs.WithLabelValues(direction, provider, key, server).Inc()
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
 }
 
 // recordStatusKey records that the status of a plugin named a key.
 func (m *Metrics) recordStatusKey(provider, key, server string) {
-	m.naming.Lock()
-	defer m.naming.Unlock()
-	m.inStatus.Add(series{provider: provider, key: key, server: server}, struct{}{})
+	m.namingMu.Lock()
+	defer m.namingMu.Unlock()
+	m.recentStatusKeys.Add(keyLabels{provider: provider, key: key, server: server}, struct{}{})
 	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
 

@@ -52,28 +52,28 @@ type envelope struct {
 	sourceType  uint64
 }
 
-// object is a stored value of version 2. data shares memory with the parsed bytes.
-type object struct {
+// storedValue is a stored value of version 2. data shares memory with the parsed bytes.
+type storedValue struct {
 	envelope
 	data []byte
 }
 
-var errObject = errors.New("unexpected EOF")
+var errMalformed = errors.New("unexpected EOF")
 
 // parseObject parses and validates a stored value.
-func parseObject(b []byte) (*object, error) {
-	o := &object{}
+func parseObject(b []byte) (*storedValue, error) {
+	o := &storedValue{}
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return nil, errObject
+			return nil, errMalformed
 		}
 		b = b[n:]
 		switch {
 		case typ == protowire.BytesType && num <= fieldAnnotations:
 			v, n := protowire.ConsumeBytes(b)
 			if n < 0 {
-				return nil, errObject
+				return nil, errMalformed
 			}
 			b = b[n:]
 			switch num {
@@ -93,19 +93,19 @@ func parseObject(b []byte) (*object, error) {
 		case typ == protowire.VarintType && num == fieldSourceType:
 			v, n := protowire.ConsumeVarint(b)
 			if n < 0 {
-				return nil, errObject
+				return nil, errMalformed
 			}
 			o.sourceType = v
 			b = b[n:]
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, b)
 			if n < 0 {
-				return nil, errObject
+				return nil, errMalformed
 			}
 			b = b[n:]
 		}
 	}
-	o.order()
+	o.sortAnnotations()
 	if len(o.data) == 0 {
 		return nil, errors.New("encrypted data is empty")
 	}
@@ -117,12 +117,12 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return a, errObject
+			return a, errMalformed
 		}
 		b = b[n:]
 		n = protowire.ConsumeFieldValue(num, typ, b)
 		if n < 0 {
-			return a, errObject
+			return a, errMalformed
 		}
 		if typ == protowire.BytesType {
 			v, _ := protowire.ConsumeBytes(b)
@@ -138,8 +138,8 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 	return a, nil
 }
 
-// order sorts annotations. Of several with the same name the last one is kept.
-func (e *envelope) order() {
+// sortAnnotations sorts annotations. Of several with the same name it keeps the last one.
+func (e *envelope) sortAnnotations() {
 	slices.Reverse(e.annotations)
 	slices.SortStableFunc(e.annotations, func(a, b annotation) int { return strings.Compare(a.name, b.name) })
 	e.annotations = slices.CompactFunc(e.annotations, func(a, b annotation) bool { return a.name == b.name })
@@ -213,9 +213,9 @@ func (e *envelope) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// sum identifies the envelope. It covers all fields, because all of them are sent to the plugin and
-// affect the resulting key.
-func (e *envelope) sum() (out [sha256.Size]byte) {
+// hash identifies the envelope. It covers all fields, because all of them are sent to the plugin
+// and affect the resulting key.
+func (e *envelope) hash() (out [sha256.Size]byte) {
 	h := sha256.New()
 	writePart := func(b []byte) {
 		var n [8]byte
@@ -234,6 +234,7 @@ func (e *envelope) sum() (out [sha256.Size]byte) {
 	return out
 }
 
+// annotationMap returns the annotations as the plugin's API has them.
 func (e *envelope) annotationMap() map[string][]byte {
 	if len(e.annotations) == 0 {
 		return nil

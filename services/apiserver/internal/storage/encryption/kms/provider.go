@@ -37,12 +37,12 @@ type responsiveness struct {
 	wait func(context.Context, func(context.Context) error) error
 }
 
-// unresponsive reports whether impatient callers should not call the plugin.
-func (r *responsiveness) unresponsive() bool { return r.failing.Load() || r.stuck.Load() }
+// isUnresponsive reports whether impatient callers should not call the plugin.
+func (r *responsiveness) isUnresponsive() bool { return r.failing.Load() || r.stuck.Load() }
 
-// decrypted records the result of decrypting a key. A success after failures may allow retries of
-// the failed keys.
-func (r *responsiveness) decrypted(err error) {
+// recordDecryption records the result of decrypting a key. A success after failures may allow
+// retries of the failed keys.
+func (r *responsiveness) recordDecryption(err error) {
 	if err == nil {
 		if r.stuck.Swap(false) {
 			r.recovered()
@@ -61,8 +61,8 @@ func isTimeout(err error) bool {
 	return false
 }
 
-// await waits for a running call, at most patience if ctx is impatient. A later result is kept.
-func (r *responsiveness) await(ctx context.Context, done <-chan struct{}) error {
+// awaitCall waits for a running call, at most patience if ctx is impatient. A later result is kept.
+func (r *responsiveness) awaitCall(ctx context.Context, done <-chan struct{}) error {
 	if isImpatient(ctx) {
 		timer := time.NewTimer(impatientTimeout)
 		defer timer.Stop()
@@ -104,8 +104,8 @@ func (r *responsiveness) recordResult(err error) error {
 	return &UnavailableError{err}
 }
 
-// health is the last known health of a plugin, and when it was checked.
-type health struct {
+// healthCache holds the last known health of a plugin, and when it was checked.
+type healthCache struct {
 	mu        sync.Mutex // held during the call: one caller checks, the other callers wait
 	checkedAt time.Time
 	err       error
@@ -124,8 +124,8 @@ func (e *sectionError) Error() string {
 
 func (e *sectionError) Unwrap() error { return e.err }
 
-// check calls the plugin unless a recent result is available.
-func (h *health) check(ctx context.Context, pace Intervals, readStatus func(context.Context) error) error {
+// checkCached calls the plugin unless a recent result is available.
+func (h *healthCache) checkCached(ctx context.Context, pace Intervals, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	retained := pace.HealthyTTL
@@ -135,17 +135,17 @@ func (h *health) check(ctx context.Context, pace Intervals, readStatus func(cont
 	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < retained {
 		return h.err
 	}
-	return h.probe(ctx, readStatus)
+	return h.readStatus(ctx, readStatus)
 }
 
 // callNow calls the plugin unconditionally.
-func (h *health) callNow(ctx context.Context, readStatus func(context.Context) error) error {
+func (h *healthCache) callNow(ctx context.Context, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.probe(ctx, readStatus)
+	return h.readStatus(ctx, readStatus)
 }
 
-func (h *health) probe(ctx context.Context, readStatus func(context.Context) error) error {
+func (h *healthCache) readStatus(ctx context.Context, readStatus func(context.Context) error) error {
 	err := readStatus(ctx)
 	h.checkedAt = time.Now()
 	h.err = err

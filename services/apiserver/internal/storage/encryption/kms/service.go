@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// UnavailableError means that the plugin did not respond successfully. Its text is that of Err.
+// UnavailableError means that the plugin did not respond successfully. It has the text of Err.
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
@@ -50,6 +50,7 @@ func FailFast(ctx context.Context) context.Context {
 // unresponsive. It is longer than plugins with remote keys take.
 const impatientTimeout = time.Second
 
+// isImpatient reports whether FailFast has marked the context.
 func isImpatient(ctx context.Context) bool { return ctx.Value(failFastKey{}) != nil }
 
 // connection is a connection to a plugin.
@@ -62,7 +63,7 @@ const (
 	// maxMessage bounds the responses of a plugin, in bytes.
 	maxMessage = 1 << 20
 	// Short delays find a restarted plugin soon.
-	firstDial, lastDial = 100 * time.Millisecond, 2 * time.Second
+	firstRedial, lastRedial = 100 * time.Millisecond, 2 * time.Second
 )
 
 // Socket returns the path of an endpoint of the form unix:///PATH. The PATH of an abstract socket
@@ -81,8 +82,8 @@ func Socket(endpoint string) (string, error) {
 	return u.Path, nil
 }
 
-// connect creates a connection. It does not dial before the first call.
-func connect(c *Config) (*connection, error) {
+// newConnection creates a connection. It does not dial before the first call.
+func newConnection(c *Config) (*connection, error) {
 	path, err := Socket(c.Endpoint)
 	if err != nil {
 		return nil, err
@@ -102,10 +103,10 @@ func connect(c *Config) (*connection, error) {
 		grpc.WithContextDialer(dial),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstDial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastDial},
-			MinConnectTimeout: lastDial,
+			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},
+			MinConnectTimeout: lastRedial,
 		}),
-		grpc.WithUnaryInterceptor(c.Metrics.intercept(c.Name)),
+		grpc.WithUnaryInterceptor(c.Metrics.interceptor(c.Name)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to KMS plugin %s: %w", c.Name, err)
@@ -137,7 +138,7 @@ type Config struct {
 	Recovered func()
 }
 
-// Intervals holds the intervals of calls. Zero values mean those of Kubernetes.
+// Intervals holds the intervals of calls. A zero value means the interval of Kubernetes.
 type Intervals struct {
 	// HealthyInterval and UnhealthyInterval are the intervals of status calls, after a healthy and
 	// after an unhealthy result.
@@ -160,8 +161,8 @@ func (c *Config) newResponsiveness() responsiveness {
 	return responsiveness{recovered: c.Recovered, wait: wait}
 }
 
-// complete sets defaults for zero values.
-func (p Intervals) complete() Intervals {
+// withDefaults returns the intervals with defaults for zero values.
+func (p Intervals) withDefaults() Intervals {
 	setDefault := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
 			*d = value

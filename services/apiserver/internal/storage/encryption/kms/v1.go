@@ -17,20 +17,20 @@ import (
 
 const (
 	v1Version = "v1beta1"
-	v1Key     = 32
-	// v1Length is the size of the length of an encrypted key, which comes first.
-	v1Length = 2
+	v1KeySize = 32
+	// v1LengthSize is the size of the length of an encrypted key, which comes first.
+	v1LengthSize = 2
 )
 
 // v1 is a Provider of version 1. Its stored form is the length of an encrypted key in two bytes,
 // that key, and the value encrypted with it by GCM; before 1.25 by CBC.
 type v1 struct {
 	Config
-	conn   *connection
-	plugin kmsv1.KeyManagementServiceClient
-	health health
-	keys   *lru.Cache[string, *v1Cipher] // nil caches none
-	size   int
+	conn    *connection
+	plugin  kmsv1.KeyManagementServiceClient
+	health  healthCache
+	keys    *lru.Cache[string, *v1Cipher] // nil caches none
+	keySize int
 	responsiveness
 	version struct { // whether the plugin's version was confirmed
 		mu sync.Mutex
@@ -46,8 +46,8 @@ type v1Cipher struct {
 
 // NewV1 connects to a plugin of version 1.
 func NewV1(c Config) (Provider, error) {
-	c.Intervals = c.Intervals.complete()
-	conn, err := connect(&c)
+	c.Intervals = c.Intervals.withDefaults()
+	conn, err := newConnection(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +56,13 @@ func NewV1(c Config) (Provider, error) {
 		conn:           conn,
 		responsiveness: c.newResponsiveness(),
 		plugin:         kmsv1.NewKeyManagementServiceClient(conn.ClientConn),
-		size:           c.CacheSize,
+		keySize:        c.CacheSize,
 	}
-	if p.size < 0 || p.size > maxKeys {
-		p.size = maxKeys
+	if p.keySize < 0 || p.keySize > maxKeys {
+		p.keySize = maxKeys
 	}
-	if p.size > 0 {
-		if p.keys, err = lru.New[string, *v1Cipher](p.size); err != nil {
+	if p.keySize > 0 {
+		if p.keys, err = lru.New[string, *v1Cipher](p.keySize); err != nil {
 			return nil, err
 		}
 	}
@@ -73,21 +73,23 @@ func NewV1(c Config) (Provider, error) {
 func (p *v1) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
-func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Intervals, p.ping) }
+func (p *v1) Check(ctx context.Context) error {
+	return p.health.checkCached(ctx, p.Intervals, p.checkRoundTrip)
+}
 
 // Run implements Provider.
 func (p *v1) Run(ctx context.Context) {
-	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.ping) })
+	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.checkRoundTrip) })
 }
 
-// ping has the plugin encrypt and decrypt a text.
-func (p *v1) ping(ctx context.Context) error {
+// checkRoundTrip has the plugin encrypt and decrypt a text.
+func (p *v1) checkRoundTrip(ctx context.Context) error {
 	const text = "ping"
-	sealed, err := p.encrypt(ctx, []byte(text))
+	sealed, err := p.encryptKey(ctx, []byte(text))
 	if err != nil {
 		return &sectionError{"encrypt", p.Name, err}
 	}
-	decrypted, err := p.decrypt(ctx, sealed)
+	decrypted, err := p.decryptKey(ctx, sealed)
 	if err != nil {
 		return &sectionError{"decrypt", p.Name, err}
 	}
@@ -115,8 +117,8 @@ func (p *v1) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// encrypt lets the plugin encrypt a data key.
-func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
+// encryptKey lets the plugin encrypt a data key.
+func (p *v1) encryptKey(ctx context.Context, key []byte) ([]byte, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	if err := p.checkVersion(ctx); err != nil {
@@ -132,7 +134,8 @@ func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 	return response.GetCipher(), nil
 }
 
-func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
+// decryptKey has the plugin decrypt a data key.
+func (p *v1) decryptKey(ctx context.Context, sealed []byte) ([]byte, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	if err := p.checkVersion(ctx); err != nil {
@@ -147,15 +150,15 @@ func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
 
 // Seal implements Provider.
 func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error) {
-	dek := make([]byte, v1Key)
+	dek := make([]byte, v1KeySize)
 	if err := p.Metrics.generateKey(dek, rand.Read); err != nil {
 		return nil, err
 	}
-	sealed, err := p.seal(ctx, dek)
+	sealed, err := p.awaitEncryptedKey(ctx, dek)
 	if err != nil {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
-	c, err := p.cipher(sealed, dek)
+	c, err := p.cacheCipher(sealed, dek)
 	if err != nil {
 		return nil, err
 	}
@@ -164,19 +167,19 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	return c.gcm.Seal(dst, value, []byte(key))
 }
 
-// seal is encrypt for a waiting caller. It waits until the call ends: no other caller uses the
-// result.
-func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
+// awaitEncryptedKey is encryptKey for a waiting caller. It waits until the call ends: no other
+// caller uses the result.
+func (p *v1) awaitEncryptedKey(ctx context.Context, dek []byte) (sealed []byte, err error) {
 	err = p.wait(ctx, func(ctx context.Context) error {
 		var err error
-		sealed, err = p.encrypt(ctx, dek)
+		sealed, err = p.encryptKey(ctx, dek)
 		return err
 	})
 	return sealed, err
 }
 
-// cipher creates and caches the ciphers of a decrypted key.
-func (p *v1) cipher(sealed, dek []byte) (*v1Cipher, error) {
+// cacheCipher creates and caches the ciphers of a decrypted key.
+func (p *v1) cacheCipher(sealed, dek []byte) (*v1Cipher, error) {
 	gcm, err := ciphers.NewGCM(dek)
 	if err != nil {
 		return nil, err
@@ -188,18 +191,18 @@ func (p *v1) cipher(sealed, dek []byte) (*v1Cipher, error) {
 	c := &v1Cipher{gcm, cbc}
 	if p.keys != nil {
 		p.keys.Add(string(sealed), c)
-		p.Metrics.fill.Set(float64(p.keys.Len()) / float64(p.size))
+		p.Metrics.fill.Set(float64(p.keys.Len()) / float64(p.keySize))
 	}
 	return c, nil
 }
 
 // Open implements Provider.
 func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool, error) {
-	if len(sealed) < v1Length {
+	if len(sealed) < v1LengthSize {
 		return nil, false, errors.New("invalid data encountered by envelope transformer, length too short for the length of a key")
 	}
 	n := int(binary.BigEndian.Uint16(sealed))
-	sealed = sealed[v1Length:]
+	sealed = sealed[v1LengthSize:]
 	if n == 0 || n > len(sealed) {
 		return nil, false, fmt.Errorf("invalid data encountered by envelope transformer, a key of %d bytes in %d", n, len(sealed))
 	}
@@ -228,7 +231,7 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 		}
 	}
 	p.Metrics.misses.Inc()
-	if isImpatient(ctx) && p.unresponsive() {
+	if isImpatient(ctx) && p.isUnresponsive() {
 		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not respond recently", p.Name)}
 	}
 	var c *v1Cipher
@@ -237,12 +240,12 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 	go func() { // ends with the call, which is bounded
 		defer close(done)
 		var dek []byte
-		if dek, err = p.decrypt(ctx, sealed); err == nil {
-			c, err = p.cipher(sealed, dek)
+		if dek, err = p.decryptKey(ctx, sealed); err == nil {
+			c, err = p.cacheCipher(sealed, dek)
 		}
-		p.decrypted(err)
+		p.recordDecryption(err)
 	}()
-	if err := p.await(ctx, done); err != nil {
+	if err := p.awaitCall(ctx, done); err != nil {
 		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: KMS provider %s: %w", p.Name, err)}
 	}
 	if err != nil {

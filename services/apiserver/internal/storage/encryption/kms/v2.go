@@ -32,7 +32,7 @@ const (
 
 	apiVersion     = "v2"
 	apiVersionBeta = "v2beta1"
-	healthy        = "ok"
+	statusHealthy  = "ok"
 )
 
 // v2 is a Provider of version 2.
@@ -40,23 +40,23 @@ type v2 struct {
 	Config
 	conn   *connection
 	plugin kmsv2.KeyManagementServiceClient
-	health health
+	health healthCache
 	// state is nil until the plugin has encrypted a seed.
-	state    atomic.Pointer[state]
-	open     *lru.Cache[sum, *decryptedKey]
-	rejected *lru.Cache[sum, rejection]
+	state    atomic.Pointer[seedState]
+	openKeys *lru.Cache[envelopeHash, *decryptedKey]
+	rejected *lru.Cache[envelopeHash, rejection]
 	flights  singleflight.Group
 	responsiveness
 }
 
-// sum is the hash of an encrypted key, which identifies it in the cache.
-type sum = [sha256.Size]byte
+// envelopeHash is the hash of an encrypted key, which identifies it in the cache.
+type envelopeHash = [sha256.Size]byte
 
 // decryptedKey is a cached decrypted key.
 type decryptedKey struct {
-	cipher ciphers.Cipher
-	made   time.Time
-	used   atomic.Int64 // Unix nanoseconds
+	cipher  ciphers.Cipher
+	created time.Time
+	used    atomic.Int64 // Unix nanoseconds
 	// proven: the key has decrypted a value, or encrypts new ones. Otherwise the plugin's response
 	// may have been wrong.
 	proven atomic.Bool
@@ -68,34 +68,34 @@ type rejection struct {
 	at  time.Time
 }
 
-// state holds the current seed.
-type state struct {
+// seedState holds the current seed.
+type seedState struct {
 	envelope
-	sum     sum
-	own     *decryptedKey // decrypts values of this seed
+	sum     envelopeHash
+	seedKey *decryptedKey // decrypts values of this seed
 	cipher  *ciphers.Derived
 	keyHash string
 	expires time.Time
 }
 
-var errNoState = errors.New("got unexpected nil transformer")
+var errNoSeed = errors.New("got unexpected nil transformer")
 
 // NewV2 connects to a plugin of version 2 and requests its first key, at most for the duration of a
 // call. Run retries a plugin that does not respond.
 func NewV2(ctx context.Context, c Config) (Provider, error) {
-	c.Intervals = c.Intervals.complete()
-	conn, err := connect(&c)
+	c.Intervals = c.Intervals.withDefaults()
+	conn, err := newConnection(&c)
 	if err != nil {
 		return nil, err
 	}
 	p := &v2{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
-	if p.open, err = lru.New[sum, *decryptedKey](maxKeys); err != nil {
+	if p.openKeys, err = lru.New[envelopeHash, *decryptedKey](maxKeys); err != nil {
 		return nil, err
 	}
-	if p.rejected, err = lru.New[sum, rejection](maxRejected); err != nil {
+	if p.rejected, err = lru.New[envelopeHash, rejection](maxRejected); err != nil {
 		return nil, err
 	}
-	if err := p.health.callNow(ctx, p.status); err != nil {
+	if err := p.health.callNow(ctx, p.readStatus); err != nil {
 		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", c.Name, "error", err)
 	}
 	return p, nil
@@ -105,15 +105,17 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 func (p *v2) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
-func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Intervals, p.status) }
+func (p *v2) Check(ctx context.Context) error {
+	return p.health.checkCached(ctx, p.Intervals, p.readStatus)
+}
 
 // Run implements Provider.
 func (p *v2) Run(ctx context.Context) {
-	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.status) })
+	pollStatus(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.callNow(ctx, p.readStatus) })
 }
 
-// status reads the health and the current key of the plugin.
-func (p *v2) status(ctx context.Context) error {
+// readStatus reads the health and the current key of the plugin.
+func (p *v2) readStatus(ctx context.Context) error {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
@@ -121,7 +123,7 @@ func (p *v2) status(ctx context.Context) error {
 		return &sectionError{"status", p.Name, err}
 	}
 	var errs []error
-	if s.GetHealthz() != healthy {
+	if s.GetHealthz() != statusHealthy {
 		errs = append(errs, fmt.Errorf("got unexpected healthz status: %s", s.GetHealthz()))
 	}
 	if v := s.GetVersion(); v != apiVersion && v != apiVersionBeta {
@@ -137,13 +139,13 @@ func (p *v2) status(ctx context.Context) error {
 		}
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.Name, aggregate(errs))
+		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.Name, joinErrors(errs))
 	}
 	return nil
 }
 
-// aggregate joins errors in one line.
-func aggregate(errs []error) error {
+// joinErrors joins errors in one line.
+func joinErrors(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}
@@ -167,15 +169,15 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 		p.state.Store(&extended)
 		return nil
 	}
-	next, err := p.generate(ctx)
+	next, err := p.newSeed(ctx)
 	switch {
 	case err != nil:
 	case next.keyID != id:
 		err = fmt.Errorf("the status has key %q, but the response to an encryption has %q", Hash(id), Hash(next.keyID))
 	default:
 		next.expires = expires
-		next.own = p.cacheKey(next.sum, next.cipher)
-		next.own.proven.Store(true)
+		next.seedKey = p.cacheKey(next.sum, next.cipher)
+		next.seedKey.proven.Store(true)
 		p.state.Store(next)
 		p.Logger.Info("KMS plugin uses a new key", "provider", p.Name, "key", next.keyHash)
 		if current == nil {
@@ -186,8 +188,8 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 	return fmt.Errorf("failed to rotate DEK of KMS provider %s: %w", p.Name, err)
 }
 
-// generate creates a random seed and has the plugin encrypt it.
-func (p *v2) generate(ctx context.Context) (*state, error) {
+// newSeed creates a random seed and has the plugin encrypt it.
+func (p *v2) newSeed(ctx context.Context) (*seedState, error) {
 	seed := make([]byte, ciphers.MinSeed)
 	if err := p.Metrics.generateKey(seed, rand.Read); err != nil {
 		return nil, err
@@ -199,7 +201,7 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 	if bytes.Equal(response.GetCiphertext(), seed) {
 		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
-	s := &state{envelope: envelope{
+	s := &seedState{envelope: envelope{
 		keyID:       response.GetKeyId(),
 		source:      slices.Clone(response.GetCiphertext()),
 		sourceType:  typeSeed,
@@ -208,21 +210,21 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("response to an encryption: %w", err)
 	}
-	s.sum, s.keyHash = s.envelope.sum(), Hash(s.keyID)
+	s.sum, s.keyHash = s.envelope.hash(), Hash(s.keyID)
 	s.cipher, err = ciphers.NewDerived(seed)
 	return s, err
 }
 
 // Seal implements Provider.
 func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte, err error) {
-	span := p.span(ctx, "TransformToStorage with envelopeTransformer")
+	span := p.startSpan(ctx, "TransformToStorage with envelopeTransformer")
 	defer func() {
 		span.Fail(err)
 		span.End()
 	}()
 	s := p.state.Load()
 	if s == nil {
-		return nil, errNoState
+		return nil, errNoSeed
 	}
 	if now := time.Now(); now.After(s.expires) {
 		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)",
@@ -235,15 +237,15 @@ func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte,
 		return nil, err
 	}
 	span.Event("Data encryption succeeded")
-	p.Metrics.used(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
+	p.Metrics.recordUse(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
 	span.Event("About to encode encrypted object")
 	dst = s.appendTo(dst)
 	span.Event("Encoded encrypted object")
 	return dst, nil
 }
 
-// span starts a span below the one of ctx.
-func (p *v2) span(ctx context.Context, name string) tracing.Span {
+// startSpan starts a span below the span of ctx.
+func (p *v2) startSpan(ctx context.Context, name string) tracing.Span {
 	_, span := tracing.Start(ctx, name, func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.String("transformer.provider.name", p.Name)}
 	})
@@ -252,14 +254,14 @@ func (p *v2) span(ctx context.Context, name string) tracing.Span {
 
 // Open implements Provider.
 func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error) {
-	span := p.span(ctx, "TransformFromStorage with envelopeTransformer")
+	span := p.startSpan(ctx, "TransformFromStorage with envelopeTransformer")
 	defer func() {
 		span.Fail(err)
 		span.End()
 	}()
 	s := p.state.Load()
 	if s == nil {
-		return nil, false, &UnavailableError{errNoState}
+		return nil, false, &UnavailableError{errNoSeed}
 	}
 	span.Event("About to decode encrypted object")
 	o, err := parseObject(sealed)
@@ -275,7 +277,7 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 	span.Event("About to decrypt data using DEK")
 	if value, err = c.cipher.Open(o.data, []byte(key)); err != nil {
 		if !c.proven.Load() {
-			id := o.sum()
+			id := o.hash()
 			err = &KeyError{string(id[:]), err}
 		}
 		span.Event("Data decryption failed")
@@ -289,19 +291,19 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 	if o.keyID != s.keyID {
 		hash = Hash(o.keyID)
 	}
-	p.Metrics.used(FromStorage, p.Name, hash, Hash(p.ServerID))
+	p.Metrics.recordUse(FromStorage, p.Name, hash, Hash(p.ServerID))
 	return value, o.keyID != s.keyID || o.sourceType != s.sourceType, nil
 }
 
 // cipherOf returns the key that decrypts values of an envelope: the current seed, a cached key, or
 // one that the plugin decrypts.
-func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*decryptedKey, error) {
-	id := e.sum()
+func (p *v2) cipherOf(ctx context.Context, s *seedState, e *envelope, span tracing.Span) (*decryptedKey, error) {
+	id := e.hash()
 	if id == s.sum {
-		return s.own, nil
+		return s.seedKey, nil
 	}
 	now := time.Now()
-	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Intervals.RefreshTimeout) {
+	if o, ok := p.openKeys.Get(id); ok && (o.proven.Load() || now.Sub(o.created) < p.Intervals.RefreshTimeout) {
 		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(maxUnused) {
 			return o, nil
 		}
@@ -318,9 +320,9 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 
 // decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use
 // the known state of the plugin and of the key.
-func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*decryptedKey, error) {
+func (p *v2) decryptKey(ctx context.Context, id envelopeHash, e *envelope, now time.Time) (*decryptedKey, error) {
 	if isImpatient(ctx) {
-		if p.unresponsive() {
+		if p.isUnresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
 		if r, ok := p.rejected.Get(id); ok && now.Sub(r.at) < p.Intervals.RefreshTimeout {
@@ -329,13 +331,13 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	}
 	var created singleflight.Result
 	result := p.flights.DoChan(string(id[:]), func() (any, error) {
-		o, err := p.decrypt(ctx, id, e)
+		o, err := p.callDecrypt(ctx, id, e)
 		if err != nil {
 			p.rejected.Add(id, rejection{err, time.Now()})
 		} else {
 			p.rejected.Remove(id)
 		}
-		p.decrypted(err)
+		p.recordDecryption(err)
 		return o, err
 	})
 	done := make(chan struct{})
@@ -343,7 +345,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 		created = <-result
 		close(done)
 	}()
-	if err := p.await(ctx, done); err != nil {
+	if err := p.awaitCall(ctx, done); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: KMS provider %s: %w", p.Name, err)
 	}
 	if created.Err != nil {
@@ -352,16 +354,17 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	return created.Val.(*decryptedKey), nil
 }
 
-func (p *v2) cacheKey(id sum, c ciphers.Cipher) *decryptedKey {
-	o := &decryptedKey{cipher: c, made: time.Now()}
+// cacheKey caches a decrypted key.
+func (p *v2) cacheKey(id envelopeHash, c ciphers.Cipher) *decryptedKey {
+	o := &decryptedKey{cipher: c, created: time.Now()}
 	o.used.Store(time.Now().UnixNano())
-	p.open.Add(id, o)
-	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
+	p.openKeys.Add(id, o)
+	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.openKeys.Len()))
 	return o
 }
 
-// decrypt has the plugin decrypt a key, and caches it.
-func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*decryptedKey, error) {
+// callDecrypt has the plugin decrypt a key, and caches it.
+func (p *v2) callDecrypt(ctx context.Context, id envelopeHash, e *envelope) (*decryptedKey, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	response, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{

@@ -57,8 +57,8 @@ func releaseReserve(dir string) error {
 	return nil
 }
 
-// reserve reserves space, unless it is reserved already.
-func reserve(dir string) error {
+// createReserve creates the file that reserves space, unless it exists.
+func createReserve(dir string) error {
 	path := filepath.Join(dir, reserveName)
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -80,7 +80,7 @@ func (m *maintenance) reserveSpace(context.Context) error {
 	if m.diskFull || !known || free < ampleBytes {
 		return nil
 	}
-	return reserve(dir)
+	return createReserve(dir)
 }
 
 // checkDisk rejects writes, except for deletions, while the disk is almost full.
@@ -110,7 +110,7 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 	case m.diskFull && free > ampleBytes:
 		m.diskFull = false
 		m.log.Warn("embedded etcd has enough disk space again; accepting writes", "dir", dir, "free", free)
-		return errors.Join(reserve(dir), setAlarm(pb.AlarmRequest_DEACTIVATE))
+		return errors.Join(createReserve(dir), setAlarm(pb.AlarmRequest_DEACTIVATE))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	}
 	free = scarceBytes - 1
 	for range 2 { // the second check has no more to do
-		if err := errors.Join(m.checkDisk(t.Context()), m.maintain(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
+		if err := errors.Join(m.checkDisk(t.Context()), m.runDue(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
 			t.Errorf("almost full: got error %v, reserved %v, want no error and no reserved space", err, reserved())
 		}
 		free = reserveBytes + ampleBytes // not enough room for the reserve, too

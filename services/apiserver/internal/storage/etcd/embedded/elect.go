@@ -21,7 +21,7 @@ func electNow(ctx context.Context, s *etcdserver.EtcdServer) error {
 	ticker := time.NewTicker(500 * time.Microsecond)
 	defer ticker.Stop()
 	for s.Leader() == 0 {
-		if replayed(s) {
+		if hasReplayed(s) {
 			if err := s.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
 				return fmt.Errorf("electing the only member: %w", err)
 			}
@@ -39,10 +39,10 @@ func electNow(ctx context.Context, s *etcdserver.EtcdServer) error {
 	return nil
 }
 
-// replayed reports whether raft itself, not only the server above it, has applied its log. An
+// hasReplayed reports whether raft itself, not only the server above it, has applied its log. An
 // election inspects the entries that raft has not applied. It panics if the server has already
 // dropped some of them from memory.
-func replayed(s *etcdserver.EtcdServer) bool {
+func hasReplayed(s *etcdserver.EtcdServer) bool {
 	committed := s.CommittedIndex()
 	if committed == 0 || s.AppliedIndex() < committed {
 		return false

@@ -124,7 +124,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 // startEtcd starts etcd, and releases the reserved space before if the disk is almost full.
 func startEtcd(opts Options) (*embed.Etcd, error) {
-	cfg, err := config(opts)
+	cfg, err := etcdConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *Server) finishStart(ctx context.Context, opts Options) error {
 		}
 	}
 	if opts.Metrics != nil {
-		return s.register(opts.Metrics)
+		return s.registerMetrics(opts.Metrics)
 	}
 	return nil
 }
@@ -191,11 +191,13 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newestRevision, Changes: s.changes, Size: s.size}
+	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newestRevision, Changes: s.readChanges, Size: s.databaseBytes}
 }
 
-// size returns the size of the database in bytes.
-func (s *Server) size(context.Context) (int64, error) { return s.etcd.Server.Backend().Size(), nil }
+// databaseBytes returns the size of the database in bytes.
+func (s *Server) databaseBytes(context.Context) (int64, error) {
+	return s.etcd.Server.Backend().Size(), nil
+}
 
 // newestRevision returns the newest revision.
 func (s *Server) newestRevision() (int64, error) {
@@ -263,8 +265,8 @@ var suppressedWarnings = []string{
 	"failed to publish local member to cluster through raft",
 }
 
-// config returns the configuration of etcd.
-func config(opts Options) (*embed.Config, error) {
+// etcdConfig returns the configuration of etcd.
+func etcdConfig(opts Options) (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	cfg.Name = "binnacle"
 	cfg.Dir = opts.DataDir

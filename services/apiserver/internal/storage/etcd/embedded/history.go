@@ -14,20 +14,20 @@ import (
 // windowRevisions is the number of revisions read at a time.
 const windowRevisions = 512
 
-// changes reads the changes of keys in a range (end "\x00": no end), after a revision and not after
-// until. It ends with the revision at which the values reach maxBytes. It returns the last revision
-// that it read, and the revision to which history was compacted at that time.
+// readChanges reads the changes of keys in a range (end "\x00": no end), after a revision and not
+// after until. It ends with the revision at which the values reach maxBytes. It returns the last
+// revision that it read, and the revision to which history was compacted at that time.
 //
 // It reads directly from the database, which stores each change under its revision. etcd itself
 // reads all remaining changes for every 1,000 revisions that it sends to a watch.
-func (s *Server) changes(from, end string, after, until int64, maxBytes int) (events []storage.Event, reached, compacted int64, err error) {
+func (s *Server) readChanges(from, end string, after, until int64, maxBytes int) (events []storage.Event, reached, compacted int64, err error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, 0, 0, err
 	}
 	defer s.gate.inside.Done()
-	h := history{from: from, end: end, reached: after}
+	h := historyReader{from: from, end: end, reached: after}
 	for h.reached < until && h.bytes < maxBytes {
-		if err := h.read(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), maxBytes); err != nil {
+		if err := h.readUntil(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), maxBytes); err != nil {
 			return nil, 0, 0, err
 		}
 	}
@@ -35,8 +35,8 @@ func (s *Server) changes(from, end string, after, until int64, maxBytes int) (ev
 	return h.events, h.reached, s.etcd.Server.KV().FirstRev(), nil
 }
 
-// history is the part of history read so far.
-type history struct {
+// historyReader reads the changes of a range of keys, revision by revision.
+type historyReader struct {
 	from, end string
 	events    []storage.Event
 	bytes     int
@@ -44,9 +44,9 @@ type history struct {
 	kv        mvccpb.KeyValue // reused for each change
 }
 
-// read continues to a revision, or to an earlier one if maxBytes is reached. No write completes
-// meanwhile: a concurrent reader could see values twice while they are being stored.
-func (h *history) read(tx backend.ReadTx, until int64, maxBytes int) error {
+// readUntil continues to a revision, or to an earlier one if maxBytes is reached. No write
+// completes meanwhile: a concurrent reader could see values twice while they are being stored.
+func (h *historyReader) readUntil(tx backend.ReadTx, until int64, maxBytes int) error {
 	tx.RLock()
 	defer tx.RUnlock() // values are parts of the database until then
 	revisions, values := tx.UnsafeRange(schema.Key, revisionKey(h.reached+1), revisionKey(until+1), 0)

@@ -57,8 +57,8 @@ type kvClient struct {
 	gate   *gate
 }
 
-// guarded makes a call that passes the gate.
-func guarded[Req, Resp any](
+// callThroughGate makes a call that passes the gate.
+func callThroughGate[Req, Resp any](
 	g *gate,
 	call func(context.Context, Req, ...grpc.CallOption) (Resp, error),
 	ctx context.Context,
@@ -72,23 +72,23 @@ func guarded[Req, Resp any](
 }
 
 func (c *kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
-	return guarded(c.gate, c.direct.Range, ctx, r)
+	return callThroughGate(c.gate, c.direct.Range, ctx, r)
 }
 
 func (c *kvClient) Put(ctx context.Context, r *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
-	return guarded(c.gate, c.direct.Put, ctx, r)
+	return callThroughGate(c.gate, c.direct.Put, ctx, r)
 }
 
 func (c *kvClient) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
-	return guarded(c.gate, c.direct.DeleteRange, ctx, r)
+	return callThroughGate(c.gate, c.direct.DeleteRange, ctx, r)
 }
 
 func (c *kvClient) Txn(ctx context.Context, r *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
-	return guarded(c.gate, c.direct.Txn, ctx, r)
+	return callThroughGate(c.gate, c.direct.Txn, ctx, r)
 }
 
 func (c *kvClient) Compact(ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption) (*pb.CompactionResponse, error) {
-	return guarded(c.gate, c.direct.Compact, ctx, r)
+	return callThroughGate(c.gate, c.direct.Compact, ctx, r)
 }
 
 // watchServer keeps the gate open while a stream is served.

@@ -63,7 +63,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 
 	var log bytes.Buffer // written only by etcd, read after it has ended
 	slogger := slog.New(slog.NewTextHandler(&log, nil))
-	cfg, err := config(Options{DataDir: dir, Logger: slogger})
+	cfg, err := etcdConfig(Options{DataDir: dir, Logger: slogger})
 	if err != nil {
 		t.Fatal(err)
 	}

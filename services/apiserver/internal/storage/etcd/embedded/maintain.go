@@ -19,21 +19,22 @@ const (
 	maintainInterval = time.Minute
 	// diskInterval is the interval of checks of the disk.
 	diskInterval = 2 * time.Second
-	// minFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
-	minFree = 64 << 20
+	// minReclaimed is the minimum gain of a defragmentation in bytes: it blocks all reads and
+	// writes.
+	minReclaimed = 64 << 20
 	// busyWrites is the number of writes per second above which the server is not idle. An idle
 	// control plane renews some leases.
 	busyWrites = 5
-	// acceptFraction is the fraction of the quota below which writes are accepted again.
-	acceptFraction = 0.9
+	// acceptBelow is the fraction of the quota below which writes are accepted again.
+	acceptBelow = 0.9
 )
 
 // maintenance maintains the database while the server runs. One goroutine owns it.
 type maintenance struct {
-	server   *Server
-	log      *slog.Logger
-	interval time.Duration
-	minFree  int64
+	server       *Server
+	log          *slog.Logger
+	interval     time.Duration
+	minReclaimed int64
 	// revision was the newest one at the last check; 0 before the first.
 	revision  int64
 	checkedAt time.Time
@@ -46,7 +47,7 @@ type maintenance struct {
 // that takes much of the room, and frees space when the database has reached its quota, until ctx
 // ends. Until space is free, also on the disk, etcd rejects all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
-	m := &maintenance{server: s, log: s.log, interval: maintainInterval, minFree: minFree, space: diskSpace}
+	m := &maintenance{server: s, log: s.log, interval: maintainInterval, minReclaimed: minReclaimed, space: diskSpace}
 	var trims sync.WaitGroup
 	defer trims.Wait()
 	trims.Go(func() { (&trimmer{server: s, log: s.log, space: diskSpace}).run(ctx) })
@@ -65,7 +66,7 @@ func (m *maintenance) run(ctx context.Context) error {
 		}
 	}
 	runTask(m.checkDisk)
-	runTask(m.maintain)
+	runTask(m.runDue)
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,14 +74,14 @@ func (m *maintenance) run(ctx context.Context) error {
 		case <-disk.C:
 			runTask(m.checkDisk)
 		case <-ticker.C:
-			runTask(m.maintain)
+			runTask(m.runDue)
 			runTask(m.reserveSpace)
 		}
 	}
 }
 
-// maintain does the work that is due.
-func (m *maintenance) maintain(ctx context.Context) error {
+// runDue does the maintenance that is due.
+func (m *maintenance) runDue(ctx context.Context) error {
 	s := m.server
 	if err := s.gate.enter(); err != nil {
 		return err
@@ -101,10 +102,10 @@ func (m *maintenance) maintain(ctx context.Context) error {
 		}
 		return m.makeRoom(ctx, previous)
 	}
-	size, used := s.sizes()
+	size, used := s.databaseSizes()
 	free := size - used
 	isIdle := previous != 0 && float64(newest-previous) <= busyWrites*elapsed.Seconds()
-	if isIdle && free >= m.minFree && free > used {
+	if isIdle && free >= m.minReclaimed && free > used {
 		return m.defragment("much of it is free")
 	}
 	return nil
@@ -114,21 +115,21 @@ func (m *maintenance) maintain(ctx context.Context) error {
 // writes again if that was enough.
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	s := m.server
-	size, used := s.sizes()
+	size, used := s.databaseSizes()
 	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes",
 		size, "used", used, "quota", s.quota)
 	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
 	}
-	fits := func(bytes int64) bool { return float64(bytes) < acceptFraction*float64(s.quota) }
-	size, used = s.sizes()
+	fits := func(bytes int64) bool { return float64(bytes) < acceptBelow*float64(s.quota) }
+	size, used = s.databaseSizes()
 	if !fits(size) && fits(used) {
 		if err := m.defragment("room is needed"); err != nil {
 			return err
 		}
 	}
-	size, used = s.sizes()
+	size, used = s.databaseSizes()
 	if !fits(size) {
 		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes",
 			"bytes", size, "used", used, "quota", s.quota)
@@ -149,11 +150,11 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 // defragment returns the free space of the database to the file system.
 func (m *maintenance) defragment(reason string) error {
 	start := time.Now()
-	before, _ := m.server.sizes()
+	before, _ := m.server.databaseSizes()
 	if err := m.server.etcd.Server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
-	after, _ := m.server.sizes()
+	after, _ := m.server.databaseSizes()
 	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(start))
 	return nil
 }
@@ -168,15 +169,15 @@ func (s *Server) outOfSpace() bool {
 	return false
 }
 
-// sizes returns the size of the database file and the used part of it, in bytes.
-func (s *Server) sizes() (size, used int64) {
+// databaseSizes returns the size of the database file and the used part of it, in bytes.
+func (s *Server) databaseSizes() (size, used int64) {
 	b := s.etcd.Server.Backend()
 	b.ForceCommit() // freed space counts only after a commit
 	return b.Size(), b.SizeInUse()
 }
 
-// register registers the metrics of the database. Reading them does not wait for a commit.
-func (s *Server) register(reg prometheus.Registerer) error {
+// registerMetrics registers the metrics of the database. Reading them does not wait for a commit.
+func (s *Server) registerMetrics(reg prometheus.Registerer) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "binnacle",

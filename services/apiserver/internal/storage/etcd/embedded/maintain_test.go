@@ -30,11 +30,11 @@ func startWithQuota(t *testing.T, dir string, quota int64) (*Server, *maintenanc
 	}
 	log := &bytes.Buffer{}
 	return s, &maintenance{
-		server:   s,
-		log:      slog.New(slog.NewTextHandler(log, nil)),
-		interval: time.Hour,
-		minFree:  1 << 20,
-		space:    diskSpace,
+		server:       s,
+		log:          slog.New(slog.NewTextHandler(log, nil)),
+		interval:     time.Hour,
+		minReclaimed: 1 << 20,
+		space:        diskSpace,
 	}, log
 }
 
@@ -75,7 +75,7 @@ func writesRejected(t *testing.T, s *Server) bool {
 
 func maintainOnce(t *testing.T, m *maintenance) {
 	t.Helper()
-	if err := m.maintain(t.Context()); err != nil {
+	if err := m.runDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -90,7 +90,7 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			size, used := m.server.sizes()
+			size, used := m.server.databaseSizes()
 			t.Fatalf("timeout with %d of %d bytes in use", used, size)
 		}
 	}
@@ -161,11 +161,11 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 			t.Fatalf("write %d: %v", i, err)
 		}
 		revisions = append(revisions, resp.Header.Revision)
-		if err := trims.check(t.Context()); err != nil {
+		if err := trims.trimHistory(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	size, used := s.sizes()
+	size, used := s.databaseSizes()
 	t.Logf("the database has %d bytes, %d in use, and a quota of %d", size, used, quota)
 	if !strings.Contains(log.String(), "compacting the history") {
 		t.Errorf("history was not compacted:\n%s", log)
@@ -223,14 +223,14 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	if _, err := s.client.Compact(t.Context(), last, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	before, _ := s.sizes()
+	before, _ := s.databaseSizes()
 	m.checkedAt = time.Now() // as after a high rate of writes
 	maintainOnce(t, m)
-	if size, _ := s.sizes(); size < before {
+	if size, _ := s.databaseSizes(); size < before {
 		t.Errorf("at a high rate of writes: got size %d, want at least %d: no defragmentation", size, before)
 	}
 	maintainUntil(t, m, func() bool {
-		size, _ := s.sizes()
+		size, _ := s.databaseSizes()
 		return size <= before/2
 	})
 	logged := log.Len()

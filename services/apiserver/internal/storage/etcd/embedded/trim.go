@@ -49,14 +49,14 @@ func (t *trimmer) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if err := t.check(ctx); err != nil && ctx.Err() == nil {
+		if err := t.trimHistory(ctx); err != nil && ctx.Err() == nil {
 			t.log.Error("the history of the embedded etcd was not compacted", "error", err)
 		}
 	}
 }
 
-// check compacts the older half of history if there is too much of it.
-func (t *trimmer) check(ctx context.Context) error {
+// trimHistory compacts the older half of history if there is too much of it.
+func (t *trimmer) trimHistory(ctx context.Context) error {
 	s := t.server
 	if err := s.gate.enter(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (t *trimmer) check(ctx context.Context) error {
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("compact: %w", err)
 		}
-		_, t.minUsed = s.sizes() // the remaining history counts as live
+		_, t.minUsed = s.databaseSizes() // the remaining history counts as live
 		t.middle = s.etcd.Server.KV().Rev()
 	}
 	return nil

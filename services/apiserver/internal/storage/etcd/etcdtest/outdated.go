@@ -51,7 +51,7 @@ func NewOldVersionProxy(t testing.TB, endpoint, version string) *OldVersionProxy
 		resp, err := pb.NewKVClient(conn).Range(context.Background(), &pb.RangeRequest{Key: []byte("k")})
 		return resp.GetHeader().GetRevision(), err
 	}
-	o.server = grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(o.pass))
+	o.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(o.forwardCall))
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = o.server.Serve(l) }) // ends with Stop
 	t.Cleanup(func() {
@@ -100,18 +100,18 @@ func (o *OldVersionProxy) heldUntil() (until <-chan struct{}, held bool) {
 	}
 }
 
-// frames is a grpc codec that passes messages without decoding them.
-type frames struct{}
+// rawCodec is a grpc codec that passes messages without decoding them.
+type rawCodec struct{}
 
-func (frames) Name() string                  { return "frames" }
-func (frames) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
-func (frames) Unmarshal(data []byte, v any) error {
+func (rawCodec) Name() string                  { return "frames" }
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (rawCodec) Unmarshal(data []byte, v any) error {
 	*v.(*[]byte) = append([]byte(nil), data...)
 	return nil
 }
 
-// call is one proxied call.
-type call struct {
+// proxiedCall is a call that the proxy forwards.
+type proxiedCall struct {
 	proxy  *OldVersionProxy
 	method string
 	down   grpc.ServerStream
@@ -119,15 +119,15 @@ type call struct {
 	mu sync.Mutex // guards sends to the client
 }
 
-// send sends a message to the client.
-func (c *call) send(data []byte) error {
+// sendToClient sends a message to the client.
+func (c *proxiedCall) sendToClient(data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.down.SendMsg(&data)
 }
 
-// pass forwards a call to etcd in both directions.
-func (o *OldVersionProxy) pass(_ any, down grpc.ServerStream) error {
+// forwardCall forwards a call to etcd in both directions.
+func (o *OldVersionProxy) forwardCall(_ any, down grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(down)
 	if !ok {
 		return status.Error(codes.Internal, "no method")
@@ -137,22 +137,22 @@ func (o *OldVersionProxy) pass(_ any, down grpc.ServerStream) error {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
 	}
-	up, err := o.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(frames{}))
+	up, err := o.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
 		return err
 	}
-	c := &call{proxy: o, method: method, down: down}
+	c := &proxiedCall{proxy: o, method: method, down: down}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.requests(up) })
+	g.Go(func() error { return c.forwardRequests(up) })
 	g.Go(func() error {
 		defer cancel()
-		return c.responses(ctx, up)
+		return c.forwardResponses(ctx, up)
 	})
 	return g.Wait()
 }
 
-// requests forwards requests, except those that it answers itself.
-func (c *call) requests(up grpc.ClientStream) error {
+// forwardRequests forwards requests, except those that the proxy answers itself.
+func (c *proxiedCall) forwardRequests(up grpc.ClientStream) error {
 	for {
 		var data []byte
 		if err := c.down.RecvMsg(&data); err != nil {
@@ -175,7 +175,7 @@ func (c *call) requests(up grpc.ClientStream) error {
 }
 
 // answerProgress answers a request for progress while events are held.
-func (c *call) answerProgress(data []byte) (answered bool, err error) {
+func (c *proxiedCall) answerProgress(data []byte) (answered bool, err error) {
 	if c.method != "/etcdserverpb.Watch/Watch" {
 		return false, nil
 	}
@@ -195,11 +195,11 @@ func (c *call) answerProgress(data []byte) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return true, c.send(out)
+	return true, c.sendToClient(out)
 }
 
-// responses forwards responses.
-func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
+// forwardResponses forwards responses.
+func (c *proxiedCall) forwardResponses(ctx context.Context, up grpc.ClientStream) error {
 	for {
 		var data []byte
 		if err := up.RecvMsg(&data); err != nil {
@@ -213,12 +213,12 @@ func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 		case "/etcdserverpb.Maintenance/Status":
 			data, err = c.proxy.withVersion(data)
 		case "/etcdserverpb.Watch/Watch":
-			err = c.hold(ctx, data)
+			err = c.awaitRelease(ctx, data)
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.send(data); err != nil {
+		if err := c.sendToClient(data); err != nil {
 			return nil
 		}
 	}
@@ -234,8 +234,8 @@ func (o *OldVersionProxy) withVersion(data []byte) ([]byte, error) {
 	return s.Marshal()
 }
 
-// hold blocks a response with events while events are held.
-func (c *call) hold(ctx context.Context, data []byte) error {
+// awaitRelease blocks a response with events while events are held.
+func (c *proxiedCall) awaitRelease(ctx context.Context, data []byte) error {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(data); err != nil {
 		return err

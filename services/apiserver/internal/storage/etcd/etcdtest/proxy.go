@@ -38,7 +38,7 @@ func NewProxyOn(t testing.TB, l net.Listener, endpoint string) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{listener: l, target: u.Host, conns: map[net.Conn]bool{}}
-	p.handlers.Go(p.accept)
+	p.handlers.Go(p.acceptLoop)
 	t.Cleanup(func() {
 		p.listener.Close()
 		p.Cut()
@@ -81,19 +81,19 @@ func (p *Proxy) Switch(t testing.TB, endpoint string) {
 	p.cut = false
 }
 
-// accept handles connections until the listener is closed.
-func (p *Proxy) accept() {
+// acceptLoop handles connections until the listener is closed.
+func (p *Proxy) acceptLoop() {
 	for {
 		c, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.handlers.Go(func() { p.handle(c) })
+		p.handlers.Go(func() { p.forward(c) })
 	}
 }
 
-// handle forwards a connection to the target.
-func (p *Proxy) handle(client net.Conn) {
+// forward forwards a connection to the target.
+func (p *Proxy) forward(client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
 	target := p.target
@@ -103,10 +103,10 @@ func (p *Proxy) handle(client net.Conn) {
 		return
 	}
 	defer server.Close()
-	if !p.register(client, server) {
+	if !p.track(client, server) {
 		return
 	}
-	defer p.forget(client, server)
+	defer p.untrack(client, server)
 	var back sync.WaitGroup
 	back.Go(func() {
 		_, _ = io.Copy(client, server)
@@ -117,8 +117,8 @@ func (p *Proxy) handle(client net.Conn) {
 	back.Wait()
 }
 
-// register adds connections, which Cut closes. It returns false if new connections are rejected.
-func (p *Proxy) register(conns ...net.Conn) bool {
+// track adds connections, which Cut closes. It returns false if new connections are rejected.
+func (p *Proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -127,8 +127,8 @@ func (p *Proxy) register(conns ...net.Conn) bool {
 	return !p.cut
 }
 
-// forget removes closed connections.
-func (p *Proxy) forget(conns ...net.Conn) {
+// untrack removes closed connections.
+func (p *Proxy) untrack(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {

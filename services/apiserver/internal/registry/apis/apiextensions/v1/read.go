@@ -218,7 +218,7 @@ func (r *schemaReader) readTexts(v tape.Ref, into *[]string) bool {
 	return readElements(r, v, into, r.readText)
 }
 
-// readElements fills a list from an array. read returns false for an unusual element, such as null.
+// readElements fills a list from an array. fill returns false for an unusual element, such as null.
 func readElements[T any](r *schemaReader, v tape.Ref, into *[]T, fill func(tape.Ref, *T) bool) bool {
 	if r.Kind(v) != tape.Array {
 		return false

@@ -140,11 +140,11 @@ func (p *Plugin) Resume() {
 }
 
 // RejectCalls sets whether Encrypt and Decrypt fail.
-func (p *Plugin) RejectCalls(reject bool) { p.set(func() { p.rejects = reject }) }
+func (p *Plugin) RejectCalls(reject bool) { p.update(func() { p.rejects = reject }) }
 
 // UseKey switches the plugin to another key.
 func (p *Plugin) UseKey(id string) {
-	p.set(func() {
+	p.update(func() {
 		p.key = id
 		p.keys[id] = true
 	})
@@ -152,45 +152,45 @@ func (p *Plugin) UseKey(id string) {
 
 // EncryptWith makes Encrypt return another key than Status; "" ends that.
 func (p *Plugin) EncryptWith(id string) {
-	p.set(func() {
+	p.update(func() {
 		p.encryptKey = id
 		p.keys[id] = true
 	})
 }
 
 // SetHealth sets the health that Status returns.
-func (p *Plugin) SetHealth(health string) { p.set(func() { p.health = health }) }
+func (p *Plugin) SetHealth(health string) { p.update(func() { p.health = health }) }
 
 // RemoveKey removes a key from the plugin.
-func (p *Plugin) RemoveKey(id string) { p.set(func() { delete(p.keys, id) }) }
+func (p *Plugin) RemoveKey(id string) { p.update(func() { delete(p.keys, id) }) }
 
 // FailDecrypt makes Decrypt reject a key with a code; codes.OK ends that.
 func (p *Plugin) FailDecrypt(id string, code codes.Code) {
-	p.set(func() { p.decryptErrors[id] = code })
+	p.update(func() { p.decryptErrors[id] = code })
 }
 
 // ReturnWrongKeys sets whether Decrypt returns wrong data encryption keys.
-func (p *Plugin) ReturnWrongKeys(wrong bool) { p.set(func() { p.wrongKeys = wrong }) }
+func (p *Plugin) ReturnWrongKeys(wrong bool) { p.update(func() { p.wrongKeys = wrong }) }
 
 // SetCiphertext sets the ciphertext that Encrypt returns; nil ends that.
-func (p *Plugin) SetCiphertext(sealed []byte) { p.set(func() { p.ciphertext = sealed }) }
+func (p *Plugin) SetCiphertext(sealed []byte) { p.update(func() { p.ciphertext = sealed }) }
 
 // SetV1Version sets the version that a plugin of version 1 returns.
-func (p *Plugin) SetV1Version(version string) { p.set(func() { p.v1Version = version }) }
+func (p *Plugin) SetV1Version(version string) { p.update(func() { p.v1Version = version }) }
 
 // SetVersion sets the version that Status returns.
-func (p *Plugin) SetVersion(version string) { p.set(func() { p.version = version }) }
+func (p *Plugin) SetVersion(version string) { p.update(func() { p.version = version }) }
 
-// encrypted returns the response of Encrypt. The caller holds p.mu.
-func (p *Plugin) encrypted(b []byte, key string) []byte {
+// encryptedResponse returns the response of Encrypt. The caller holds p.mu.
+func (p *Plugin) encryptedResponse(b []byte, key string) []byte {
 	if p.ciphertext != nil {
 		return p.ciphertext
 	}
 	return mask(b, key)
 }
 
-// set changes the plugin while no call reads it.
-func (p *Plugin) set(change func()) {
+// update changes the plugin while no call reads it.
+func (p *Plugin) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
@@ -205,9 +205,9 @@ func (p *Plugin) Calls(method string) int {
 
 var errRejected = errors.New("rejected")
 
-// call counts a call, blocks it while the plugin hangs, and returns an error if the plugin rejects
-// it.
-func (p *Plugin) call(ctx context.Context, method string) error {
+// beginCall counts a call and blocks it while the plugin hangs. It returns an error if the plugin
+// rejects the call.
+func (p *Plugin) beginCall(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
 	hang := p.hang
@@ -244,7 +244,7 @@ type v2 Plugin
 // Status implements the service.
 func (s *v2) Status(ctx context.Context, _ *kmsv2.StatusRequest) (*kmsv2.StatusResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Status"); err != nil {
+	if err := p.beginCall(ctx, "Status"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -255,7 +255,7 @@ func (s *v2) Status(ctx context.Context, _ *kmsv2.StatusRequest) (*kmsv2.StatusR
 // Encrypt implements the service.
 func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.EncryptResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Encrypt"); err != nil {
+	if err := p.beginCall(ctx, "Encrypt"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -265,7 +265,7 @@ func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.Encry
 		id = p.encryptKey
 	}
 	return &kmsv2.EncryptResponse{
-		Ciphertext:  p.encrypted(r.Plaintext, id),
+		Ciphertext:  p.encryptedResponse(r.Plaintext, id),
 		KeyId:       id,
 		Annotations: map[string][]byte{"local.example": []byte("note")},
 	}, nil
@@ -274,7 +274,7 @@ func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.Encry
 // Decrypt implements the service.
 func (s *v2) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.DecryptResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Decrypt"); err != nil {
+	if err := p.beginCall(ctx, "Decrypt"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -297,7 +297,7 @@ type v1 Plugin
 // Version implements the service.
 func (s *v1) Version(ctx context.Context, _ *kmsv1.VersionRequest) (*kmsv1.VersionResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Version"); err != nil {
+	if err := p.beginCall(ctx, "Version"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -308,18 +308,18 @@ func (s *v1) Version(ctx context.Context, _ *kmsv1.VersionRequest) (*kmsv1.Versi
 // Encrypt implements the service.
 func (s *v1) Encrypt(ctx context.Context, r *kmsv1.EncryptRequest) (*kmsv1.EncryptResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Encrypt"); err != nil {
+	if err := p.beginCall(ctx, "Encrypt"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &kmsv1.EncryptResponse{Cipher: p.encrypted(r.Plain, "1")}, nil
+	return &kmsv1.EncryptResponse{Cipher: p.encryptedResponse(r.Plain, "1")}, nil
 }
 
 // Decrypt implements the service.
 func (s *v1) Decrypt(ctx context.Context, r *kmsv1.DecryptRequest) (*kmsv1.DecryptResponse, error) {
 	p := (*Plugin)(s)
-	if err := p.call(ctx, "Decrypt"); err != nil {
+	if err := p.beginCall(ctx, "Decrypt"); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()

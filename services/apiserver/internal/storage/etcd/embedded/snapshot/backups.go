@@ -21,16 +21,16 @@ func backupPath(dir string, now time.Time) string {
 	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
 }
 
-// prune removes all backups of a folder except for the newest keep, and the partial files of failed
-// backups. It returns the names of removed backups. Other files stay.
-func prune(dir string, keep int) (removed []string, err error) {
+// removeOldBackups removes all backups of a folder except for the newest keep, and the partial
+// files of failed backups. It returns the names of removed backups. Other files stay.
+func removeOldBackups(dir string, keep int) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var backups []string
 	for _, e := range entries {
-		name, isPart := strings.CutSuffix(e.Name(), partSuffix)
+		name, isPart := strings.CutSuffix(e.Name(), partialSuffix)
 		if !isBackupName(name) {
 			continue
 		}

@@ -61,7 +61,7 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	// Older backups are removed only after a new one is complete.
-	removed, err := prune(c.ToDir, c.Keep)
+	removed, err := removeOldBackups(c.ToDir, c.Keep)
 	if len(removed) > 0 {
 		log.Info("removed old snapshots", "dir", c.ToDir, "files", removed)
 	}

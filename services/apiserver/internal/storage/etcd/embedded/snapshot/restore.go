@@ -23,15 +23,15 @@ const (
 // restoration.
 const DefaultRevisionBump = 1_000_000_000
 
-// RestoreOptions describe a data folder to create. Without a name and a cluster it is
-// that of the etcd embedded in an API server.
+// RestoreOptions describe a data folder to create. Without a name and a cluster it is the folder of
+// the etcd embedded in an API server.
 type RestoreOptions struct {
 	// From is a snapshot file, or the data folder of a stopped etcd.
 	From string
 	// DataDir is the folder to create. It must not exist.
 	DataDir string
-	// Name, InitialCluster, InitialClusterToken and PeerURLs are those of the member, as
-	// in etcd's flags of these names.
+	// Name, InitialCluster, InitialClusterToken and PeerURLs describe the member, like etcd's flags
+	// of these names.
 	Name, InitialCluster, InitialClusterToken string
 	PeerURLs                                  []string
 	// RevisionBump is added to the revision. Every revision up to the result is marked as
@@ -70,27 +70,27 @@ func Restore(o RestoreOptions) error {
 	return nil
 }
 
-// source is the database file of a snapshot or of a data folder.
-type source struct {
+// databaseSource is the database file of a snapshot or of a data folder.
+type databaseSource struct {
 	path     string
 	snapshot bool // the file ends with a checksum
 }
 
 // databaseFile returns the source for a snapshot file, whose checksum it verifies, or a data
 // folder. The readers of etcd panic if a part of the file is missing.
-func databaseFile(path string) (source, error) {
+func databaseFile(path string) (databaseSource, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return source{}, err
+		return databaseSource{}, err
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "member", "snap", "db")
 		_, err = os.Stat(path)
-		return source{path: path}, err
+		return databaseSource{path: path}, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return source{}, err
+		return databaseSource{}, err
 	}
 	defer f.Close()
 	sum := &trailingChecksum{hash: sha256.New()}
@@ -99,9 +99,9 @@ func databaseFile(path string) (source, error) {
 		err = sum.verify(size)
 	}
 	if err != nil {
-		return source{}, fmt.Errorf("%s: %w", path, err)
+		return databaseSource{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return source{path: path, snapshot: true}, nil
+	return databaseSource{path: path, snapshot: true}, nil
 }
 
 // Info describes a snapshot.

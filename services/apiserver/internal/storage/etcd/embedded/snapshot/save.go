@@ -23,8 +23,8 @@ const diskSector = 512
 // connectTimeout is how long Save waits for an answer of the server before it copies.
 const connectTimeout = 5 * time.Second
 
-// partSuffix ends the name of a file until it is complete.
-const partSuffix = ".part"
+// partialSuffix ends the name of a file until it is complete.
+const partialSuffix = ".part"
 
 // progressInterval is the time between two calls of SaveOptions.Progress.
 const progressInterval = 2 * time.Second
@@ -52,7 +52,7 @@ func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("save snapshot: etcd at %s does not answer: %w", o.Endpoint, err)
 	}
-	part := o.Path + partSuffix
+	part := o.Path + partialSuffix
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save snapshot: %w", err)
@@ -122,7 +122,7 @@ func (t *trailingChecksum) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// verify returns an error unless what was written, size bytes, is a database and its checksum.
+// verify returns an error unless the size bytes that were written are a database and its checksum.
 func (t *trailingChecksum) verify(size int64) error {
 	if size%diskSector != sha256.Size || !bytes.Equal(t.hash.Sum(nil), t.last) {
 		return errors.New("the snapshot is incomplete: its checksum does not match")
