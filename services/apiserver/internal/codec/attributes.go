@@ -19,8 +19,8 @@ type Attributes struct {
 	Namespace, Name string
 	// Labels holds the labels in the order of the stored form.
 	Labels []Pair
-	// Fields holds the selectable fields in the order of their declaration, without metadata.name and
-	// metadata.namespace. It omits fields that a document lacks.
+	// Fields holds the selectable fields in the order of their declaration, without metadata.name
+	// and metadata.namespace. It omits fields that a document lacks.
 	Fields []Pair
 }
 
@@ -42,8 +42,8 @@ type fieldProgram struct {
 	compute func(registry.Object) string
 }
 
-// compileFields resolves the dotted JSON paths of a kind's selectable fields to protobuf field numbers
-// of its stored type.
+// compileFields resolves the dotted JSON paths of a kind's selectable fields to protobuf field
+// numbers of its stored type.
 func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
 	for _, s := range k.Presentation.Selectable {
@@ -63,7 +63,8 @@ func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error
 	return out, nil
 }
 
-// resolveFieldPath returns the protobuf field numbers of a path of JSON names, and the kind of its value.
+// resolveFieldPath returns the protobuf field numbers of a path of JSON names, and the kind of its
+// value.
 func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
 	var nums []int
 	for _, name := range path {

@@ -32,8 +32,8 @@ func nested(open, end string, levels int) string {
 	return strings.Repeat(open, levels) + strings.Repeat(end, levels)
 }
 
-// TestBodiesAreBounded checks that documents beyond a bound of doccheck are rejected in each media type,
-// before they are decoded.
+// TestBodiesAreBounded checks that documents beyond a bound of doccheck are rejected in each media
+// type, before they are decoded.
 func TestBodiesAreBounded(t *testing.T) {
 	_, c := newCodec(t)
 	want := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -118,8 +118,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// TestProtobufIsBounded checks the bounds of protobuf bodies: two bytes of a message can become an object
-// of several hundred bytes.
+// TestProtobufIsBounded checks the bounds of protobuf bodies: two bytes of a message can become an
+// object of several hundred bytes.
 func TestProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
@@ -163,8 +163,8 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 }
 
-// TestProtobufValuesAreCounted checks the approximate number of values of a protobuf body, which its
-// length does not show.
+// TestProtobufValuesAreCounted checks the approximate number of values of a protobuf body, which
+// its length does not show.
 func TestProtobufValuesAreCounted(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
@@ -196,8 +196,9 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 	}
 }
 
-// TestUnusualProtobufIsBounded checks that the bounds hold for bodies that only the decoder can read:
-// it skips unknown fields, takes a missing type from the expected one, and merges repeated values.
+// TestUnusualProtobufIsBounded checks that the bounds hold for bodies that only the decoder can
+// read: it skips unknown fields, takes a missing type from the expected one, and merges repeated
+// values.
 func TestUnusualProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
@@ -248,8 +249,8 @@ func TestOptionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLayoutIsBounded checks that a deep and long document is not indented, because the result would be
-// too large.
+// TestLayoutIsBounded checks that a deep and long document is not indented, because the result
+// would be too large.
 func TestLayoutIsBounded(t *testing.T) {
 	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")
 	shallow := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)

@@ -167,7 +167,8 @@ func (k *KindCodec) decodeAsStored(stored []byte) (registry.Object, error) {
 	return obj, nil
 }
 
-// unmarshalStored decodes like decodeAsStored. Its error does not have the wording of Kubernetes yet.
+// unmarshalStored decodes like decodeAsStored. Its error does not have the wording of Kubernetes
+// yet.
 func (k *KindCodec) unmarshalStored(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
 	if wire.IsEnvelope(stored) {
@@ -227,7 +228,8 @@ func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Objec
 	return obj, nil, err
 }
 
-// decodeServed decodes a stored value of a kind with a Go type into the served version, with defaults.
+// decodeServed decodes a stored value of a kind with a Go type into the served version, with
+// defaults.
 func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
 	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {
@@ -407,8 +409,8 @@ func (k *KindCodec) FieldLabel(label string) (string, bool) {
 	case "metadata.name":
 		return label, true
 	case "metadata.namespace":
-		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind declares no
-		// fields.
+		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind declares
+		// no fields.
 		return label, k.Kind.Namespaced || !k.Kind.HasFieldLabels()
 	}
 	for _, s := range k.Kind.Presentation.Selectable {

@@ -208,8 +208,8 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 	}
 }
 
-// TestListsDecode checks that the library decodes lists that are assembled from heads, items and tails,
-// and that the announced sizes of items are right.
+// TestListsDecode checks that the library decodes lists that are assembled from heads, items and
+// tails, and that the announced sizes of items are right.
 func TestListsDecode(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range storedKinds(catalog) {
@@ -316,8 +316,8 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
-// TestRepeatedMessagesAreMerged checks that selectable fields are read from a repeated message as the
-// decoder reads them: later values replace earlier ones.
+// TestRepeatedMessagesAreMerged checks that selectable fields are read from a repeated message as
+// the decoder reads them: later values replace earlier ones.
 func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
@@ -360,8 +360,8 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	}
 }
 
-// TestSelectableFieldsAreReadFromTheEncodedForm checks that the fields of a pod are the same whether it is
-// stored as protobuf or JSON.
+// TestSelectableFieldsAreReadFromTheEncodedForm checks that the fields of a pod are the same
+// whether it is stored as protobuf or JSON.
 func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
@@ -472,8 +472,8 @@ func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
 	}
 }
 
-// FuzzStoredValue checks that no encoder panics on an arbitrary stored value, and that every row that is
-// encoded can be appended.
+// FuzzStoredValue checks that no encoder panics on an arbitrary stored value, and that every row
+// that is encoded can be appended.
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))

@@ -77,8 +77,8 @@ func (k *KindCodec) decodeDocument(ctx context.Context, it Item) (registry.Objec
 	return u, d.Raw(), nil
 }
 
-// wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError if
-// the stored value is not a document at all.
+// wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError
+// if the stored value is not a document at all.
 func (k *KindCodec) wrapStoredError(it Item, err error) error {
 	if _, parseErr := k.parseUnstructured(it.Stored); parseErr != nil {
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
@@ -130,8 +130,8 @@ func (k *KindCodec) encodeDocument(ctx context.Context, obj registry.Object) ([]
 	return k.Kind.Document.ToStored(ctx, served)
 }
 
-// ServedJSON returns the served document of an object, without its resourceVersion. It returns nil for
-// objects with a Go type.
+// ServedJSON returns the served document of an object, without its resourceVersion. It returns nil
+// for objects with a Go type.
 func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 	if k.Kind.Document == nil {
 		return nil, nil
@@ -154,8 +154,8 @@ func (k *KindCodec) ServedJSON(obj registry.Object) ([]byte, error) {
 	return tape.AppendValue(nil, u.Object)
 }
 
-// documentFrame returns the watch frame of a stored document. It copies the text of most fields instead
-// of decoding the object.
+// documentFrame returns the watch frame of a stored document. It copies the text of most fields
+// instead of decoding the object.
 func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	d, err := k.parseServed(context.Background(), it)
 	if err != nil {

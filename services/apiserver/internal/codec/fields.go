@@ -75,8 +75,8 @@ func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 			dst = append(dst, encoded...)
 			continue
 		}
-		// Reserve the bytes of the old length. The masked message is not longer than the original one,
-		// so its length fits into them.
+		// Reserve the bytes of the old length. The masked message is not longer than the original
+		// one, so its length fits into them.
 		start := len(dst)
 		head := len(encoded) - len(f.Data)
 		dst = append(dst, encoded[:head]...)
@@ -94,8 +94,8 @@ func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// putLength writes a number as a varint that fills all of b. It pads the varint with zero bits: 5 in two
-// bytes is 0x85 0x00.
+// putLength writes a number as a varint that fills all of b. It pads the varint with zero bits: 5
+// in two bytes is 0x85 0x00.
 func putLength(b []byte, n uint64) {
 	w := binary.PutUvarint(b, n)
 	for ; w < len(b); w++ {
@@ -104,8 +104,8 @@ func putLength(b []byte, n uint64) {
 	}
 }
 
-// newFieldMask returns the mask of the given fields with all of their contents. Paths are JSON names
-// separated by dots.
+// newFieldMask returns the mask of the given fields with all of their contents. Paths are JSON
+// names separated by dots.
 func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
 	m := fieldMask{}
 	for _, p := range paths {
@@ -116,8 +116,9 @@ func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
 	return m, nil
 }
 
-// FieldsDecoder returns a function that decodes only the given fields of an object, with all of their
-// contents. Paths are JSON names separated by dots. Lists omit elements without selected fields.
+// FieldsDecoder returns a function that decodes only the given fields of an object, with all of
+// their contents. Paths are JSON names separated by dots. Lists omit elements without selected
+// fields.
 func (k *KindCodec) FieldsDecoder(paths ...string) (func(Item) (registry.Object, error), error) {
 	m, err := k.newFieldMask(paths)
 	if err != nil {
@@ -178,8 +179,8 @@ func (k *KindCodec) decodePart(obj protoObject, m fieldMask, it Item, buf []byte
 	return masked, nil
 }
 
-// rowObjects is a pool of objects for table rows. A row uses an object only briefly, so the next row
-// reuses its memory.
+// rowObjects is a pool of objects for table rows. A row uses an object only briefly, so the next
+// row reuses its memory.
 type rowObjects struct {
 	mask fieldMask
 	pool sync.Pool // of *rowObject
@@ -218,8 +219,9 @@ func (p *rowObjects) withObject(k *KindCodec, it Item, f func(registry.Object)) 
 // MissingValue is the value that defaults give a field when a part of its path is missing or null.
 type MissingValue struct{ Missing, Null string }
 
-// MissingValues holds the values of fields whose path is incomplete, by stored version and by index of
-// the field. Each list has a value for each part of the path. Fields without such a value are omitted.
+// MissingValues holds the values of fields whose path is incomplete, by stored version and by index
+// of the field. Each list has a value for each part of the path. Fields without such a value are
+// omitted.
 type MissingValues map[string]map[int][]MissingValue
 
 // DocumentAttributes returns a function that reads the attributes of a document with the given
@@ -235,8 +237,9 @@ func (k *KindCodec) attributesOfDocument(stored []byte) (Attributes, error) {
 	return k.documentFields.attributes(stored, nil)
 }
 
-// documentFields holds the selectable fields of a kind's documents as a tree of paths, so that one walk
-// over a document finds all of its fields. A kind may have many fields. A document has few of them.
+// documentFields holds the selectable fields of a kind's documents as a tree of paths, so that one
+// walk over a document finds all of its fields. A kind may have many fields. A document has few of
+// them.
 type documentFields struct {
 	all  []documentField
 	root pathNode

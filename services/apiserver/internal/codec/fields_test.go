@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestFieldsDecoderDecodesRequestedFields checks that the requested fields equal the same fields of the
-// whole object, and that the object has no other fields.
+// TestFieldsDecoderDecodesRequestedFields checks that the requested fields equal the same fields of
+// the whole object, and that the object has no other fields.
 func TestFieldsDecoderDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))

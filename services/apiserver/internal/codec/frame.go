@@ -189,8 +189,8 @@ func (k *KindCodec) AppendHead(dst []byte, kind, apiVersion string, meta metav1.
 // ListTail is the end of the JSON of a list.
 const ListTail = "]}\n"
 
-// servedMessage returns the served protobuf message of an item without resourceVersion, and reports whether
-// it is the stored message.
+// servedMessage returns the served protobuf message of an item without resourceVersion, and reports
+// whether it is the stored message.
 func (k *KindCodec) servedMessage(it Item) (message []byte, asStored bool, err error) {
 	if k.Kind.Document != nil {
 		return nil, false, fmt.Errorf("%s has no protobuf form", k.Kind.Kind)
@@ -218,8 +218,8 @@ func (k *KindCodec) servedMessage(it Item) (message []byte, asStored bool, err e
 	return message, false, err
 }
 
-// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged. It
-// does not decode the value. Values that an older server stored may lack defaults.
+// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged.
+// It does not decode the value. Values that an older server stored may lack defaults.
 func (k *KindCodec) isDefaulted(it Item) bool {
 	if k.Kind.Default == nil && k.Kind.AfterDecode == nil {
 		return true
@@ -228,8 +228,9 @@ func (k *KindCodec) isDefaulted(it Item) bool {
 	return ok
 }
 
-// prepareSplice sets s to the served message of an item, with the resourceVersion of its revision. For a
-// value that is served as stored, it reads the positions from the item, or records them there.
+// prepareSplice sets s to the served message of an item, with the resourceVersion of its revision.
+// For a value that is served as stored, it reads the positions from the item, or records them
+// there.
 func (k *KindCodec) prepareSplice(s *wire.Splice, it Item) error {
 	cacheable := it.Positions != nil && k.AsStored()
 	if cacheable {
@@ -312,8 +313,8 @@ type ProtoItems struct {
 	s       wire.Splice // of the current item
 }
 
-// ProtoItems returns an encoder of items, or of their metadata if partial is set. It is not safe for
-// concurrent use.
+// ProtoItems returns an encoder of items, or of their metadata if partial is set. It is not safe
+// for concurrent use.
 func (k *KindCodec) ProtoItems(partial bool) *ProtoItems {
 	return &ProtoItems{codec: k, partial: partial}
 }

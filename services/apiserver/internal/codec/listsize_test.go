@@ -94,8 +94,8 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSchemasAreBounded checks the lists in schemas of CustomResourceDefinitions, whose types have their
-// own JSON decoders.
+// TestSchemasAreBounded checks the lists in schemas of CustomResourceDefinitions, whose types have
+// their own JSON decoders.
 func TestSchemasAreBounded(t *testing.T) {
 	catalog, c := newCodec(t)
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")

@@ -43,8 +43,8 @@ func randomObjects(seed int64) *randfill.Filler {
 	)
 }
 
-// TestRandomObjectsSurviveEveryForm checks that random objects of all kinds are unchanged after they were
-// encoded and decoded in each media type, and after they were stored.
+// TestRandomObjectsSurviveEveryForm checks that random objects of all kinds are unchanged after
+// they were encoded and decoded in each media type, and after they were stored.
 func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	const rounds = 3
 	catalog, c := newCodec(t)

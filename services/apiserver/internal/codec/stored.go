@@ -277,8 +277,8 @@ func (k *KindCodec) Values(stored []byte) (int, bool) {
 	return k.codec.Checks.MessageValues(raw, k.newStored()), true
 }
 
-// CheckStored returns an error for a value to store that cannot be served in every encoding. The error
-// is a *doccheck.ValueError, or that of a malformed envelope. The value must be a result of
+// CheckStored returns an error for a value to store that cannot be served in every encoding. The
+// error is a *doccheck.ValueError, or that of a malformed envelope. The value must be a result of
 // EncodeStored.
 func (k *KindCodec) CheckStored(value []byte) error {
 	if k.Kind.Document != nil || !wire.IsEnvelope(value) {

@@ -106,11 +106,11 @@ func (k *KindCodec) AppendTableHead(dst []byte, version string, meta metav1.List
 	return append(dst, `,"rows":[`...)
 }
 
-// A Row is the start of a table row's JSON, up to the object, without the ages. An age depends on the
-// time of the response. Append inserts it into the hole that the JSON has for it.
+// A Row is the start of a table row's JSON, up to the object, without the ages. An age depends on
+// the time of the response. Append inserts it into the hole that the JSON has for it.
 //
-// The format is: the number of holes, for each hole its offset in the JSON and the Unix time from which
-// the age counts (0 for unknown), and the JSON. The numbers are varints.
+// The format is: the number of holes, for each hole its offset in the JSON and the Unix time from
+// which the age counts (0 for unknown), and the JSON. The numbers are varints.
 type Row []byte
 
 // rowCapacity is the initial capacity in bytes of a row's JSON. Most rows are smaller.
@@ -218,7 +218,8 @@ type AgeFormatter struct {
 // NewAgeFormatter returns a formatter of ages at the time now.
 func NewAgeFormatter(now time.Time) *AgeFormatter { return &AgeFormatter{now: now} }
 
-// ageText returns the age of a Unix time as JSON text without quotes. The age of time 0 is <unknown>.
+// ageText returns the age of a Unix time as JSON text without quotes. The age of time 0 is
+// <unknown>.
 func (a *AgeFormatter) ageText(sec int64) string {
 	if sec != a.sec || a.text == "" {
 		a.sec = sec
@@ -307,8 +308,8 @@ func (k *KindCodec) metadata(it Item) (*metav1.ObjectMeta, error) {
 	return &m, nil
 }
 
-// decodeRepairedMetadata decodes the metadata of a stored document as Document.ToServed repairs it. It returns cause
-// if the value is not a document.
+// decodeRepairedMetadata decodes the metadata of a stored document as Document.ToServed repairs it.
+// It returns cause if the value is not a document.
 func decodeRepairedMetadata(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil && cause != nil {

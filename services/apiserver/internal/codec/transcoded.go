@@ -43,8 +43,8 @@ func newMetadataProgram() *transcode.Program {
 	return p
 }
 
-// Transcodes reports whether the JSON of objects is written from their stored form. That is so cheap
-// that frames need not be cached.
+// Transcodes reports whether the JSON of objects is written from their stored form. That is so
+// cheap that frames need not be cached.
 func (k *KindCodec) Transcodes() bool { return k.program != nil && k.program() != nil }
 
 // appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
@@ -115,8 +115,9 @@ func (k *KindCodec) transcodedFrame(p *transcode.Program, head []byte, it Item) 
 	return append(f, '}', '\n'), true
 }
 
-// checkServable returns an error for a stored protobuf message that decodes, but that no list in JSON
-// can contain. Another server, or damage, may leave such a value in the store. The watch cache checks
-// each value that arrives, so that one such object is reported like an object that cannot be decrypted,
-// and reads of other objects continue. Text that is not UTF-8 passes: JSON has U+FFFD in its place.
+// checkServable returns an error for a stored protobuf message that decodes, but that no list in
+// JSON can contain. Another server, or damage, may leave such a value in the store. The watch cache
+// checks each value that arrives, so that one such object is reported like an object that cannot be
+// decrypted, and reads of other objects continue. Text that is not UTF-8 passes: JSON has U+FFFD in
+// its place.
 func (k *KindCodec) checkServable(raw []byte) error { return k.stored().Check(raw) }

@@ -85,8 +85,8 @@ func randomServices() []any {
 	}
 }
 
-// matchesDecoded compares all JSON forms of a stored value with those of the decoded object. It reports
-// whether the value was transcoded.
+// matchesDecoded compares all JSON forms of a stored value with those of the decoded object. It
+// reports whether the value was transcoded.
 func matchesDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	t.Helper()
 	obj, err := kc.DecodeItem(t.Context(), it)
@@ -125,8 +125,8 @@ func matchesDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	return true
 }
 
-// TestMetadataTranscodingMatchesDecoding checks that the metadata-only form of each kind is the same
-// whether it is transcoded or decoded.
+// TestMetadataTranscodingMatchesDecoding checks that the metadata-only form of each kind is the
+// same whether it is transcoded or decoded.
 func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range storedKinds(catalog) {

@@ -68,8 +68,8 @@ func unservable() map[string]registry.Object {
 	}
 }
 
-// TestProtobufRejectsValuesThatJSONCannotExpress checks that such values are rejected with the path of the
-// field, both in bodies and before they are stored.
+// TestProtobufRejectsValuesThatJSONCannotExpress checks that such values are rejected with the path
+// of the field, both in bodies and before they are stored.
 func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 	catalog, c := newCodec(t)
 	for want, obj := range unservable() {
@@ -95,8 +95,8 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 	}
 }
 
-// TestDecodeRejectsExpensiveQuantities checks that quantities that would take hours to parse are rejected
-// in each encoding.
+// TestDecodeRejectsExpensiveQuantities checks that quantities that would take hours to parse are
+// rejected in each encoding.
 func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	_, c := newCodec(t)
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
@@ -153,8 +153,8 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	}
 }
 
-// TestDecodeAcceptsTextThatLooksExpensive checks that text of other types is accepted although it would be
-// an invalid quantity, time or document.
+// TestDecodeAcceptsTextThatLooksExpensive checks that text of other types is accepted although it
+// would be an invalid quantity, time or document.
 func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
@@ -169,8 +169,8 @@ func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 	}
 }
 
-// TestStoredExpensiveQuantityIsUndecodable checks that a value that another server stored is reported as
-// undecodable instead of being parsed.
+// TestStoredExpensiveQuantityIsUndecodable checks that a value that another server stored is
+// reported as undecodable instead of being parsed.
 func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	catalog, c := newCodec(t)
 	const value = "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-002147483647"
@@ -186,8 +186,8 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	}
 }
 
-// TestMutatedProtobufIsServedOrRejected checks that every object that is accepted after a change of one
-// byte can be stored, read again and served as JSON.
+// TestMutatedProtobufIsServedOrRejected checks that every object that is accepted after a change of
+// one byte can be stored, read again and served as JSON.
 func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
 	catalog, c := newCodec(t)

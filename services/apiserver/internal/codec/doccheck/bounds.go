@@ -64,8 +64,8 @@ func CheckYAML(b []byte) error {
 	return err
 }
 
-// measureYAML checks like CheckYAML, and returns the number of values. It returns 0, without parsing, for
-// a document that is too small to exceed a bound.
+// measureYAML checks like CheckYAML, and returns the number of values. It returns 0, without
+// parsing, for a document that is too small to exceed a bound.
 func measureYAML(b []byte) (values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
 	// Each level, list and object needs one of these characters.

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// MaxListBytes is the maximum size in bytes of the decoded list elements of a document, without the
-	// memory that they refer to. No object that can be stored is larger. A growing list of structs is
-	// copied in one step. The garbage collector cannot run during the copy, and all requests wait.
+	// MaxListBytes is the maximum size in bytes of the decoded list elements of a document, without
+	// the memory that they refer to. No object that can be stored is larger. A growing list of
+	// structs is copied in one step. The garbage collector cannot run during the copy, and all
+	// requests wait.
 	MaxListBytes = 16 << 20
 	// maxUncheckedValues is the number of values up to which lists cannot be too large.
 	maxUncheckedValues = 1 << 14
@@ -140,8 +141,8 @@ func (s *typeShape) elementShape() (*typeShape, int) {
 	return s.elem, s.size
 }
 
-// shapeOfKind returns the shape of the object in a document, or nil for an unknown type. seen is the
-// type that the document states. expected supplies the parts that it omits.
+// shapeOfKind returns the shape of the object in a document, or nil for an unknown type. seen is
+// the type that the document states. expected supplies the parts that it omits.
 func (c *Checker) shapeOfKind(seen, expected schema.GroupVersionKind) *typeShape {
 	if seen.Kind != "" {
 		expected.Kind = seen.Kind
@@ -162,8 +163,8 @@ func (c *Checker) shapeOfKind(seen, expected schema.GroupVersionKind) *typeShape
 	return c.shapeOf(reflect.TypeOf(obj))
 }
 
-// CheckJSON rejects a JSON object of a type if it exceeds the bounds, if its lists would take too much
-// memory, or if it has a value that cannot be served in every encoding.
+// CheckJSON rejects a JSON object of a type if it exceeds the bounds, if its lists would take too
+// much memory, or if it has a value that cannot be served in every encoding.
 func (c *Checker) CheckJSON(b []byte, expected schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) {
@@ -294,8 +295,8 @@ func measureTree(v any, s *typeShape, size *int) error {
 	return nil
 }
 
-// CheckInto rejects JSON whose lists would take too much memory, or that has a value that the type of into
-// cannot have. It skips documents that cannot break a leaf rule.
+// CheckInto rejects JSON whose lists would take too much memory, or that has a value that the type
+// of into cannot have. It skips documents that cannot break a leaf rule.
 func (c *Checker) CheckInto(body []byte, into runtime.Object) error {
 	if !mayBreakLeafRule(body) {
 		return nil

@@ -122,8 +122,8 @@ func (c *Checker) CheckProtobuf(body []byte, expected schema.GroupVersionKind) e
 }
 
 // Values returns the approximate number of values of a protobuf body. The type is the one that the
-// body names, or else expected. Values returns 0 for other media types, whose text shows the number of
-// values, and for a body that will be rejected.
+// body names, or else expected. Values returns 0 for other media types, whose text shows the number
+// of values, and for a body that will be rejected.
 func (c *Checker) Values(media string, body []byte, expected schema.GroupVersionKind) int {
 	if media != api.MediaProtobuf {
 		return 0
@@ -251,8 +251,8 @@ func (m *message) checkLeaf(f wire.Field) error {
 	return nil
 }
 
-// checkEntry checks a map entry whose value is a message m. An entry may contain several values, which
-// some decoders merge into one.
+// checkEntry checks a map entry whose value is a message m. An entry may contain several values,
+// which some decoders merge into one.
 func (m *message) checkEntry(b []byte, total *nodeSize) error {
 	values := 0
 	for len(b) > 0 {

@@ -80,8 +80,8 @@ func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
 // noField is the storedField.wire of a field number that the type lacks.
 const noField = -1
 
-// wireOf returns the wire type of a field of a Go type. The Go type decides, because some struct tags
-// disagree with the generated code.
+// wireOf returns the wire type of a field of a Go type. The Go type decides, because some struct
+// tags disagree with the generated code.
 func wireOf(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -125,7 +125,8 @@ func storedRule(t reflect.Type) func([]byte) error {
 	return nil
 }
 
-// checkDepth returns an error for a message that does not decode, or whose JSON clients cannot read.
+// checkDepth returns an error for a message that does not decode, or whose JSON clients cannot
+// read.
 func (m *StoredMessage) checkDepth(b []byte, depth int) error {
 	if depth > MaxDepth {
 		return errTooDeep

@@ -185,8 +185,8 @@ func checkSurrogates(b []byte) error {
 // textField describes the text in a field of a message.
 type textField struct {
 	name string
-	// isMap is true for a map with string keys. Then textValues is true if its values are strings too,
-	// and delimited is true if its values are length-delimited on the wire.
+	// isMap is true for a map with string keys. Then textValues is true if its values are strings
+	// too, and delimited is true if its values are length-delimited on the wire.
 	isMap, textValues, delimited bool
 }
 
@@ -208,7 +208,8 @@ func (t textField) check(b []byte) error {
 	})(b)
 }
 
-// newTextField describes the text in a field of a Go type. It returns false if the field has no text.
+// newTextField describes the text in a field of a Go type. It returns false if the field has no
+// text.
 func newTextField(name string, t reflect.Type) (textField, bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

@@ -1,5 +1,5 @@
-// Package negotiation chooses the representation of a response from the Accept header, and reads the
-// media type of a body from its Content-Type (specification: "Media types"). It has no state.
+// Package negotiation chooses the representation of a response from the Accept header, and reads
+// the media type of a body from its Content-Type (specification: "Media types"). It has no state.
 package negotiation
 
 import (

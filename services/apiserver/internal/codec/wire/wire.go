@@ -121,13 +121,14 @@ func Find(b []byte, num int) ([]byte, error) {
 	return found, nil
 }
 
-// IsEnvelope reports whether a stored value or body starts with EnvelopePrefix, that is, is protobuf.
+// IsEnvelope reports whether a stored value or body starts with EnvelopePrefix, that is, is
+// protobuf.
 func IsEnvelope(b []byte) bool {
 	return len(b) > 4 && b[0] == EnvelopePrefix[0] && b[1] == EnvelopePrefix[1] && b[2] == EnvelopePrefix[2] && b[3] == EnvelopePrefix[3]
 }
 
-// OpenEnvelope returns the message in an envelope, and the apiVersion and kind that the envelope states.
-// raw is a slice of b.
+// OpenEnvelope returns the message in an envelope, and the apiVersion and kind that the envelope
+// states. raw is a slice of b.
 func OpenEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
 	if !IsEnvelope(b) {
 		return nil, "", "", errors.New("no protobuf envelope")
@@ -252,8 +253,8 @@ func (s *Splice) setVersion(revision int64, meta, rest int) {
 //
 //	start of metadata | size of metadata | start of version | size of version | size of tail
 //
-// The constants width… are the widths of the numbers in bits. The constants shift… are the positions of
-// their lowest bits. That of the first number is 0.
+// The constants width… are the widths of the numbers in bits. The constants shift… are the
+// positions of their lowest bits. That of the first number is 0.
 const (
 	widthMeta, widthMetaSize, widthVersion, widthVersionSize, widthTail = 12, 20, 16, 6, 10
 
@@ -264,8 +265,8 @@ const (
 )
 
 // Positions returns where Init found the parts of the message in stored, packed into one word. The
-// message must be a slice of stored. The start of the version is relative to the metadata. The tail is
-// the end of the envelope after the message. Positions returns 0 if a number does not fit.
+// message must be a slice of stored. The start of the version is relative to the metadata. The tail
+// is the end of the envelope after the message. Positions returns 0 if a number does not fit.
 func (s *Splice) Positions(stored []byte) uint64 {
 	// Slices of one array end at the same capacity, so the difference is an offset.
 	meta := cap(stored) - cap(s.meta)
@@ -279,8 +280,8 @@ func (s *Splice) Positions(stored []byte) uint64 {
 		uint64(versionSize)<<shiftVersionSize | uint64(tail)<<shiftTail
 }
 
-// Open sets the message in a stored value and the resourceVersion of a revision, like Init. It takes the
-// parts of the message from the result of Positions instead of searching them.
+// Open sets the message in a stored value and the resourceVersion of a revision, like Init. It
+// takes the parts of the message from the result of Positions instead of searching them.
 func (s *Splice) Open(stored []byte, positions uint64, revision int64) {
 	metaStart, metaEnd, restEnd := s.unpack(len(stored), positions)
 	s.meta = stored[metaStart:metaEnd]
@@ -288,8 +289,8 @@ func (s *Splice) Open(stored []byte, positions uint64, revision int64) {
 	s.setVersion(revision, len(s.meta), len(s.rest))
 }
 
-// ComputeSizes computes the sizes for a stored value of size bytes with known positions. It does not
-// read the value: in a long list, each read would be a cache miss.
+// ComputeSizes computes the sizes for a stored value of size bytes with known positions. It does
+// not read the value: in a long list, each read would be a cache miss.
 func (s *Splice) ComputeSizes(size int, positions uint64, revision int64) {
 	metaStart, metaEnd, restEnd := s.unpack(size, positions)
 	s.setVersion(revision, metaEnd-metaStart, restEnd-metaEnd)
@@ -315,8 +316,8 @@ func (s *Splice) AppendMeta(out []byte) []byte {
 	return append(out, s.meta[s.versionEnd:]...)
 }
 
-// MessageSize returns the size in bytes of the new message, or with partial, of a message that has only
-// the new metadata.
+// MessageSize returns the size in bytes of the new message, or with partial, of a message that has
+// only the new metadata.
 func (s *Splice) MessageSize(partial bool) int {
 	if partial {
 		return 1 + SizeUvarint(s.metaSize) + s.metaSize
@@ -333,8 +334,8 @@ func EnvelopeSize(apiVersion, kind string, rawSize int) int {
 	return 4 + 1 + SizeUvarint(typeMeta) + typeMeta + 1 + SizeUvarint(rawSize) + rawSize + len(EnvelopeTail)
 }
 
-// AppendEnvelope appends the start of an envelope for a message of rawSize bytes. The caller appends
-// the message and EnvelopeTail.
+// AppendEnvelope appends the start of an envelope for a message of rawSize bytes. The caller
+// appends the message and EnvelopeTail.
 func AppendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	b = append(b, EnvelopePrefix...)
 	b = AppendTag(b, UnknownTypeMeta, Bytes)

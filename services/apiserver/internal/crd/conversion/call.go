@@ -20,9 +20,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// callWebhook sends one request. If the response is valid, it calls handleObjects with the number of returned
-// objects and, unless there are too many, the objects. handleObjects must not keep them. maxBytes
-// bounds the response.
+// callWebhook sends one request. If the response is valid, it calls handleObjects with the number
+// of returned objects and, unless there are too many, the objects. handleObjects must not keep
+// them. maxBytes bounds the response.
 func (w *Webhook) callWebhook(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int, handleObjects func(objects [][]byte, n int)) error {
 	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: target.String()}
 	values := extraValues
@@ -57,8 +57,8 @@ func (w *Webhook) callWebhook(ctx context.Context, batch []*document, target sch
 	return err
 }
 
-// reviewCall holds a ConversionReview in the version that the webhook reads, and the object to decode
-// its response into.
+// reviewCall holds a ConversionReview in the version that the webhook reads, and the object to
+// decode its response into.
 type reviewCall struct {
 	request, response runtime.Object
 	result            func() *apiextensionsv1.ConversionResponse

@@ -76,8 +76,8 @@ func stringField(t *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// setConverted validates the object that the webhook returned for d, and sets d.converted to it with
-// the metadata of d.
+// setConverted validates the object that the webhook returned for d, and sets d.converted to it
+// with the metadata of d.
 func (d *document) setConverted(converted []byte, target schema.GroupVersion) error {
 	t, got, err := readConverted(converted)
 	if err != nil {
@@ -101,8 +101,8 @@ func (d *document) setConverted(converted []byte, target schema.GroupVersion) er
 	return err
 }
 
-// readConverted decodes a returned object. The caller releases the tape. For an object without a kind,
-// the error is that of decoding an unstructured object.
+// readConverted decodes a returned object. The caller releases the tape. For an object without a
+// kind, the error is that of decoding an unstructured object.
 func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	if len(converted) == 0 || string(bytes.TrimSpace(converted)) == "null" {
 		return nil, nil, &decodeError{errors.New("unexpected end of JSON input")}
@@ -183,8 +183,8 @@ var metadataValidators = map[string]func(map[string]string, *field.Path) field.E
 	"labels": metav1validation.ValidateLabels, "annotations": validation.ValidateAnnotations,
 }
 
-// stringMap returns the labels or annotations of a returned object as JSON, or nil if there are none.
-// It validates them if they differ from the original ones, which may be nil.
+// stringMap returns the labels or annotations of a returned object as JSON, or nil if there are
+// none. It validates them if they differ from the original ones, which may be nil.
 func stringMap(t *tape.Doc, metadata tape.Ref, name string, original json.RawMessage, validate func(map[string]string, *field.Path) field.ErrorList) (json.RawMessage, error) {
 	v := t.Find(metadata, name)
 	if v == tape.None || t.Kind(v) == tape.Null {

@@ -151,7 +151,8 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 	return out, flush()
 }
 
-// convertBatch converts one batch and sets the results in its documents. maxBytes bounds the response.
+// convertBatch converts one batch and sets the results in its documents. maxBytes bounds the
+// response.
 func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int) error {
 	kind := batch[0].gvk()
 	newFailure := func(format string, args ...any) error {
@@ -180,8 +181,8 @@ func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target sc
 	return invalidResponse
 }
 
-// objectError returns the Status for err, the error of the returned object at an index of n objects.
-// newFailure returns a Status with the kind of the objects.
+// objectError returns the Status for err, the error of the returned object at an index of n
+// objects. newFailure returns a Status with the kind of the objects.
 func objectError(err error, index, n int, newFailure func(format string, args ...any) error) error {
 	var undecodable *decodeError
 	if errors.As(err, &undecodable) {

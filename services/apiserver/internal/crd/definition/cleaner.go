@@ -68,7 +68,8 @@ func (c *cleaner) start(ctx context.Context, name string, established bool) {
 // wait returns when all cleanups have ended.
 func (c *cleaner) wait() { c.work.Wait() }
 
-// cleanup deletes the objects of one definition, and then releases the definition. Several replicas may run it at the same time.
+// cleanup deletes the objects of one definition, and then releases the definition. Several replicas
+// may run it at the same time.
 type cleanup struct {
 	*cleaner
 	name        string
@@ -119,8 +120,8 @@ func (j *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
 }
 
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
-// deletes at once. A replica that finds the condition set deletes later, and only while the number of
-// objects does not fall.
+// deletes at once. A replica that finds the condition set deletes later, and only while the number
+// of objects does not fall.
 func (j *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
 	terminating := findCondition(&d.Status, v1.Terminating)

@@ -30,8 +30,8 @@ func (w *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, precond
 	return nil
 }
 
-// TestReleaseRequiresNoInstances checks that the finalizer is removed under the precondition that no
-// instance was created since the count.
+// TestReleaseRequiresNoInstances checks that the finalizer is removed under the precondition that
+// no instance was created since the count.
 func TestReleaseRequiresNoInstances(t *testing.T) {
 	none := storage.Precondition{Key: "/registry/example.com/things/", Prefix: true}
 	var writes recordedWrites

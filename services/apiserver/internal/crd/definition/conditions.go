@@ -91,8 +91,8 @@ func namesAcceptedCondition(v Decision) *v1.CustomResourceDefinitionCondition {
 	return newCondition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
 }
 
-// establishedCondition returns the condition Established. It returns nil once the condition holds: later names may be rejected, but the definition
-// stays established.
+// establishedCondition returns the condition Established. It returns nil once the condition holds:
+// later names may be rejected, but the definition stays established.
 func establishedCondition(d *v1.CustomResourceDefinition, v Decision) *v1.CustomResourceDefinitionCondition {
 	switch {
 	case IsTrue(d, v1.Established):
@@ -112,8 +112,8 @@ func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 		validate.CheckCABundle(c.Webhook.ClientConfig.CABundle) != nil
 }
 
-// approvalCondition returns the condition on the approval annotation, or nil for a group that is not
-// protected.
+// approvalCondition returns the condition on the approval annotation, or nil for a group that is
+// not protected.
 func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	if !IsProtected(d.Spec.Group) {
 		return nil
@@ -126,7 +126,8 @@ func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinit
 	return newCondition(v1.KubernetesAPIApprovalPolicyConformant, state == Approved, reason, message)
 }
 
-// nonStructuralCondition returns the condition for schemas that were stored before they had to be structural.
+// nonStructuralCondition returns the condition for schemas that were stored before they had to be
+// structural.
 func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	var errs field.ErrorList
 	if d.Spec.PreserveUnknownFields {

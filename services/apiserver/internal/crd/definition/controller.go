@@ -109,8 +109,8 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 	c.writeStatuses(ctx)
 }
 
-// addDefinition adds a definition to names, or replaces it. A definition that cannot be decoded keeps its names,
-// so that no other definition gets them.
+// addDefinition adds a definition to names, or replaces it. A definition that cannot be decoded
+// keeps its names, so that no other definition gets them.
 func (c *Controller) addDefinition(e *objects.Entry) {
 	d, err := SummaryOf(e)
 	if err != nil {

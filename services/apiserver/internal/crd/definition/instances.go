@@ -137,8 +137,8 @@ func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error
 	return fmt.Errorf("%s: too many conflicting updates", kv.Key)
 }
 
-// markedForDeletion returns an object with a deletion timestamp. It returns nil if the object has no
-// finalizers, and an empty slice if it already has a deletion timestamp.
+// markedForDeletion returns an object with a deletion timestamp. It returns nil if the object has
+// no finalizers, and an empty slice if it already has a deletion timestamp.
 func markedForDeletion(doc []byte, now time.Time) ([]byte, error) {
 	raw, err := jsontext.Find(doc, "metadata")
 	if err != nil {

@@ -29,8 +29,8 @@ type member struct {
 	decision Decision
 }
 
-// DecisionChange reports that the decision on a definition changed. A removed definition has the zero
-// Decision.
+// DecisionChange reports that the decision on a definition changed. A removed definition has the
+// zero Decision.
 type DecisionChange struct {
 	Group, Name string
 	Decision    Decision
@@ -106,7 +106,8 @@ func (n *NameConflicts) Resolve() []DecisionChange {
 	return changes
 }
 
-// updateDecisions recomputes the decisions on changed and unsettled members, and appends the changes.
+// updateDecisions recomputes the decisions on changed and unsettled members, and appends the
+// changes.
 func (g *group) updateDecisions(groupName string, changes []DecisionChange) []DecisionChange {
 	unsettled := slices.Collect(maps.Values(g.unsettled))
 	claims := make([]NameClaim, len(unsettled))

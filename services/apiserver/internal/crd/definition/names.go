@@ -53,8 +53,8 @@ func NewNameClaim(d *v1.CustomResourceDefinition, created int64) NameClaim {
 // decisions depend only on the contents of the claims, not on their order. Decide does not change
 // the claims.
 //
-// Definitions get the requested names that are free, in the order of their creation. A definition that
-// gets a name may free another one, for which an older definition may wait. Then the search
+// Definitions get the requested names that are free, in the order of their creation. A definition
+// that gets a name may free another one, for which an older definition may wait. Then the search
 // restarts with the oldest definition.
 func Decide(claims []NameClaim) []Decision {
 	usage := newNameUsage()
@@ -91,8 +91,8 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 	add(u.kinds, n.ListKind)
 }
 
-// assignNames decides like Decide on claims whose held names are already counted. It restores the counts
-// before it returns.
+// assignNames decides like Decide on claims whose held names are already counted. It restores the
+// counts before it returns.
 func (u *nameUsage) assignNames(claims []NameClaim) []Decision {
 	order := make([]int, len(claims))
 	decisions := make([]Decision, len(claims))

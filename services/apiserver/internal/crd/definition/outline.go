@@ -13,20 +13,20 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Summary is the JSON of a definition without its schemas. Schemas make up most of the JSON, and most
-// readers of a definition do not need them.
+// Summary is the JSON of a definition without its schemas. Schemas make up most of the JSON, and
+// most readers of a definition do not need them.
 type Summary struct {
 	// Text is the JSON without schemas. It decodes like the full definition.
 	Text []byte
-	// common is spec.validation of a stored definition, the schema of all versions, or nil. versions
-	// holds the schema of each version, nil for a version without one.
+	// common is spec.validation of a stored definition, the schema of all versions, or nil.
+	// versions holds the schema of each version, nil for a version without one.
 	common   []byte
 	versions [][]byte
 }
 
-// OutlineOf returns the Summary of a stored definition, which is in v1beta1. It returns false if the
-// layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to decode
-// the full definition.
+// OutlineOf returns the Summary of a stored definition, which is in v1beta1. It returns false if
+// the layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to
+// decode the full definition.
 func OutlineOf(stored []byte) (Summary, bool) {
 	b := summaryBuilder{doc: stored, stored: true}
 	ok := b.scan()
@@ -41,8 +41,8 @@ func OutlineOfServed(data []byte) (Summary, bool) {
 }
 
 // Outliner removes the schemas of successive definitions. Most changes of a definition leave its
-// schema unchanged, so the Outliner caches recent schemas and skips them without scanning. It is safe
-// for concurrent use.
+// schema unchanged, so the Outliner caches recent schemas and skips them without scanning. It is
+// safe for concurrent use.
 type Outliner struct {
 	recent [4]atomic.Pointer[[]byte]
 	next   atomic.Uint32
@@ -58,7 +58,8 @@ func (o *Outliner) WithoutSchemas(stored []byte) []byte {
 	return b.Text
 }
 
-// skipSchema returns the position after the schema that starts at pos. A nil Outliner caches nothing.
+// skipSchema returns the position after the schema that starts at pos. A nil Outliner caches
+// nothing.
 func (o *Outliner) skipSchema(doc []byte, pos int) (end int, err error) {
 	if o == nil {
 		return jsontext.Skip(doc, pos)
@@ -83,8 +84,8 @@ type summaryBuilder struct {
 	stored            bool      // doc is in v1beta1, not in v1
 	cache             *Outliner // of recent schemas, or nil
 	omitManagedFields bool
-	// insertPlaceholders inserts placeholders in place of schemas. The placeholder with index i stands
-	// for replaced[i].
+	// insertPlaceholders inserts placeholders in place of schemas. The placeholder with index i
+	// stands for replaced[i].
 	insertPlaceholders bool
 	replaced           [][]byte
 }
@@ -101,12 +102,12 @@ func (b *summaryBuilder) scan() bool {
 	return err == nil
 }
 
-// memberFunc appends the value of a member at a position of the document, or returns false for keep to
-// omit the member. It returns the position after the value.
+// memberFunc appends the value of a member at a position of the document, or returns false for keep
+// to omit the member. It returns the position after the value.
 type memberFunc func(name []byte, pos int) (end int, keep bool, err error)
 
-// copyMembers copies an object and calls copyMember for each of its members. It copies a value that is
-// no object unchanged. The layout of an object with escaped names is unusual.
+// copyMembers copies an object and calls copyMember for each of its members. It copies a value that
+// is no object unchanged. The layout of an object with escaped names is unusual.
 func (b *summaryBuilder) copyMembers(pos int, copyMember memberFunc) (end int, keep bool, err error) {
 	if pos == len(b.doc) || b.doc[pos] != '{' {
 		return b.copyValue(nil, pos)
@@ -207,8 +208,8 @@ func (b *summaryBuilder) copyVersionMember(name []byte, pos int) (end int, keep 
 	return b.extractSchema(&b.versions[len(b.versions)-1], pos)
 }
 
-// extractSchema sets target to the schema at pos, and omits the schema or appends its placeholder. It
-// returns an error if target is already set.
+// extractSchema sets target to the schema at pos, and omits the schema or appends its placeholder.
+// It returns an error if target is already set.
 func (b *summaryBuilder) extractSchema(target *[]byte, pos int) (end int, keep bool, err error) {
 	if *target != nil || pos == len(b.doc) || b.doc[pos] != '{' {
 		return 0, false, errUnusual
@@ -245,9 +246,9 @@ func WithPlaceholders(stored []byte) (data []byte, restore func([]byte) ([]byte,
 	return b.Text, func(data []byte) ([]byte, bool) { return restoreSchemas(data, b.replaced) }, true
 }
 
-// restoreSchemas replaces the placeholders in a text by schemas. It returns false unless each schema
-// occurs at least once. A placeholder cannot occur within a JSON string, where its quotes would be
-// escaped.
+// restoreSchemas replaces the placeholders in a text by schemas. It returns false unless each
+// schema occurs at least once. A placeholder cannot occur within a JSON string, where its quotes
+// would be escaped.
 func restoreSchemas(data []byte, schemas [][]byte) ([]byte, bool) {
 	before, after, _ := strings.Cut(placeholder(0), "0")
 	out := make([]byte, 0, len(data)+totalSize(schemas))

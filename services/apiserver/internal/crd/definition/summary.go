@@ -33,9 +33,9 @@ func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
 	return d, err
 }
 
-// DecodeSummary decodes a stored definition without managed fields and schemas. Of a definition that
-// preserves unknown fields it decodes everything, because the condition NonStructuralSchema depends on
-// the schemas.
+// DecodeSummary decodes a stored definition without managed fields and schemas. Of a definition
+// that preserves unknown fields it decodes everything, because the condition NonStructuralSchema
+// depends on the schemas.
 func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
 	parts, err := summaryPaths.Find(stored, nil)
 	if err != nil {

@@ -21,9 +21,9 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-// sendPatch writes the status and, unless it is nil, other metadata. It returns false if another write
-// was faster or if a precondition does not hold. In the first case, the change will arrive through
-// the watch.
+// sendPatch writes the status and, unless it is nil, other metadata. It returns false if another
+// write was faster or if a precondition does not hold. In the first case, the change will arrive
+// through the watch.
 func (w *statusWrite) sendPatch(ctx context.Context, metadata map[string]any, preconditions ...storage.Precondition) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}

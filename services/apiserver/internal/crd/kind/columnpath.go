@@ -35,7 +35,8 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	return parsed.Root, c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps && c.descents <= 1 && c.matches <= maxMatches && !c.ranges
 }
 
-// pathCost counts the elements of a path that multiply the values it matches or the work to match them.
+// pathCost counts the elements of a path that multiply the values it matches or the work to match
+// them.
 type pathCost struct {
 	steps        int
 	bracketSteps int  // steps in brackets

@@ -13,15 +13,18 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// columnTable holds the columns of a version, and how to read their cells from the text of a document.
+// columnTable holds the columns of a version, and how to read their cells from the text of a
+// document.
 type columnTable struct {
 	columns []registry.Column
-	// paths holds the paths of simple columns. A simple column reads one value from the document. Any
-	// other column needs the decoded object.
+	// paths holds the paths of simple columns. A simple column reads one value from the document.
+	// Any other column needs the decoded object.
 	paths *jsontext.Set
-	// pathIndex[i] is the index in paths of the path of column i, or negative if the column is not simple.
+	// pathIndex[i] is the index in paths of the path of column i, or negative if the column is not
+	// simple.
 	pathIndex []int
-	// format[i] converts the value at the path of column i to a cell. It is used for simple columns.
+	// format[i] converts the value at the path of column i to a cell. It is used for simple
+	// columns.
 	format []func(found any) any
 }
 
@@ -34,8 +37,8 @@ func (m *Maker) columnTableOf(v *apiextensionsv1.CustomResourceDefinitionVersion
 	return m.defaultTable
 }
 
-// newColumnTable returns the columns of a version: the name, and the columns that the definition adds,
-// or the age if it adds none.
+// newColumnTable returns the columns of a version: the name, and the columns that the definition
+// adds, or the age if it adds none.
 func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
 	descriptions := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &columnTable{}
@@ -76,8 +79,9 @@ func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnT
 	return t
 }
 
-// maxRowBytes is the maximum number of document bytes that the columns of a row read together. A simple
-// column reads its value, any other column the whole document. Columns beyond the limit stay empty.
+// maxRowBytes is the maximum number of document bytes that the columns of a row read together. A
+// simple column reads its value, any other column the whole document. Columns beyond the limit stay
+// empty.
 const maxRowBytes = 16 << 20
 
 // rowCells implements registry.Document. It returns the cells of a document, nil for an empty cell.
@@ -121,9 +125,9 @@ func (t *columnTable) rowCells(doc []byte, decodeObject func() (registry.Object,
 	return cells, nil
 }
 
-// simplePath converts the JSONPath of a simple column, such as .spec.parts[0].image. It returns nil if the
-// path has other steps than fields and single elements, or if its value differs between the document
-// and the object.
+// simplePath converts the JSONPath of a simple column, such as .spec.parts[0].image. It returns nil
+// if the path has other steps than fields and single elements, or if its value differs between the
+// document and the object.
 func simplePath(path string) jsontext.Path {
 	parsed, ok := parsePath(path)
 	if !ok || len(parsed.Nodes) != 1 {
@@ -160,8 +164,8 @@ func simplePath(path string) jsontext.Path {
 	return out
 }
 
-// cellFunc returns a function that returns the first value at a path as a cell of a column type. The cell
-// is nil if the path is invalid or may match too much.
+// cellFunc returns a function that returns the first value at a path as a cell of a column type.
+// The cell is nil if the path is invalid or may match too much.
 func cellFunc(columnType, path string) func(registry.Object) any {
 	parsed := jsonpath.New(path).AllowMissingKeys(true)
 	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
@@ -177,8 +181,8 @@ func cellFunc(columnType, path string) func(registry.Object) any {
 	}
 }
 
-// formatCell returns a JSON value as a cell of a column type, or nil if the value has another type. Any
-// value can be a string.
+// formatCell returns a JSON value as a cell of a column type, or nil if the value has another type.
+// Any value can be a string.
 func formatCell(columnType string, v any) any {
 	if columnType != "string" {
 		return formatTypedCell(columnType, v)

@@ -106,8 +106,8 @@ type FullDefinition struct {
 	decode func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Full returns the definition with its schemas. It is large, so it is decoded when a schema is first
-// requested.
+// Full returns the definition with its schemas. It is large, so it is decoded when a schema is
+// first requested.
 func (d *CRD) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.decodeFull)} }
 
 // Schema returns the schema of a version, or nil if it has none.

@@ -17,8 +17,8 @@ func fieldsOf(o registry.Object) map[string]any {
 	return nil
 }
 
-// specStatusAccessors returns functions that copy and compare the status and spec of documents. The spec is
-// everything but the status, metadata, apiVersion and kind.
+// specStatusAccessors returns functions that copy and compare the status and spec of documents. The
+// spec is everything but the status, metadata, apiVersion and kind.
 func specStatusAccessors(hasStatus bool) registry.SpecStatusAccessors {
 	return registry.SpecStatusAccessors{
 		CopyStatus: func(to, from registry.Object) {

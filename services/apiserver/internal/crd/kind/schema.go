@@ -40,8 +40,8 @@ func (m *Maker) newFamily(d *CRD) *family {
 type versionSchema struct {
 	*family
 	maker *Maker
-	// readSchema reads the schema from the store. The schema is large, and only compilation needs it.
-	// readSchema returns nil if there is no schema.
+	// readSchema reads the schema from the store. The schema is large, and only compilation needs
+	// it. readSchema returns nil if there is no schema.
 	readSchema      func() (*apiextensionsv1.JSONSchemaProps, error)
 	preserveUnknown bool
 	version         string

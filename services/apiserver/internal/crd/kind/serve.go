@@ -136,10 +136,10 @@ func (f *family) schemaOf(d *tape.Doc) *versionSchema {
 	return f.versions[version]
 }
 
-// shapeStored returns a stored document in its served form: with defaults, and without fields that the
-// schema does not have. A converted document gets no defaults. shapeStored takes ownership of d. If
-// defaults that were declared later make the document too large, it gets none, so that it can be read
-// and deleted.
+// shapeStored returns a stored document in its served form: with defaults, and without fields that
+// the schema does not have. A converted document gets no defaults. shapeStored takes ownership of
+// d. If defaults that were declared later make the document too large, it gets none, so that it can
+// be read and deleted.
 func (s *versionSchema) shapeStored(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {

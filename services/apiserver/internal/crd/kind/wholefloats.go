@@ -13,13 +13,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// maxPlainFloat is the magnitude from which floats are written with an exponent. Such text is not an
-// integer.
+// maxPlainFloat is the magnitude from which floats are written with an exponent. Such text is not
+// an integer.
 const maxPlainFloat = 1e21
 
-// jsonWithFractions returns the JSON of a write. Floats that are whole numbers have a fraction, as in 1.0.
-// Kubernetes validates decoded values: types, bounds and rules distinguish 1.0 from 1, which are
-// stored alike.
+// jsonWithFractions returns the JSON of a write. Floats that are whole numbers have a fraction, as
+// in 1.0. Kubernetes validates decoded values: types, bounds and rules distinguish 1.0 from 1,
+// which are stored alike.
 func jsonWithFractions(w registry.DocumentWrite) ([]byte, error) {
 	u, ok := w.Object.(*unstructured.Unstructured)
 	if !ok {
@@ -32,8 +32,8 @@ func jsonWithFractions(w registry.DocumentWrite) ([]byte, error) {
 	return tape.AppendValue(nil, v)
 }
 
-// withFractions returns a copy of a decoded value in which floats that are whole numbers are a json.Number
-// with a fraction. It returns the value itself and false if there are none.
+// withFractions returns a copy of a decoded value in which floats that are whole numbers are a
+// json.Number with a fraction. It returns the value itself and false if there are none.
 func withFractions(v any) (any, bool) {
 	switch v := v.(type) {
 	case float64:

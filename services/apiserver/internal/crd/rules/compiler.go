@@ -60,8 +60,9 @@ type checkedExpr struct {
 	usesOldSelf bool
 }
 
-// typeCheck parses and type-checks an expression, which must have the expected type. optional states
-// that oldSelf is an optional value. Compilation errors start with prefix. Results are cached.
+// typeCheck parses and type-checks an expression, which must have the expected type. optional
+// states that oldSelf is an optional value. Compilation errors start with prefix. Results are
+// cached.
 func (s *scope) typeCheck(expression string, optional bool, expected *cel.Type, prefix string) (*checkedExpr, problem) {
 	key := typeCheckKey{envKey{s.self.celType.String(), optional}, expression, expected == cel.BoolType}
 	if known, ok := s.outcomes[key]; ok {
@@ -125,8 +126,8 @@ func (c *Compiler) findShared(key string) *program {
 	return c.shared[key].Value()
 }
 
-// addShared adds p to the shared programs. It returns the program to use, which is another one if an
-// equal expression was compiled at the same time.
+// addShared adds p to the shared programs. It returns the program to use, which is another one if
+// an equal expression was compiled at the same time.
 func (c *Compiler) addShared(key string, p *program) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -199,9 +199,9 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
-// property returns the type of a property of a schema with type d, or nil if d does not contain it. It
-// returns nil for the kind, apiVersion and metadata of a resource, because withObjectFields may have
-// replaced their schemas.
+// property returns the type of a property of a schema with type d, or nil if d does not contain it.
+// It returns nil for the kind, apiVersion and metadata of a resource, because withObjectFields may
+// have replaced their schemas.
 func (d *decl) property(name string, resource bool) *decl {
 	if d == nil || d.fields == nil || resource && (name == "kind" || name == "apiVersion" || name == "metadata") {
 		return nil
@@ -213,8 +213,8 @@ func (d *decl) property(name string, resource bool) *decl {
 	return d.fields[escaped]
 }
 
-// element returns the type of the elements of a list or map schema with type d, or nil if d does not
-// contain it.
+// element returns the type of the elements of a list or map schema with type d, or nil if d does
+// not contain it.
 func (d *decl) element(s *v1.JSONSchemaProps) *decl {
 	if d == nil || (s.Type == "array") != (d.key == nil) {
 		return nil

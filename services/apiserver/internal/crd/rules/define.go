@@ -41,8 +41,8 @@ type SchemaCheck struct {
 // other errors of the schema.
 func (c *Compiler) CheckSchema(d SchemaCheck) field.ErrorList { return c.NewSchemaChecker()(d) }
 
-// NewSchemaChecker returns CheckSchema for the schemas of one definition, one after the other. Equal
-// expressions are compiled once.
+// NewSchemaChecker returns CheckSchema for the schemas of one definition, one after the other.
+// Equal expressions are compiled once.
 func (c *Compiler) NewSchemaChecker() func(SchemaCheck) field.ErrorList {
 	return c.newSession().checkSchema
 }
@@ -107,8 +107,8 @@ type position struct {
 	root bool
 	// maxInstances is the maximum number of values of the schema in one resource, nil if unbounded.
 	maxInstances *uint64
-	// uncorrelatable is the path of the enclosing list schema whose items cannot be matched with old
-	// items, or nil.
+	// uncorrelatable is the path of the enclosing list schema whose items cannot be matched with
+	// old items, or nil.
 	uncorrelatable *field.Path
 }
 

@@ -60,8 +60,8 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compileSchema returns the rules of a schema and of those below it, or nil if there are none. h is the
-// shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
+// compileSchema returns the rules of a schema and of those below it, or nil if there are none. h is
+// the shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
 // such values cannot be compiled, so every value is rejected. The rules of properties without a
 // type are ignored. at is the node of the schema in program, which may be nil.
 func (c *session) compileSchema(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
@@ -111,8 +111,8 @@ func (c *session) compileSchema(s *v1.JSONSchemaProps, h *schemaShape, self *dec
 	return rules
 }
 
-// propertyDecl returns the type of a property. A property whose name cannot be escaped is not a field
-// in CEL, but may have rules of its own.
+// propertyDecl returns the type of a property. A property whose name cannot be escaped is not a
+// field in CEL, but may have rules of its own.
 func (c *session) propertyDecl(self *decl, name string, s *v1.JSONSchemaProps) *decl {
 	escaped, ok := celenv.Escape(name)
 	if !ok {

@@ -39,8 +39,8 @@ const (
 	keyedList
 )
 
-// schemaShape holds the parts of a schema that rules need to read its values. It does not refer to the
-// schema, which is large.
+// schemaShape holds the parts of a schema that rules need to read its values. It does not refer to
+// the schema, which is large.
 type schemaShape struct {
 	form       form
 	nullable   bool
@@ -52,7 +52,8 @@ type schemaShape struct {
 	keys       []string
 }
 
-// propertyShape is the shape of a property. celName is its escaped name, by which rules refer to it.
+// propertyShape is the shape of a property. celName is its escaped name, by which rules refer to
+// it.
 type propertyShape struct {
 	name    string
 	celName string
@@ -145,7 +146,8 @@ func stringForm(format string) form {
 	return formString
 }
 
-// childShape returns the shape of a property, or of unnamed values if name is empty. s is its schema.
+// childShape returns the shape of a property, or of unnamed values if name is empty. s is its
+// schema.
 func (h *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShape {
 	var sub *schemaShape
 	if name == "" {

@@ -31,8 +31,8 @@ func (r Report) All(between ...*field.Error) field.ErrorList {
 }
 
 // Check checks a resource against the schema. old is the resource before an update, or nil on a
-// create. With ratchets, errors in values that have not changed are tolerated. If the check takes long,
-// Check calls costly once and then continues. costly may be nil.
+// create. With ratchets, errors in values that have not changed are tolerated. If the check takes
+// long, Check calls costly once and then continues. costly may be nil.
 func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	before := tape.None
@@ -113,8 +113,8 @@ type checker struct {
 	spent  int // see spend
 }
 
-// checkValue checks the value v against the schema at a place. base is the path of v. It also returns
-// the time spent on comparing v with the old value.
+// checkValue checks the value v against the schema at a place. base is the path of v. It also
+// returns the time spent on comparing v with the old value.
 func (p *Program) checkValue(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	return c.checkAll(at, v, before), c.compared
@@ -131,8 +131,8 @@ func (c *checker) checkAll(at NodeIndex, v, before tape.Ref) field.ErrorList {
 	return c.errs
 }
 
-// checkAndRatchet checks a value, and drops its errors if it equals the old value. old is tape.None if
-// there is none. It returns the number of passed checks.
+// checkAndRatchet checks a value, and drops its errors if it equals the old value. old is tape.None
+// if there is none. It returns the number of passed checks.
 func (c *checker) checkAndRatchet(at NodeIndex, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
 	fails := c.fails

@@ -92,8 +92,8 @@ func (c *Comparer) findByKeys(n *node, old, item tape.Ref) tape.Ref {
 	return tape.None
 }
 
-// scalarKeys returns a string that is equal for items with equal keys, in the sense of ratcheting. It returns false if the item
-// lacks a key or if a key is not a scalar.
+// scalarKeys returns a string that is equal for items with equal keys, in the sense of ratcheting.
+// It returns false if the item lacks a key or if a key is not a scalar.
 func scalarKeys(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	if d.Kind(item) != tape.Object {
 		return "", false
@@ -294,8 +294,8 @@ func (c stringCounts) isSecond(s string) bool {
 	return c[s] == 2
 }
 
-// identity returns a string that is equal for equal values. Scalars of different types differ: 1 and 1.0
-// differ, but not within objects.
+// identity returns a string that is equal for equal values. Scalars of different types differ: 1
+// and 1.0 differ, but not within objects.
 func identity(d *tape.Doc, v tape.Ref) string {
 	switch d.Kind(v) {
 	case tape.Number:

@@ -59,8 +59,8 @@ type compiler struct {
 	budget  *budgetShare
 }
 
-// addNode appends the node of a schema and those of the schemas within it. structural states that the
-// schema is not within allOf, anyOf, oneOf or not.
+// addNode appends the node of a schema and those of the schemas within it. structural states that
+// the schema is not within allOf, anyOf, oneOf or not.
 func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})

@@ -205,8 +205,8 @@ func (p *Program) cleanEmbedded(d *tape.Doc, at NodeIndex, base *field.Path) (*t
 	return tape.Parse(s.finish())
 }
 
-// checkMetadata checks a default of a resource's type or metadata, within a resource that has nothing
-// else.
+// checkMetadata checks a default of a resource's type or metadata, within a resource that has
+// nothing else.
 func (c *defaultsCheck) checkMetadata(value *tape.Doc, enclosing *enclosingResource) error {
 	d, err := tape.Parse(enclosing.wrap(value.Raw()))
 	if err != nil {

@@ -38,8 +38,8 @@ func (w *walker) checkEmbeddedBelow(at NodeIndex, v tape.Ref) {
 	w.visitChildren(n, v, hasEmbedded, w.checkEmbeddedBelow)
 }
 
-// recordBelow records errors whose fields are relative to the current path. It prefixes the path only
-// to errors that it records, because there may be many and the path may be long.
+// recordBelow records errors whose fields are relative to the current path. It prefixes the path
+// only to errors that it records, because there may be many and the path may be long.
 func (w *walker) recordBelow(errs field.ErrorList) {
 	if len(errs) == 0 {
 		return
@@ -119,8 +119,8 @@ func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	return registrymeta.ValidateObject(&meta, meta.Namespace != "", path.ValidatePathSegmentName, at)
 }
 
-// mustRemoveType reports whether the caller must remove the apiVersion or kind of an embedded resource because it is
-// not a string. Unless DropMalformed is set, that is an error instead.
+// mustRemoveType reports whether the caller must remove the apiVersion or kind of an embedded
+// resource because it is not a string. Unless DropMalformed is set, that is an error instead.
 func (s *normalizer) mustRemoveType(key tape.Ref) bool {
 	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
 		return false
@@ -140,8 +140,9 @@ func (s *normalizer) fail(err error) {
 	}
 }
 
-// cleanEmbeddedMetadata cleans the member key of an embedded resource if it is the metadata. at is the
-// node of the resource's schema for metadata, or noNode. The last step of the path is the member.
+// cleanEmbeddedMetadata cleans the member key of an embedded resource if it is the metadata. at is
+// the node of the resource's schema for metadata, or noNode. The last step of the path is the
+// member.
 func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
@@ -181,8 +182,9 @@ func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 	}
 }
 
-// emptiesNullMetadata reports whether a member is metadata whose null becomes an empty object before
-// defaults are added. In an apply, defaults come first, and a null that is not allowed is an error.
+// emptiesNullMetadata reports whether a member is metadata whose null becomes an empty object
+// before defaults are added. In an apply, defaults come first, and a null that is not allowed is an
+// error.
 func (s *normalizer) emptiesNullMetadata(key tape.Ref) bool {
 	return s.operations&cleanMetadata != 0 && !s.options.KeepNulls && s.doc.IsText(key, "metadata")
 }

@@ -72,8 +72,8 @@ func (c *checker) reportInvalid(value func() any, format string, args ...any) {
 	})
 }
 
-// reportWrongType reports a value of a wrong type or format. got is the actual type, or the text that
-// does not have the format.
+// reportWrongType reports a value of a wrong type or format. got is the actual type, or the text
+// that does not have the format.
 func (c *checker) reportWrongType(expected, got string) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, expected, got))

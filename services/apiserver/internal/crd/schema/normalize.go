@@ -103,8 +103,8 @@ const (
 	keep                 // prunes nothing
 )
 
-// normalizer copies a document with changes. It walks the document in order and calls replace for each
-// change. out is nil until the first change. Then it holds the changed copy of raw[:copied].
+// normalizer copies a document with changes. It walks the document in order and calls replace for
+// each change. out is nil until the first change. Then it holds the changed copy of raw[:copied].
 type normalizer struct {
 	program    *Program
 	doc        *tape.Doc

@@ -72,9 +72,9 @@ func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource 
 	}
 }
 
-// memberAction returns what happens to a member. sub is the node of its schema. named states whether the
-// schema of the object names the property, meta whether it is metadata, apiVersion or kind of a
-// resource.
+// memberAction returns what happens to a member. sub is the node of its schema. named states
+// whether the schema of the object names the property, meta whether it is metadata, apiVersion or
+// kind of a resource.
 func (s *normalizer) memberAction(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
 	if m == prune && !named && !meta && n.additional == unspecified {
 		s.reportUnknown(key, stepValue)
@@ -137,8 +137,8 @@ func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, k
 	s.steps = s.steps[:len(s.steps)-1]
 }
 
-// appendDefaults appends the defaults of missing properties. last is the end of the last member, brace
-// the offset of the closing brace, and retained the number of members that stay.
+// appendDefaults appends the defaults of missing properties. last is the end of the last member,
+// brace the offset of the closing brace, and retained the number of members that stay.
 func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retained int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {

@@ -44,8 +44,8 @@ func (p *pattern) get() (c *compiledPattern, fresh bool) {
 	return c, true
 }
 
-// PatternBudget is the memory budget for the compiled patterns of many programs. Patterns that exceed
-// it are compiled on each use. Its zero value is an unused budget.
+// PatternBudget is the memory budget for the compiled patterns of many programs. Patterns that
+// exceed it are compiled on each use. Its zero value is an unused budget.
 type PatternBudget struct{ used atomic.Int64 }
 
 const (
@@ -129,7 +129,8 @@ func (c *checker) spendBudget(n int) bool {
 	return true
 }
 
-// compiledPattern returns a compiled pattern, or nil if the remaining budget is too small to compile it.
+// compiledPattern returns a compiled pattern, or nil if the remaining budget is too small to
+// compile it.
 func (c *checker) compiledPattern(p *pattern) *compiledPattern {
 	if p.cached.Load() == nil && int(p.size.Load())*perCompiled > c.program.maxCost-c.spent {
 		return nil
@@ -150,8 +151,8 @@ func hasFormat(format, text string) bool {
 	return strfmt.Default.Validates(format, text)
 }
 
-// isCommonDateTime reports whether a text is a valid time in the form 2006-01-02T15:04:05Z. It returns
-// false for days after the 28th and for leap seconds, which need the general check.
+// isCommonDateTime reports whether a text is a valid time in the form 2006-01-02T15:04:05Z. It
+// returns false for days after the 28th and for leap seconds, which need the general check.
 func isCommonDateTime(s string) bool {
 	const form = "0000-00-00T00:00:00Z"
 	if len(s) != len(form) {

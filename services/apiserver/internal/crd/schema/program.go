@@ -197,7 +197,8 @@ func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
 	return n.propertyIndex(d.String(key))
 }
 
-// propertyIndex returns the index of the property with the given name, or -1. Properties are sorted.
+// propertyIndex returns the index of the property with the given name, or -1. Properties are
+// sorted.
 func (n *node) propertyIndex(name string) int {
 	low, high := 0, len(n.props)
 	for low < high {
@@ -214,8 +215,8 @@ func (n *node) propertyIndex(name string) int {
 	return -1
 }
 
-// child returns the node of a member's schema: that of the property, or else that of unnamed values,
-// which may be noNode.
+// child returns the node of a member's schema: that of the property, or else that of unnamed
+// values, which may be noNode.
 func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].node

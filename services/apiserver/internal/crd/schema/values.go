@@ -232,8 +232,8 @@ func (c *checker) checkEnum(n *node, value tape.Ref) {
 	})
 }
 
-// supportedDetail returns the error detail that lists the values of an enum. It caches the text because
-// many values may violate the same enum.
+// supportedDetail returns the error detail that lists the values of an enum. It caches the text
+// because many values may violate the same enum.
 func (c *checker) supportedDetail(n *node) string {
 	if c.reportedEnum != n {
 		shown := make([]string, len(n.enum))
@@ -245,8 +245,8 @@ func (c *checker) supportedDetail(n *node) string {
 	return c.enumText
 }
 
-// matchesEnumValue reports whether a value equals an enum value after conversion to the enum value's type:
-// 2.5 equals 2, and 97 equals "a". A null equals nothing.
+// matchesEnumValue reports whether a value equals an enum value after conversion to the enum
+// value's type: 2.5 equals 2, and 97 equals "a". A null equals nothing.
 func (c *checker) matchesEnumValue(e *enumValue, value tape.Ref) bool {
 	switch expected := e.value.(type) {
 	case string:

@@ -25,7 +25,8 @@ func Check(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	return c.errs
 }
 
-// position is where a schema stands: at the root, or as the schema of list elements or of a property.
+// position is where a schema stands: at the root, or as the schema of list elements or of a
+// property.
 type position int
 
 const (
@@ -109,8 +110,8 @@ func (c *checker) checkType(path *field.Path, s *v1.JSONSchemaProps, pos positio
 	}
 }
 
-// checkObjectFields checks the schemas of apiVersion, kind and metadata, which every object has. They
-// may define only the types of these fields and, at the root, restrict the names.
+// checkObjectFields checks the schemas of apiVersion, kind and metadata, which every object has.
+// They may define only the types of these fields and, at the root, restrict the names.
 func (c *checker) checkObjectFields(path *field.Path, s *v1.JSONSchemaProps, pos position) {
 	path = path.Child("properties")
 	if pos != root && !s.XEmbeddedResource {
@@ -170,9 +171,9 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	return true
 }
 
-// checkValueRules checks the pattern of a schema and the schemas in its junctors (allOf, anyOf, oneOf,
-// not). anyOfIsIntOrString and firstAllOfIsIntOrString are the results of isIntOrString for the anyOf
-// of the schema and for that of its first allOf. Such an anyOf may define types.
+// checkValueRules checks the pattern of a schema and the schemas in its junctors (allOf, anyOf,
+// oneOf, not). anyOfIsIntOrString and firstAllOfIsIntOrString are the results of isIntOrString for
+// the anyOf of the schema and for that of its first allOf. Such an anyOf may define types.
 func (c *checker) checkValueRules(path *field.Path, s *v1.JSONSchemaProps, anyOfIsIntOrString, firstAllOfIsIntOrString bool) {
 	forEachJunctor(path, s, func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps) {
 		if keyword == "anyOf" && anyOfIsIntOrString {
@@ -237,8 +238,8 @@ func (c *checker) requireCounterparts(typedPath, path *field.Path, typed, s *v1.
 	})
 }
 
-// requireCounterpart requires that typed, which may be nil, defines the fields of s, a schema within a
-// junctor.
+// requireCounterpart requires that typed, which may be nil, defines the fields of s, a schema
+// within a junctor.
 func (c *checker) requireCounterpart(typedPath, path *field.Path, typed, s *v1.JSONSchemaProps) {
 	if typed == nil {
 		c.add(field.Required(typedPath, "because it is defined in "+path.String()))

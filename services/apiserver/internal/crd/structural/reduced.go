@@ -6,10 +6,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Minimize returns the schema of a version without the properties that are certainly valid, which are
-// most of them. Checking the reduced schema returns the same errors, in the same order, as checking s,
-// and takes less time. A schema that has junctors, x-kubernetes-validations or other keywords that
-// refer to its contents keeps all of them. The result shares memory with s.
+// Minimize returns the schema of a version without the properties that are certainly valid, which
+// are most of them. Checking the reduced schema returns the same errors, in the same order, as
+// checking s, and takes less time. A schema that has junctors, x-kubernetes-validations or other
+// keywords that refer to its contents keeps all of them. The result shares memory with s.
 func Minimize(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil {
 		return nil
@@ -47,8 +47,8 @@ func (m *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps
 	return &out
 }
 
-// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is valid for
-// any property.
+// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is
+// valid for any property.
 func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	if !m.isSimple(s) {
 		return false
@@ -72,7 +72,8 @@ func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	return true
 }
 
-// isSimple reports whether a schema is valid if the schemas within it are, and does not refer to them.
+// isSimple reports whether a schema is valid if the schemas within it are, and does not refer to
+// them.
 func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":

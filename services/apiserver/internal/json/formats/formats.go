@@ -1,5 +1,5 @@
-// Package formats converts JSON to and from CBOR and YAML, and indents JSON. It also writes lists and
-// events in these formats piece by piece.
+// Package formats converts JSON to and from CBOR and YAML, and indents JSON. It also writes lists
+// and events in these formats piece by piece.
 package formats
 
 import (
@@ -84,8 +84,8 @@ func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 }
 
 // AppendCBORListHead appends the start of a list of n elements. The caller appends the elements. No
-// text follows the last one, because the head states the number. head is the JSON of the list without
-// elements. elements is the name of the field that holds them.
+// text follows the last one, because the head states the number. head is the JSON of the list
+// without elements. elements is the name of the field that holds them.
 func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(head, &fields); err != nil {
@@ -107,7 +107,8 @@ func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error
 // CBORItem converts the JSON of a list element to CBOR.
 func CBORItem(b []byte) ([]byte, error) { return marshalCBOR(bytes.TrimSpace(b)) }
 
-// maxLayout is the maximum ratio of indentation to JSON in bytes, beyond the first MiB of indentation.
+// maxLayout is the maximum ratio of indentation to JSON in bytes, beyond the first MiB of
+// indentation.
 const maxLayout = 8
 
 // tooDeepToIndent reports whether indenting the JSON would produce mostly indentation, because it

@@ -99,8 +99,8 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 	})
 }
 
-// TestYAMLReplacesInvalidUnicode checks that lone surrogates and invalid UTF-8 become U+FFFD, which YAML
-// can express.
+// TestYAMLReplacesInvalidUnicode checks that lone surrogates and invalid UTF-8 become U+FFFD, which
+// YAML can express.
 func TestYAMLReplacesInvalidUnicode(t *testing.T) {
 	doc := []byte(`{"a":"\ud800x\\ud800\ud83d\ude00","b":"` + "\xff" + `"}`)
 	got, err := formats.JSONToYAML(doc)

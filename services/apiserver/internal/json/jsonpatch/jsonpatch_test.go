@@ -9,7 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// TestApply checks the results of the operations, and the limits of depth, copies and shifted elements.
+// TestApply checks the results of the operations, and the limits of depth, copies and shifted
+// elements.
 func TestApply(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
 	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
@@ -136,8 +137,8 @@ func TestApply(t *testing.T) {
 // nested returns n nested objects.
 func nested(n int) string { return strings.Repeat(`{"a":`, n) + "{}" + strings.Repeat("}", n) }
 
-// deeper returns a patch of n operations. Each adds an object of the given depth inside the object that
-// the one before added.
+// deeper returns a patch of n operations. Each adds an object of the given depth inside the object
+// that the one before added.
 func deeper(n, depth int) string {
 	ops := make([]string, n)
 	for i := range ops {

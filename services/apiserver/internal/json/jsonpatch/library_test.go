@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// applyWithLibrary applies a patch with the library that Kubernetes uses. If panics is true, there is no
-// result to compare with.
+// applyWithLibrary applies a patch with the library that Kubernetes uses. If panics is true, there
+// is no result to compare with.
 func applyWithLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	defer func() { panics = recover() != nil }()
 	p, err := library.DecodePatch(patch)
@@ -35,8 +35,8 @@ func applyWithPackage(doc, patch []byte) ([]byte, error) {
 	return jsonpatch.Apply(doc, p)
 }
 
-// compareWithLibrary fails the test if package and library differ in the result or error of a patch. It
-// returns true if the patch was applied.
+// compareWithLibrary fails the test if package and library differ in the result or error of a
+// patch. It returns true if the patch was applied.
 func compareWithLibrary(t *testing.T, doc, patch []byte) (applied bool) {
 	t.Helper()
 	want, wantErr, panics := applyWithLibrary(doc, patch)

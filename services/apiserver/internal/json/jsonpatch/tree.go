@@ -27,16 +27,16 @@ type source struct {
 	doc   *tape.Doc // parsed form, set when the first node of the text is opened
 }
 
-// node is a value. A nil node is null. A node refers to a part of a source until an operation reads or
-// changes its content. Then openNode sets branch, and source and at are no longer used.
+// node is a value. A nil node is null. A node refers to a part of a source until an operation reads
+// or changes its content. Then openNode sets branch, and source and at are no longer used.
 type node struct {
 	source *source
 	at     tape.Ref
 	branch *branch
 }
 
-// branch is an object or list whose members or items are separate nodes, so that operations can change
-// it.
+// branch is an object or list whose members or items are separate nodes, so that operations can
+// change it.
 type branch struct {
 	members map[string]*node
 	items   []*node
@@ -78,7 +78,8 @@ func (n *node) rawText() []byte {
 	return n.source.doc.Text(n.at)
 }
 
-// openNode parses an object or a list into n.branch, one level deep. It returns false for other values.
+// openNode parses an object or a list into n.branch, one level deep. It returns false for other
+// values.
 func (t *tree) openNode(n *node) bool {
 	if n.branch != nil {
 		return true
@@ -146,8 +147,8 @@ func invalidIndex(i int) error {
 	return fmt.Errorf("Unable to access invalid index: %d: %w", i, errIndex) //nolint:staticcheck // the words that clients know
 }
 
-// resolveIndex returns the index that the key denotes in a list of length n. Negative ones count from the
-// end.
+// resolveIndex returns the index that the key denotes in a list of length n. Negative ones count
+// from the end.
 func resolveIndex(key string, n int) (int, error) {
 	i, err := strconv.Atoi(key)
 	if err != nil {
@@ -235,7 +236,8 @@ func (t *tree) removeAt(p location) error {
 	return nil
 }
 
-// countShifted counts n list elements that an operation shifts. It returns ErrMoved beyond MaxMoved.
+// countShifted counts n list elements that an operation shifts. It returns ErrMoved beyond
+// MaxMoved.
 func (t *tree) countShifted(n int) error {
 	t.moved += n
 	if t.moved > MaxMoved {

@@ -8,6 +8,6 @@
 //   - AppendString writes a string as encoding/json does (text.go), Text reads one (set.go).
 //
 // Only the functions of token.go and compact.go validate. The others accept any text, and return
-// ErrMalformed for some invalid JSON. If a field is repeated, the last one counts. The package keeps
-// no state.
+// ErrMalformed for some invalid JSON. If a field is repeated, the last one counts. The package
+// keeps no state.
 package jsontext

@@ -48,8 +48,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestMalformedDocumentIsRejected checks that Find returns an error if the text on the way to the wanted
-// values is not JSON.
+// TestMalformedDocumentIsRejected checks that Find returns an error if the text on the way to the
+// wanted values is not JSON.
 func TestMalformedDocumentIsRejected(t *testing.T) {
 	set := jsontext.Compile(jsontext.Fields("a", "b"), jsontext.Path{{Name: "l"}, {Element: true, Index: 3}})
 	for _, doc := range []string{

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestManyPathsMatchFewPaths checks that a set of many paths, which uses maps, finds the same values as
-// a small set.
+// TestManyPathsMatchFewPaths checks that a set of many paths, which uses maps, finds the same
+// values as a small set.
 func TestManyPathsMatchFewPaths(t *testing.T) {
 	names := []string{"a", `q"uo`, "é", "", "a.b", "l", "o"}
 	paths := []Path{}

@@ -13,8 +13,9 @@ func (e *NotObjectError) Error() string {
 	return fmt.Sprintf("value cannot be set because .%s is not a map[string]interface{}", strings.Join(e.Path, "."))
 }
 
-// Put returns a document with the given value at a path through objects. It creates missing objects.
-// New members are inserted in the order of names. The error is *NotObjectError or ErrMalformed.
+// Put returns a document with the given value at a path through objects. It creates missing
+// objects. New members are inserted in the order of names. The error is *NotObjectError or
+// ErrMalformed.
 func Put(doc, value []byte, path ...string) ([]byte, error) {
 	return putBelow(doc, value, path, nil)
 }

@@ -80,8 +80,8 @@ func (n *node) ensureChild(s Step) *node {
 	return c
 }
 
-// updateIndex adds the last of all nodes to the index by key, and returns the index. It returns nil if
-// there are fewer than minIndexed nodes.
+// updateIndex adds the last of all nodes to the index by key, and returns the index. It returns nil
+// if there are fewer than minIndexed nodes.
 func updateIndex[K comparable](index map[K]*node, all []*node, key func(*node) K) map[K]*node {
 	if len(all) < minIndexed {
 		return nil
@@ -123,8 +123,8 @@ func (n *node) elementChild(index int) *node {
 	return nil
 }
 
-// Find returns the texts of the values in the order of the paths of Compile, nil for missing values. It
-// reuses the memory of into. The results are slices of doc.
+// Find returns the texts of the values in the order of the paths of Compile, nil for missing
+// values. It reuses the memory of into. The results are slices of doc.
 func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	into = append(into[:0], make([][]byte, s.size)...)
 	doc = bytes.TrimSpace(doc)
@@ -151,8 +151,8 @@ func Find(doc []byte, path ...string) ([]byte, error) {
 // isLeaf reports whether no path leads further.
 func (n *node) isLeaf() bool { return len(n.fields)+len(n.elements) == 0 }
 
-// findValue records the value that starts at a position, and the wanted values within it. It returns the
-// position after the value.
+// findValue records the value that starts at a position, and the wanted values within it. It
+// returns the position after the value.
 func (n *node) findValue(doc []byte, at int, found [][]byte) (end int, err error) {
 	if n.isLeaf() {
 		end, err = Skip(doc, at)

@@ -125,8 +125,8 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 
 // MembersAt calls each for the members of the object that starts at i. It returns the position
 // after the object. each receives the text between the quotes of the name and the position of the
-// value. It must return the position after the value, and whether to continue. As each finds the end
-// of the value itself, nested values are scanned only once.
+// value. It must return the position after the value, and whether to continue. As each finds the
+// end of the value itself, nested values are scanned only once.
 func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == '}' {

@@ -127,8 +127,8 @@ func LoneSurrogate(doc []byte) []byte {
 	}
 }
 
-// Bounds of the UTF-16 surrogates. A pair is a high surrogate, which is below firstLowSurrogate, and a
-// low one.
+// Bounds of the UTF-16 surrogates. A pair is a high surrogate, which is below firstLowSurrogate,
+// and a low one.
 const (
 	firstSurrogate    = 0xd800
 	firstLowSurrogate = 0xdc00

@@ -37,8 +37,8 @@ var tokens = []string{
 	`true`, `false`, `null`, `tru`, `nul`, `{}`, `[]`, `{"a":1}`, `{"a":}`, `{"a":1,}`, `{,}`, `[1,2]`, `[1,]`, `[,1]`, `{1:2}`, `{"a"}`, `[{"b":[]},"x"]`, `{"a":1]`, `[1}`, `{}{}`, ``,
 }
 
-// TestStringAndNumberAcceptWhatEncodingJSONAccepts checks that String and Number find the end of valid
-// tokens, also in the middle of a document, and reject invalid ones.
+// TestStringAndNumberAcceptWhatEncodingJSONAccepts checks that String and Number find the end of
+// valid tokens, also in the middle of a document, and reject invalid ones.
 func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
 	for _, text := range tokens {
 		for _, prefix := range []string{"", "1234567", "12345678"} {
@@ -59,8 +59,8 @@ func TestStringAndNumberAcceptWhatEncodingJSONAccepts(t *testing.T) {
 	}
 }
 
-// TestStringReportsFeatures checks that String reports escapes, bytes beyond ASCII and characters that
-// encoding/json escapes.
+// TestStringReportsFeatures checks that String reports escapes, bytes beyond ASCII and characters
+// that encoding/json escapes.
 func TestStringReportsFeatures(t *testing.T) {
 	for text, want := range map[string]jsontext.Features{
 		`"plain text"`: 0, `"a\n"`: jsontext.Escapes, `"é"`: jsontext.Wide, `"a<b"`: jsontext.Markup,
@@ -72,8 +72,8 @@ func TestStringReportsFeatures(t *testing.T) {
 	}
 }
 
-// TestCompactMatchesEncodingJSON checks that Compact accepts exactly the texts that encoding/json writes
-// unchanged, up to 64 levels.
+// TestCompactMatchesEncodingJSON checks that Compact accepts exactly the texts that encoding/json
+// writes unchanged, up to 64 levels.
 func TestCompactMatchesEncodingJSON(t *testing.T) {
 	for _, token := range tokens {
 		for _, text := range []string{

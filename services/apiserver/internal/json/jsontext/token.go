@@ -98,9 +98,9 @@ func plainEnd(b []byte, i int) int {
 	return i
 }
 
-// nonPlainBits returns a word whose lowest set bit is in the first of eight bytes that is not plain. It
-// returns 0 if all are plain. Bits above the lowest have no meaning, because a subtraction may
-// borrow from the bytes above.
+// nonPlainBits returns a word whose lowest set bit is in the first of eight bytes that is not
+// plain. It returns 0 if all are plain. Bits above the lowest have no meaning, because a
+// subtraction may borrow from the bytes above.
 //
 // Each term sets the top bit of some bytes:
 //

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// StringsOnly reports whether an array or object is not empty and contains only strings. keys is the
-// number of keys that precede each value: 1 for objects, 0 for arrays.
+// StringsOnly reports whether an array or object is not empty and contains only strings. keys is
+// the number of keys that precede each value: 1 for objects, 0 for arrays.
 func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
 		if d.Kind(i+keys) != tape.String {

@@ -81,8 +81,8 @@ var (
 	isMetadata = objectOf(metaFields)
 )
 
-// isDecodable reports whether metadata has a generation and only known fields of the right types. It
-// decodes nothing because it runs for each object that is read.
+// isDecodable reports whether metadata has a generation and only known fields of the right types.
+// It decodes nothing because it runs for each object that is read.
 func isDecodable(d *tape.Doc, m tape.Ref) bool {
 	return d.Find(m, "generation") != tape.None && isMetadata(d, m)
 }

@@ -6,8 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// Canonicalize returns the document with only the last of repeated keys, and with U+FFFD in place of
-// invalid UTF-8.
+// Canonicalize returns the document with only the last of repeated keys, and with U+FFFD in place
+// of invalid UTF-8.
 func (d *Doc) Canonicalize() (*Doc, error) {
 	return Parse(d.appendClean(make([]byte, 0, len(d.raw)), Root))
 }

@@ -85,8 +85,8 @@ func (p *parser) parseDocument() error {
 	}
 }
 
-// parseValue reads a scalar or an empty array or object completely. For any other array or object, it
-// reads the text before the first value inside, and returns opened.
+// parseValue reads a scalar or an empty array or object completely. For any other array or object,
+// it reads the text before the first value inside, and returns opened.
 func (p *parser) parseValue() (opened bool, err error) {
 	if p.at >= len(p.raw) {
 		return false, errInvalid
@@ -183,8 +183,8 @@ func (p *parser) closeContainer() {
 	}
 }
 
-// closeContainers continues after a value. It closes the arrays and objects that end there, and stops
-// before the next value. done is true at the end of the document.
+// closeContainers continues after a value. It closes the arrays and objects that end there, and
+// stops before the next value. done is true at the end of the document.
 func (p *parser) closeContainers() (done bool, err error) {
 	for {
 		p.skipSpace()

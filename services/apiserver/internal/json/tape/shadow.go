@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// maxPairwiseKeys is the number of members up to which markShadowed compares every pair of keys. For
-// more members it uses a map.
+// maxPairwiseKeys is the number of members up to which markShadowed compares every pair of keys.
+// For more members it uses a map.
 const maxPairwiseKeys = 12
 
 // maxReusedKeys is the maximum size of a key map that is reused for other objects.

@@ -13,8 +13,8 @@ const (
 	MaxBytes = 64 << 20
 )
 
-// ErrTooLarge reports that a document is longer than MaxBytes, or that an array or object has too many
-// entries.
+// ErrTooLarge reports that a document is longer than MaxBytes, or that an array or object has too
+// many entries.
 var ErrTooLarge = errors.New("the document is too large")
 
 // Kind is the type of a value.
@@ -56,8 +56,8 @@ const None Ref = 1<<32 - 1
 type entry struct {
 	start, end uint32 // of the text; without quotes for strings and keys
 	next       Ref    // the entry after the value
-	// packed holds the number of members or items in the upper 24 bits, then 4 bits of kind and 4 bits
-	// of flags.
+	// packed holds the number of members or items in the upper 24 bits, then 4 bits of kind and 4
+	// bits of flags.
 	packed uint32
 }
 

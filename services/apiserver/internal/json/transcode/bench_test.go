@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// ownedFields returns the set of all fields of a document in the format of managedFields (FieldsV1).
+// ownedFields returns the set of all fields of a document in the format of managedFields
+// (FieldsV1).
 func ownedFields(v any) any {
 	out := map[string]any{}
 	switch v := v.(type) {

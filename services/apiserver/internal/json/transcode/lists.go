@@ -45,8 +45,8 @@ func (r *runner) appendList(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, ']'), true
 }
 
-// appendMap appends a map. b has the form that appendList reads. It returns false unless the keys are
-// in ascending order.
+// appendMap appends a map. b has the form that appendList reads. It returns false unless the keys
+// are in ascending order.
 func (r *runner) appendMap(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '{')
 	var last []byte
@@ -94,8 +94,8 @@ func (r *runner) appendMap(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, '}'), true
 }
 
-// splitEntry returns the key and the value of a map entry. It returns false if the entry repeats one of
-// them or has other fields.
+// splitEntry returns the key and the value of a map entry. It returns false if the entry repeats
+// one of them or has other fields.
 func splitEntry(entry []byte) (key, value []byte, ok bool) {
 	seen := [3]bool{}
 	for i := 0; i < len(entry); {

@@ -14,8 +14,8 @@ type Memo struct {
 	*memoState
 }
 
-// memoState is the content of a Memo. Program.memos pools it, so that later responses start with the
-// pieces of earlier ones.
+// memoState is the content of a Memo. Program.memos pools it, so that later responses start with
+// the pieces of earlier ones.
 type memoState struct {
 	slots  [memoSlots]memoSlot
 	scores []score // by field id
@@ -29,8 +29,8 @@ const (
 	// Pieces outside these sizes, in stored bytes, are not cached. Small pieces cost no more to
 	// write, and large ones rarely repeat.
 	minPiece, maxPiece = 24, 16 << 10
-	// After warmupLookups lookups, a field is cached only while at least one in lookupsPerHit lookups
-	// is a hit. The counts restart after maxLookups.
+	// After warmupLookups lookups, a field is cached only while at least one in lookupsPerHit
+	// lookups is a hit. The counts restart after maxLookups.
 	warmupLookups, lookupsPerHit, maxLookups = 48, 3, 1 << 12
 	// maxMisses is how many offers of other pieces a cached piece survives in its slot.
 	maxMisses = 8

@@ -33,8 +33,8 @@ type Program struct {
 // message is the program of one message type.
 type message struct {
 	fields []field // in the order of the Go type
-	// byTag[tag] is 1 + the index of the field with that tag (number and wire type), or 0 if there is
-	// none.
+	// byTag[tag] is 1 + the index of the field with that tag (number and wire type), or 0 if there
+	// is none.
 	byTag    []uint8
 	repeated uint64 // set of the fields that are lists and maps
 	// ordered is true if the fields are in the order of their numbers and no check applies.

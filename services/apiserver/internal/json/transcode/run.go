@@ -23,8 +23,8 @@ func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bo
 	return closeObject(dst, at), ok && r.meta == nil
 }
 
-// closeObject completes an object whose fields start at dst[at], each preceded by a comma: it replaces
-// the first comma by the opening brace and appends the closing brace.
+// closeObject completes an object whose fields start at dst[at], each preceded by a comma: it
+// replaces the first comma by the opening brace and appends the closing brace.
 func closeObject(dst []byte, at int) []byte {
 	if len(dst) == at {
 		return append(dst, '{', '}')
@@ -252,8 +252,8 @@ func (r *runner) appendField(f *field, dst, v []byte, isOwn bool, depth int) ([]
 	return appendSpecial(append(dst, f.name...), f.kind, v)
 }
 
-// appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON. k is
-// the kind of the field, or of its elements if v is an element.
+// appendValue appends a value that the memo may cache: a list, a map, a message or embedded JSON. k
+// is the kind of the field, or of its elements if v is an element.
 func (r *runner) appendValue(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
 	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached

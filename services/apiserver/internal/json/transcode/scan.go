@@ -8,8 +8,8 @@ const maxNumber = 1<<29 - 1
 type position struct{ from, to uint32 }
 
 // scan records the positions of the fields of a message in at, which has an element for each field.
-// found is the set of the fields that the message has. ok is false for a malformed message and for a
-// field that occurs twice, unless it is a list or map.
+// found is the set of the fields that the message has. ok is false for a malformed message and for
+// a field that occurs twice, unless it is a list or map.
 func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
@@ -51,8 +51,8 @@ func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	return found, true
 }
 
-// fieldIndex returns the index of a tag's field. It returns len(m.fields) for an unknown field and -1
-// for an invalid tag or a known field with another wire type.
+// fieldIndex returns the index of a tag's field. It returns len(m.fields) for an unknown field and
+// -1 for an invalid tag or a known field with another wire type.
 func (m *message) fieldIndex(tag uint64) int {
 	if tag < uint64(len(m.byTag)) {
 		if n := m.byTag[tag]; n != 0 {

@@ -89,8 +89,8 @@ func (s *subject) decodeAndEncode(raw []byte, version int64) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// matchesLibrary compares the program's output with that of encoding/json. It fails the test if they
-// differ, and returns false if the program does not transcode the message.
+// matchesLibrary compares the program's output with that of encoding/json. It fails the test if
+// they differ, and returns false if the program does not transcode the message.
 func (s *subject) matchesLibrary(t testing.TB, raw []byte, version int64) (ok bool) {
 	t.Helper()
 	memo := &s.memo // keeps values that occurred twice
@@ -199,8 +199,8 @@ func TestRandomObjectsAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have the
-// output of encoding/json.
+// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have
+// the output of encoding/json.
 func TestDamagedMessagesMatchLibrary(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -273,8 +273,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// TestCanonicalQuantitiesAreTranscoded checks that a quantity is either not transcoded or has the form
-// that encoding/json writes.
+// TestCanonicalQuantitiesAreTranscoded checks that a quantity is either not transcoded or has the
+// form that encoding/json writes.
 func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
 	if err != nil {
@@ -292,7 +292,8 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 			"K", "x",
 		} {
 			q := number + suffix
-			// ResourceQuota.spec.hard = {"c": q}, built here because Marshal writes only canonical quantities
+			// ResourceQuota.spec.hard = {"c": q}, built here because Marshal writes only canonical
+			// quantities
 			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
 			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
 			if s.matchesLibrary(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
@@ -305,8 +306,8 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if encoding/json
-// would leave it unchanged.
+// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if
+// encoding/json would leave it unchanged.
 func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error

@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// appendSpecial appends a value of a type that defines its JSON form, such as a time. It returns false
-// if the form cannot be written exactly.
+// appendSpecial appends a value of a type that defines its JSON form, such as a time. It returns
+// false if the form cannot be written exactly.
 func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 	switch k {
 	case timestamp, microTimestamp:
@@ -67,8 +67,8 @@ func readNumbers(b []byte) (one, two uint64, ok bool) {
 	return one, two, true
 }
 
-// Unix times of 0001-01-01 and 10000-01-01, UTC. Years between them have four digits. firstSecond is
-// the zero time.
+// Unix times of 0001-01-01 and 10000-01-01, UTC. Years between them have four digits. firstSecond
+// is the zero time.
 const (
 	firstSecond = -62135596800
 	endSecond   = 253402300800
@@ -116,9 +116,9 @@ func floorDiv(a, b int64) (int64, int64) {
 	return q, r
 }
 
-// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400 years
-// of 146097 days. Years start in March, so that a leap day is the last day of its year. 719468 is the
-// number of days from 0000-03-01 to 1970-01-01.
+// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
+// years of 146097 days. Years start in March, so that a leap day is the last day of its year.
+// 719468 is the number of days from 0000-03-01 to 1970-01-01.
 func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
 	era, dayOfEra := floorDiv(days+719468, eraDays)

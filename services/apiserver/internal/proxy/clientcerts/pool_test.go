@@ -115,8 +115,8 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 	}
 }
 
-// TestConcurrentRenewalHappensOnce checks that two requests that see a new certificate at the same time
-// share one transport, and that idle connections do not outlive their certificate.
+// TestConcurrentRenewalHappensOnce checks that two requests that see a new certificate at the same
+// time share one transport, and that idle connections do not outlive their certificate.
 func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	closed := make(chan bool, 1)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -161,8 +161,8 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	}
 }
 
-// TestReloadingCertificateReloadsFiles checks that files are read again after a second, and that an incomplete
-// renewal is ignored.
+// TestReloadingCertificateReloadsFiles checks that files are read again after a second, and that an
+// incomplete renewal is ignored.
 func TestReloadingCertificateReloadsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

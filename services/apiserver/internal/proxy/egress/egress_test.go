@@ -102,7 +102,8 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 	}
 }
 
-// wantError dials an address in the network of the cluster. The error must contain all wanted texts.
+// wantError dials an address in the network of the cluster. The error must contain all wanted
+// texts.
 func wantError(t *testing.T, s *egress.Selector, addr string, want ...string) {
 	t.Helper()
 	_, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr)
@@ -173,8 +174,8 @@ apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 	}
 }
 
-// TestDialThroughMissingProxyFails checks that a failed connection to the proxy is counted in its own
-// stage.
+// TestDialThroughMissingProxyFails checks that a failed connection to the proxy is counted in its
+// own stage.
 func TestDialThroughMissingProxyFails(t *testing.T) {
 	for name, connection := range map[string]string{
 		"http_connect": `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/no/such"}}}`,

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
 )
 
-// TestNewRejectsUnusableProxies checks that New reports invalid URLs and unreadable certificates, so that
-// they fail the start and not the first connection.
+// TestNewRejectsUnusableProxies checks that New reports invalid URLs and unreadable certificates,
+// so that they fail the start and not the first connection.
 func TestNewRejectsUnusableProxies(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
 	odd := filepath.Join(t.TempDir(), "odd.pem")
@@ -58,8 +58,8 @@ func TestNilSelectorHasNoProxies(t *testing.T) {
 	}
 }
 
-// TestProxyDialsOnlyTCP checks that a dial function supports only TCP, and that the port of a proxy URL
-// defaults to that of its scheme.
+// TestProxyDialsOnlyTCP checks that a dial function supports only TCP, and that the port of a proxy
+// URL defaults to that of its scheme.
 func TestProxyDialsOnlyTCP(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://127.66.77.88"}}}`)
 	for network, want := range map[string]string{
@@ -127,8 +127,8 @@ func TestCABundleIsOptional(t *testing.T) {
 	selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`, cert, key))
 }
 
-// TestWriteDeadlineClosesTunnel checks that the tunnel is closed when its write deadline passes, and not
-// by a deadline that is removed or lies in the past.
+// TestWriteDeadlineClosesTunnel checks that the tunnel is closed when its write deadline passes,
+// and not by a deadline that is removed or lies in the past.
 func TestWriteDeadlineClosesTunnel(t *testing.T) {
 	p := &egresstest.Proxy{}
 	p.Forward("far.invalid:7", startEcho(t, false))

@@ -14,8 +14,8 @@ import (
 )
 
 // konnectivity connects to a proxy that speaks the gRPC of konnectivity at a Unix domain socket.
-// Each connection has its own tunnel, which is closed with the connection. The library may lose data that
-// a server sends before its client does. In TLS, the client always sends first.
+// Each connection has its own tunnel, which is closed with the connection. The library may lose
+// data that a server sends before its client does. In TLS, the client always sends first.
 type konnectivity struct{ socket string }
 
 // connect opens a tunnel to the konnectivity server.
@@ -71,8 +71,8 @@ type tunnelConn struct {
 func (t *tunnelConn) Close() error {
 	t.closed.Do(func() {
 		go func() {
-			// A write blocks while the proxy does not read, and then blocks Close. Closing the tunnel
-			// unblocks both.
+			// A write blocks while the proxy does not read, and then blocks Close. Closing the
+			// tunnel unblocks both.
 			timer := time.AfterFunc(client.CloseTimeout, t.closeTunnel)
 			defer timer.Stop()
 			_ = t.Conn.Close() // notifies the proxy if it is reachable
@@ -82,9 +82,9 @@ func (t *tunnelConn) Close() error {
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. The tunnel is closed when the
-// deadline passes, but not before client.CloseTimeout. A deadline in the past has no effect: TLS sets it
-// when it will not write any more, but may still read.
+// SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. The tunnel is closed
+// when the deadline passes, but not before client.CloseTimeout. A deadline in the past has no
+// effect: TLS sets it when it will not write any more, but may still read.
 func (t *tunnelConn) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

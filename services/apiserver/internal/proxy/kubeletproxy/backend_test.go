@@ -42,8 +42,8 @@ type rawBackend struct {
 	ctx context.Context // of all requests
 }
 
-// newRawBackend starts a front end and a backend. The backend calls respond for each connection, after
-// it has read the head of a request.
+// newRawBackend starts a front end and a backend. The backend calls respond for each connection,
+// after it has read the head of a request.
 func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), respond func(conn net.Conn, read *bufio.Reader)) *rawBackend {
 	t.Helper()
 	pod, err := net.Listen("tcp", "127.0.0.1:0")
@@ -170,8 +170,8 @@ func TestEndlessResponseHeadFails(t *testing.T) {
 	}
 }
 
-// TestTooManyResponseFieldsFail checks that a response with many short fields is rejected, because they
-// take many times the memory of their text.
+// TestTooManyResponseFieldsFail checks that a response with many short fields is rejected, because
+// they take many times the memory of their text.
 func TestTooManyResponseFieldsFail(t *testing.T) {
 	s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"+strings.Repeat("X:\r\n", 20_000)+"\r\n")
@@ -188,8 +188,8 @@ func TestTooManyResponseFieldsFail(t *testing.T) {
 	}
 }
 
-// TestUnansweredRequestEndsWithClientOrServer checks that the connection to a silent backend is closed
-// when the client disconnects or the server cancels the request.
+// TestUnansweredRequestEndsWithClientOrServer checks that the connection to a silent backend is
+// closed when the client disconnects or the server cancels the request.
 func TestUnansweredRequestEndsWithClientOrServer(t *testing.T) {
 	for path := range paths {
 		for _, ended := range []string{"client", "server"} {
@@ -226,8 +226,8 @@ func waitFor(t *testing.T, over <-chan bool) {
 	}
 }
 
-// TestSilentBackendTimesOut checks that a request to a silent backend fails after the response timeout,
-// although the client keeps its connection open.
+// TestSilentBackendTimesOut checks that a request to a silent backend fails after the response
+// timeout, although the client keeps its connection open.
 func TestSilentBackendTimesOut(t *testing.T) {
 	for path := range paths {
 		t.Run(path, func(t *testing.T) {
@@ -318,8 +318,8 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 	}
 }
 
-// TestRejectedUpgradeIsForwarded checks that a rejection reaches the client, that the client notices an
-// incomplete one, and that any other response is an error.
+// TestRejectedUpgradeIsForwarded checks that a rejection reaches the client, that the client
+// notices an incomplete one, and that any other response is an error.
 func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	for respond, want := range map[string]string{
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno":                            "403 no <nil>",
@@ -348,8 +348,8 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnectionCopiesBothDirections checks that all data arrives, from the first byte on, and
-// that the connection of one side is closed when the other side closes its own.
+// TestUpgradedConnectionCopiesBothDirections checks that all data arrives, from the first byte on,
+// and that the connection of one side is closed when the other side closes its own.
 func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
 	for _, path := range []string{"/target", "/kubelet", "/exec"} {
 		for _, closing := range []string{"client", "backend"} {

@@ -28,8 +28,8 @@ func dialWithRequest(dial Dial) Dial {
 	}
 }
 
-// dialTLSWithRequest returns a dial function with TLS that also ends with the request. timeout bounds
-// the handshake; 0 means no bound.
+// dialTLSWithRequest returns a dial function with TLS that also ends with the request. timeout
+// bounds the handshake; 0 means no bound.
 func dialTLSWithRequest(dial Dial, c *tls.Config, timeout time.Duration) Dial {
 	return dialWithRequest(certchain.DialTLS(dial, c, timeout))
 }

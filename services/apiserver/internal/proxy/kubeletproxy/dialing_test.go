@@ -87,7 +87,8 @@ func TestDialEndsWithRequest(t *testing.T) {
 	}
 }
 
-// TestSilentHandshakeTimesOut checks that a TLS handshake without a response fails after Options.Timeout.
+// TestSilentHandshakeTimesOut checks that a TLS handshake without a response fails after
+// Options.Timeout.
 func TestSilentHandshakeTimesOut(t *testing.T) {
 	local, remote := net.Pipe()
 	defer remote.Close()

@@ -66,8 +66,8 @@ const (
 	channels  = "v5.channel.k8s.io"
 )
 
-// TestKubeletErrorsReachClient checks that the status and the text of an error, up to a limit, reach the
-// client of a log or a port-forward, and that port-forwards are counted by status.
+// TestKubeletErrorsReachClient checks that the status and the text of an error, up to a limit,
+// reach the client of a log or a port-forward, and that port-forwards are counted by status.
 func TestKubeletErrorsReachClient(t *testing.T) {
 	f := newFront(t, translate)
 	for how, c := range map[string]struct {
@@ -114,8 +114,8 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 	}
 }
 
-// TestCommandResultsAreCounted checks the metric of translated commands: a command that runs counts as
-// 200, whatever its exit code.
+// TestCommandResultsAreCounted checks the metric of translated commands: a command that runs counts
+// as 200, whatever its exit code.
 func TestCommandResultsAreCounted(t *testing.T) {
 	f := newFront(t, translate)
 	run := func(path string) error {
@@ -178,8 +178,8 @@ func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 	}
 }
 
-// TestHijackedConnectionEndsWithRequest checks that a command over SPDY or WebSocket ends when the server
-// cancels its request.
+// TestHijackedConnectionEndsWithRequest checks that a command over SPDY or WebSocket ends when the
+// server cancels its request.
 func TestHijackedConnectionEndsWithRequest(t *testing.T) {
 	f := newFront(t, translate)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -42,8 +42,8 @@ func (l *frameLimiter) Read(b []byte) (int, error) {
 }
 
 // frameSize returns the size of the next frame in bytes, with its header. It consumes nothing. The
-// header (RFC 6455, 5.2) is: flags, 1 byte; mask bit and length, 1 byte; if that length is 126 or 127,
-// the actual length in 2 or 8 bytes; a key of 4 bytes if the mask bit is set.
+// header (RFC 6455, 5.2) is: flags, 1 byte; mask bit and length, 1 byte; if that length is 126 or
+// 127, the actual length in 2 or 8 bytes; a key of 4 bytes if the mask bit is set.
 func frameSize(in *bufio.Reader) (uint64, error) {
 	head, err := in.Peek(2)
 	if err != nil {

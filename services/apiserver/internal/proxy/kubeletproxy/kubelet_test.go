@@ -39,9 +39,9 @@ func writePath(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reject responds with an error that the last element of the path names: absent for 404, a status code,
-// api-CODE for an API error, cut for an incomplete response, hangup for none, much for a long text. It
-// returns false for any other path.
+// reject responds with an error that the last element of the path names: absent for 404, a status
+// code, api-CODE for an API error, cut for an incomplete response, hangup for none, much for a long
+// text. It returns false for any other path.
 func reject(w http.ResponseWriter, r *http.Request) bool {
 	how := path.Base(r.URL.Path)
 	text, api := strings.CutPrefix(how, "api-")

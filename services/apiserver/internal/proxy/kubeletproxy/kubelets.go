@@ -75,11 +75,11 @@ func (o *Options) Validate() (errs []error) {
 // Upstream connects to kubelets and to workloads on nodes. It is immutable after New and Traced.
 type Upstream struct {
 	options Options
-	// kubelet holds connections to kubelets whose certificates are verified. unverified holds those of
-	// requests that skip the verification.
+	// kubelet holds connections to kubelets whose certificates are verified. unverified holds those
+	// of requests that skip the verification.
 	kubelet, unverified *clientcerts.Pool
-	// target holds connections to pods, services and other ports of nodes. Their certificates cannot be
-	// verified.
+	// target holds connections to pods, services and other ports of nodes. Their certificates
+	// cannot be verified.
 	target  *clientcerts.Pool
 	metrics metrics
 	pages   *responselimit.PageLimiter
@@ -217,8 +217,8 @@ func CheckHost(ctx context.Context, host string) error {
 // Dial connects to host:port.
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// rejectForbiddenAddresses returns a dial function that rejects addresses that are not allowed. It does
-// not resolve names; dial does.
+// rejectForbiddenAddresses returns a dial function that rejects addresses that are not allowed. It
+// does not resolve names; dial does.
 func rejectForbiddenAddresses(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)

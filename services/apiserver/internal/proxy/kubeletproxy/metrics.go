@@ -26,8 +26,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-// countStream counts a stream. success is the status of a stream without an error. A command that ended
-// with another exit code than 0 counts as a success.
+// countStream counts a stream. success is the status of a stream without an error. A command that
+// ended with another exit code than 0 counts as a success.
 func countStream(c *prometheus.CounterVec, err error, success int) {
 	code := success
 	var exit utilexec.CodeExitError

@@ -15,8 +15,8 @@ type rateLimited struct {
 	out io.Writer
 }
 
-// limitRate returns the connection and its buffers limited to a number of bytes per second; 0 means no
-// limit. It keeps buffered input.
+// limitRate returns the connection and its buffers limited to a number of bytes per second; 0 means
+// no limit. It keeps buffered input.
 func limitRate(conn net.Conn, rw *bufio.ReadWriter, rate int64) (net.Conn, *bufio.ReadWriter) {
 	if rate <= 0 {
 		return conn, rw

@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
-// TestTraceHeadersReachKubelet checks that the kubelet receives a trace header of this server in place of
-// the client's, for each kind of request.
+// TestTraceHeadersReachKubelet checks that the kubelet receives a trace header of this server in
+// place of the client's, for each kind of request.
 func TestTraceHeadersReachKubelet(t *testing.T) {
 	collector := tracingtest.Start(t)
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t,

@@ -28,8 +28,8 @@ import (
 // pingPeriod is the interval of pings that keep connections to kubelets alive.
 const pingPeriod = 5 * time.Second
 
-// idleTimeout is the time after which a command without any input or output is canceled, and a request
-// without a response, such as a followed log without lines. Kubelets have the same timeout.
+// idleTimeout is the time after which a command without any input or output is canceled, and a
+// request without a response, such as a followed log without lines. Kubelets have the same timeout.
 const idleTimeout = 4 * time.Hour
 
 // channels returns the channels of a command, by number.
@@ -95,8 +95,8 @@ func (u *Upstream) runCommand(ctx context.Context, location *url.URL, s Streams,
 	return executor.StreamWithContext(ctx, o)
 }
 
-// commandConn opens the connection to the kubelet that runs a command. It is both the transport and the
-// upgrader that client-go needs for that.
+// commandConn opens the connection to the kubelet that runs a command. It is both the transport and
+// the upgrader that client-go needs for that.
 type commandConn struct {
 	upstream *Upstream
 	conn     *upgrade.Conn
@@ -146,12 +146,12 @@ func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection,
 	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
 }
 
-// maxSizeText is the maximum size in bytes of the text of a terminal size. The decoder holds a whole
-// text in memory.
+// maxSizeText is the maximum size in bytes of the text of a terminal size. The decoder holds a
+// whole text in memory.
 const maxSizeText = 4 << 10
 
-// readSizes sends the sizes of the client's terminal to the channel until the connection ends. After an
-// invalid size, it discards all further input, so that the other channels continue.
+// readSizes sends the sizes of the client's terminal to the channel until the connection ends.
+// After an invalid size, it discards all further input, so that the other channels continue.
 func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
 	text := &io.LimitedReader{R: from}
 	d := json.NewDecoder(text)

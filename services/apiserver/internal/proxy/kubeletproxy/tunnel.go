@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/proxy/upgrade"
 )
 
-// serveTunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
-// it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an error as a
-// regular response.
+// serveTunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet
+// receives it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an
+// error as a regular response.
 func (u *Upstream) serveTunnel(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
 	backend, err := u.dialSPDY(r, location)
 	countStream(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)

@@ -161,7 +161,8 @@ func (f *front) executors(t *testing.T, query string) map[string]remotecommand.E
 	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
 }
 
-// TestRateLimitedConnection checks that all data arrives although it exceeds the burst of the rate limit.
+// TestRateLimitedConnection checks that all data arrives although it exceeds the burst of the rate
+// limit.
 func TestRateLimitedConnection(t *testing.T) {
 	f := newLimitedFront(t, translate, 4<<20)
 	big := strings.Repeat("0123456789abcdef", 20_000)
@@ -174,8 +175,8 @@ func TestRateLimitedConnection(t *testing.T) {
 	}
 }
 
-// TestCommands checks input, output, error output, exit codes and terminal sizes of commands over SPDY
-// and WebSocket.
+// TestCommands checks input, output, error output, exit codes and terminal sizes of commands over
+// SPDY and WebSocket.
 func TestCommands(t *testing.T) {
 	f := newFront(t, translate)
 	big := strings.Repeat("0123456789abcdef", 20_000)
@@ -227,7 +228,8 @@ func (o *fixedTerminal) Next() *remotecommand.TerminalSize {
 	return &o.size
 }
 
-// TestCommandEndsWithContext checks that a command that would run forever ends when its client cancels it.
+// TestCommandEndsWithContext checks that a command that would run forever ends when its client
+// cancels it.
 func TestCommandEndsWithContext(t *testing.T) {
 	f := newFront(t, translate)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {

@@ -57,8 +57,8 @@ func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	}
 }
 
-// TestUnusualCompressionIsNotRewritten checks that compressed pages that start with empty blocks, expand
-// beyond the limit, or are not compressed at all are not rewritten.
+// TestUnusualCompressionIsNotRewritten checks that compressed pages that start with empty blocks,
+// expand beyond the limit, or are not compressed at all are not rewritten.
 func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	var late bytes.Buffer
 	z := gzip.NewWriter(&late)
@@ -87,8 +87,8 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	}
 }
 
-// TestOwnHeadersAreRemoved checks that headers and trailers that only this server may set do not reach
-// the client.
+// TestOwnHeadersAreRemoved checks that headers and trailers that only this server may set do not
+// reach the client.
 func TestOwnHeadersAreRemoved(t *testing.T) {
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Audit-Id", "forged")

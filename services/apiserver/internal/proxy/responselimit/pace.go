@@ -94,8 +94,8 @@ func (c *pacedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// countSmallWrite counts a small write, unless enough bytes were received for it, and sets the time of
-// the next read.
+// countSmallWrite counts a small write, unless enough bytes were received for it, and sets the time
+// of the next read.
 func (c *pacedConn) countSmallWrite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

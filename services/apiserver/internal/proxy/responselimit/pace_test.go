@@ -14,7 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
 
-// TestLongResponseHeadFails checks that a transport rejects a response head of more than MaxHead bytes.
+// TestLongResponseHeadFails checks that a transport rejects a response head of more than MaxHead
+// bytes.
 func TestLongResponseHeadFails(t *testing.T) {
 	for size, want := range map[int]string{responselimit.MaxHead / 2: "", responselimit.MaxHead: "server response headers exceeded"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", size)) }))
@@ -32,8 +33,9 @@ func TestLongResponseHeadFails(t *testing.T) {
 	}
 }
 
-// TestSmallWritesDelayReads reads messages and replies to each, as HTTP/2 clients reply to pings. Short
-// replies to short messages delay reads. Short replies to long messages and long replies do not.
+// TestSmallWritesDelayReads reads messages and replies to each, as HTTP/2 clients reply to pings.
+// Short replies to short messages delay reads. Short replies to long messages and long replies do
+// not.
 func TestSmallWritesDelayReads(t *testing.T) {
 	const messages = 10_000
 	for _, c := range []struct {

@@ -37,8 +37,8 @@ func NewPageLimiter(maximum int) *PageLimiter {
 }
 
 // Transport returns a round tripper for a proxy that rewrites links. Pages that are too large, or
-// that exceed the limit of pages, pass without rewriting. The contexts of requests must end with the
-// response.
+// that exceed the limit of pages, pass without rewriting. The contexts of requests must end with
+// the response.
 func (p *PageLimiter) Transport(below http.RoundTripper) http.RoundTripper {
 	return &limitedTransport{below, p}
 }
@@ -107,8 +107,8 @@ func skipRewrite(resp *http.Response) {
 	resp.Header.Set("Content-Type", strings.Replace(kind, html, skippedHTML, 1))
 }
 
-// readPage reads a page and reports whether it may be rewritten. Each link may grow by linkGrowth bytes.
-// In either case, the whole page can still be read from the response.
+// readPage reads a page and reports whether it may be rewritten. Each link may grow by linkGrowth
+// bytes. In either case, the whole page can still be read from the response.
 func readPage(resp *http.Response, linkGrowth int) bool {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	rest := io.Reader(resp.Body)
@@ -120,7 +120,8 @@ func readPage(resp *http.Response, linkGrowth int) bool {
 }
 
 // staysSmall reports whether a page stays within the limits when it is decompressed and each of its
-// attributes grows by linkGrowth bytes. It ignores errors of the compression; the proxy reports them.
+// attributes grows by linkGrowth bytes. It ignores errors of the compression; the proxy reports
+// them.
 func staysSmall(text []byte, encoding string, linkGrowth int) bool {
 	var plain io.Reader = bytes.NewReader(text)
 	switch encoding {

@@ -79,8 +79,8 @@ func zipped(text string) string {
 	return out.String()
 }
 
-// TestSmallPagesAreRewritten checks that the links of small HTML pages are rewritten, and that other
-// responses pass unchanged.
+// TestSmallPagesAreRewritten checks that the links of small HTML pages are rewritten, and that
+// other responses pass unchanged.
 func TestSmallPagesAreRewritten(t *testing.T) {
 	for _, tt := range []struct {
 		name, kind, text string
@@ -143,8 +143,9 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 	}
 }
 
-// TestPageSlotsAreShared checks that a principal whose pages hold its share of the slots gets further
-// pages without rewriting until a slot is free, while pages of another principal are rewritten.
+// TestPageSlotsAreShared checks that a principal whose pages hold its share of the slots gets
+// further pages without rewriting until a slot is free, while pages of another principal are
+// rewritten.
 func TestPageSlotsAreShared(t *testing.T) {
 	requested := make(chan bool, 100)
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {

@@ -18,8 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestOnlyServerSetsUserHeaders checks that no header of the client reaches the server that only this
-// server may set, however it is spelled.
+// TestOnlyServerSetsUserHeaders checks that no header of the client reaches the server that only
+// this server may set, however it is spelled.
 func TestOnlyServerSetsUserHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan http.Header, 1)
@@ -65,7 +65,8 @@ func TestWaitingRequestEnds(t *testing.T) {
 // errUnreachable is the error of pipeListener.dial if cut is set.
 var errUnreachable = errors.New("connection refused")
 
-// TestOnErrorReceivesConnectionError checks that OnError receives the error itself and not only its text.
+// TestOnErrorReceivesConnectionError checks that OnError receives the error itself and not only its
+// text.
 func TestOnErrorReceivesConnectionError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)

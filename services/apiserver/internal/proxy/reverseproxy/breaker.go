@@ -16,8 +16,8 @@ const (
 	failureThreshold = 3
 	// suspectAfter is the wait of a request for a response that triggers a probe.
 	suspectAfter = 5 * time.Second
-	// seatTimeout is how long a request waits for a response before it releases its seats. From then on,
-	// only BreakerConfig.MaxRequests bounds the number of such requests.
+	// seatTimeout is how long a request waits for a response before it releases its seats. From
+	// then on, only BreakerConfig.MaxRequests bounds the number of such requests.
 	seatTimeout = time.Second
 	// probeInterval is the interval between probes of an unresponsive server.
 	probeInterval = time.Second
@@ -76,8 +76,8 @@ type call struct {
 // errTooManyRequests rejects a request when too many wait for the same server.
 var errTooManyRequests = errors.New("too many requests wait for the server")
 
-// startCall starts a request. If the breaker opens before the server responds, the context ends with a
-// *limit.OpenError as its cause. The caller must call finish.
+// startCall starts a request. If the breaker opens before the server responds, the context ends
+// with a *limit.OpenError as its cause. The caller must call finish.
 func (b *Breaker) startCall(ctx context.Context, principal string, longRunning bool) (context.Context, *call, error) {
 	if err := b.Open(); err != nil {
 		return nil, nil, err

@@ -27,9 +27,9 @@ type Limit struct {
 	rejected prometheus.Counter
 }
 
-// NewLimit returns a Limit of maximum requests and registers its metrics. If maximum is 0, the limit
-// is a quarter of the file limit of the process, because each request has two connections, but at
-// least lower and at most upper.
+// NewLimit returns a Limit of maximum requests and registers its metrics. If maximum is 0, the
+// limit is a quarter of the file limit of the process, because each request has two connections,
+// but at least lower and at most upper.
 func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 	if maximum == 0 {
 		var files syscall.Rlimit

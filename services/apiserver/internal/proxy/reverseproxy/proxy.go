@@ -28,15 +28,16 @@ type Proxy struct {
 	Locate func(ctx context.Context, path string) (*url.URL, error)
 	// Connections is the connection pool.
 	Connections *clientcerts.Pool
-	// Breaker bounds the requests in progress, and rejects requests while the server does not respond.
+	// Breaker bounds the requests in progress, and rejects requests while the server does not
+	// respond.
 	Breaker *Breaker
 	// Pages bounds the pages whose links are rewritten.
 	Pages *responselimit.PageLimiter
 	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a
 	// request has no timeout. release releases the slot.
 	AcquireSlot func(*http.Request) (release func(), err error)
-	// LongRunning reports whether a request is a watch or another long-running request, which has no
-	// timeout.
+	// LongRunning reports whether a request is a watch or another long-running request, which has
+	// no timeout.
 	LongRunning func(context.Context) bool
 	// FollowRedirects passes redirects of the server to the client.
 	FollowRedirects bool
@@ -138,8 +139,8 @@ func reject(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// setHeaders sets serverHeaders, and removes headers that are meant only for this server or that only
-// this server may set. Servers that pass headers as variables do not distinguish - and _.
+// setHeaders sets serverHeaders, and removes headers that are meant only for this server or that
+// only this server may set. Servers that pass headers as variables do not distinguish - and _.
 func setHeaders(h, serverHeaders http.Header) {
 	normalize := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 	serverOnly := map[string]bool{"authorization": true}

@@ -77,8 +77,8 @@ type fixture struct {
 	maxRunningProbes atomic.Int32
 }
 
-// startProxy starts a proxy and a server that responds with serve. maxRequests bounds the concurrent
-// requests; 0 means no limit.
+// startProxy starts a proxy and a server that responds with serve. maxRequests bounds the
+// concurrent requests; 0 means no limit.
 func startProxy(t *testing.T, maxRequests int, serve http.HandlerFunc) *fixture {
 	x := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	x.close = sync.OnceFunc(func() { close(x.closed) })
@@ -166,8 +166,8 @@ func watch() *requestinfo.Info {
 // respondWhenCanceled responds when the request ends.
 func respondWhenCanceled(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// TestRequestWithoutUserIsNotProxied checks that neither a request without a user nor one whose server
-// has no location is proxied.
+// TestRequestWithoutUserIsNotProxied checks that neither a request without a user nor one whose
+// server has no location is proxied.
 func TestRequestWithoutUserIsNotProxied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)
@@ -250,8 +250,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 	})
 }
 
-// TestCanceledRequestsDoNotStartProbes checks that a request that its client cancels does not count as a
-// failure of the server.
+// TestCanceledRequestsDoNotStartProbes checks that a request that its client cancels does not count
+// as a failure of the server.
 func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondWhenCanceled)
@@ -267,8 +267,8 @@ func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 	})
 }
 
-// TestNoProbesAfterStop checks that no probe starts after the context of the breaker has ended, and that
-// OnChange is not called.
+// TestNoProbesAfterStop checks that no probe starts after the context of the breaker has ended, and
+// that OnChange is not called.
 func TestNoProbesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, respondFine)
@@ -351,8 +351,8 @@ func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 	})
 }
 
-// TestUpgradesAcquireSlot checks that only upgrades acquire a slot of AcquireSlot, that they release it,
-// and that an upgrade without a slot is rejected.
+// TestUpgradesAcquireSlot checks that only upgrades acquire a slot of AcquireSlot, that they
+// release it, and that an upgrade without a slot is rejected.
 func TestUpgradesAcquireSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startProxy(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })

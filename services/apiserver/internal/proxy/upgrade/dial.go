@@ -48,8 +48,8 @@ func (c *Conn) Close() error {
 // Upgraded reports whether the other side switches to another protocol.
 func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwitchingProtocols }
 
-// setLifetime makes the connection close when lifetime ends, and no longer when the request's context
-// ends. It returns false if the request has already ended.
+// setLifetime makes the connection close when lifetime ends, and no longer when the request's
+// context ends. It returns false if the request has already ended.
 func (c *Conn) setLifetime(lifetime context.Context) bool {
 	if !c.detach() {
 		return false

@@ -30,11 +30,11 @@ type Proxy struct {
 	// Timeout bounds the wait for the head of the response.
 	Timeout time.Duration
 	Errors  proxy.ErrorResponder
-	// Lifetime, if set, bounds upgraded connections in place of the request's context, which may have
-	// a deadline. Both connections are closed when it ends.
+	// Lifetime, if set, bounds upgraded connections in place of the request's context, which may
+	// have a deadline. Both connections are closed when it ends.
 	Lifetime context.Context
-	// OnResponse, if set, is called when a response has arrived. upgraded reports whether its status
-	// code is 101.
+	// OnResponse, if set, is called when a response has arrived. upgraded reports whether its
+	// status code is 101.
 	OnResponse func(upgraded bool)
 }
 

@@ -62,8 +62,8 @@ func (s socket) SetDeadline(at time.Time) error {
 
 func (s socket) SetReadDeadline(at time.Time) error { return s.SetDeadline(at) }
 
-// newProxy returns a Proxy whose backend calls respond for each connection, after it has read the head
-// of a request.
+// newProxy returns a Proxy whose backend calls respond for each connection, after it has read the
+// head of a request.
 func newProxy(respond func(conn net.Conn, read *bufio.Reader)) *upgrade.Proxy {
 	return &upgrade.Proxy{
 		URL: &url.URL{Scheme: "http", Host: "backend", Path: "/x"}, Timeout: time.Minute,
@@ -144,8 +144,8 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	}
 }
 
-// TestRejectionKeepsHTTP2Connection checks that a rejection does not ask an HTTP/2 client to close the
-// connection.
+// TestRejectionKeepsHTTP2Connection checks that a rejection does not ask an HTTP/2 client to close
+// the connection.
 func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &client{ResponseRecorder: httptest.NewRecorder(), sent: map[string]time.Time{}}
@@ -158,7 +158,8 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 	})
 }
 
-// TestUnreachableBackend checks the errors of a failed connection and of one that the backend closes.
+// TestUnreachableBackend checks the errors of a failed connection and of one that the backend
+// closes.
 func TestUnreachableBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxyTo("")
@@ -249,8 +250,8 @@ func TestSwitchingProtocolsIsForwardedUnchanged(t *testing.T) {
 	})
 }
 
-// TestUpgradedConnectionEndsWithRequestOrLifetime checks the lifetime of spliced connections: that of
-// the request, or Lifetime if it is set.
+// TestUpgradedConnectionEndsWithRequestOrLifetime checks the lifetime of spliced connections: that
+// of the request, or Lifetime if it is set.
 func TestUpgradedConnectionEndsWithRequestOrLifetime(t *testing.T) {
 	for _, hasLifetime := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

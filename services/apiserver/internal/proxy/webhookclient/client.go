@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 )
 
-// NewClient returns a client for a webhook at the address at. Every call returns a new client
-// with its own connections, because addresses and certificates may change at any time. release closes the
-// connections. The client follows redirects, but sends credentials only to the host of at. Response
-// bodies longer than limit bytes are errors. m may be nil.
+// NewClient returns a client for a webhook at the address at. Every call returns a new client with
+// its own connections, because addresses and certificates may change at any time. release closes
+// the connections. The client follows redirects, but sends credentials only to the host of at.
+// Response bodies longer than limit bytes are errors. m may be nil.
 func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *http.Client, release func(), err error) {
 	c, err := config.TransportConfig()
 	if err != nil {
@@ -44,8 +44,8 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 	}, nil
 }
 
-// newTransport returns a connection pool, and a transport on top of it that adds the credentials of c to
-// requests.
+// newTransport returns a connection pool, and a transport on top of it that adds the credentials of
+// c to requests.
 func newTransport(c *transport.Config) (*clientcerts.Pool, http.RoundTripper, error) {
 	base, err := newPool(c)
 	if err != nil {

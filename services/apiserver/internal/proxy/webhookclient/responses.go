@@ -89,7 +89,8 @@ func (r *LimitedResponse) End() {
 	r.cancel(nil)
 }
 
-// SlotTimeout reports whether the response got no slot in time. This says nothing about the webhook.
+// SlotTimeout reports whether the response got no slot in time. This says nothing about the
+// webhook.
 func (r *LimitedResponse) SlotTimeout() bool { return r.slotTimeout }
 
 // acquireSlot acquires a slot, or gives a response that has one more time for the next hugeResponse
@@ -111,8 +112,9 @@ func (r *LimitedResponse) acquireSlot(ctx context.Context) error {
 	return nil
 }
 
-// DecodeInto passes the body of a result to decode. A body with more than maxValues values, or a long
-// body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in memory.
+// DecodeInto passes the body of a result to decode. A body with more than maxValues values, or a
+// long body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in
+// memory.
 func (r *LimitedResponse) DecodeInto(result rest.Result, maxValues int, decode func(raw []byte) error) error {
 	if r.deadline != nil {
 		r.deadline.Stop() // the response is complete

@@ -69,8 +69,8 @@ func TestResponseLimits(t *testing.T) {
 	}
 }
 
-// slowServer sends huge responses, of more than socket buffers hold, so that a response completes only
-// if it is read.
+// slowServer sends huge responses, of more than socket buffers hold, so that a response completes
+// only if it is read.
 type slowServer struct {
 	*httptest.Server
 	sent chan string   // receives the path of each response whose huge part was read
@@ -117,8 +117,8 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// TestHugeResponsesWaitForSlots checks that calls of one webhook or one principal wait once they hold
-// their share of the slots, and that other calls proceed meanwhile.
+// TestHugeResponsesWaitForSlots checks that calls of one webhook or one principal wait once they
+// hold their share of the slots, and that other calls proceed meanwhile.
 func TestHugeResponsesWaitForSlots(t *testing.T) {
 	const slots = 4 // the share of one webhook or principal
 	s := newSlowServer(t)
@@ -176,8 +176,8 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 	}
 }
 
-// TestSlowHugeResponseFails checks that a huge response that stops sending fails, so that it cannot hold
-// a slot, and that a shorter response needs no slot.
+// TestSlowHugeResponseFails checks that a huge response that stops sending fails, so that it cannot
+// hold a slot, and that a shorter response needs no slot.
 func TestSlowHugeResponseFails(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
@@ -270,8 +270,8 @@ func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, 
 	return client, release
 }
 
-// TestRedirectKeepsCredentialsPrivate checks that a redirect within the host of the webhook keeps the
-// credentials, and that a redirect to another host sends none.
+// TestRedirectKeepsCredentialsPrivate checks that a redirect within the host of the webhook keeps
+// the credentials, and that a redirect to another host sends none.
 func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 	received := make(chan string, 1)
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -90,8 +90,8 @@ func (s *Service) WarnPlain(log *slog.Logger, subject string) {
 	}
 }
 
-// load returns the service of a kubeconfig whose URL has one of the schemes. Without protocols, the client
-// may use HTTP/2.
+// load returns the service of a kubeconfig whose URL has one of the schemes. Without protocols, the
+// client may use HTTP/2.
 func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()

@@ -43,8 +43,8 @@ func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi
 	return file
 }
 
-// TestCredentialsAreSent checks that the service receives the credentials of the kubeconfig, whatever
-// their source.
+// TestCredentialsAreSent checks that the service receives the credentials of the kubeconfig,
+// whatever their source.
 func TestCredentialsAreSent(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("Authorization"), r.UserAgent())
@@ -239,8 +239,8 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestCostOfServerIsBounded checks that a webhook can make neither the verification of its certificate
-// nor the head of its response costly.
+// TestCostOfServerIsBounded checks that a webhook can make neither the verification of its
+// certificate nor the head of its response costly.
 func TestCostOfServerIsBounded(t *testing.T) {
 	for want, change := range map[string]func(*httptest.Server){
 		"11 certificates were presented": func(s *httptest.Server) {

@@ -194,7 +194,8 @@ func (w *Webhooks) decode(raw []byte, response runtime.Object) error {
 	return nil
 }
 
-// clientFor returns the client of a webhook, which it creates if necessary. Clients that are unused for a while are closed.
+// clientFor returns the client of a webhook, which it creates if necessary. Clients that are unused
+// for a while are closed.
 func (w *Webhooks) clientFor(key [sha256.Size]byte, hook *Webhook) (*client, error) {
 	if c, ok := w.clients.Get(key); ok {
 		c.unused.Reset(unusedClient)
@@ -290,8 +291,8 @@ func (w *Webhooks) internalClient(config *rest.Config) (*client, error) {
 	return &client{RESTClient: c, release: w.config.Metrics.retain(at.Host)}, nil
 }
 
-// configureService configures a client for a service of the cluster. The certificate must be valid for the
-// name of the service. The service is resolved for each connection.
+// configureService configures a client for a service of the cluster. The certificate must be valid
+// for the name of the service. The service is resolved for each connection.
 func (w *Webhooks) configureService(config *rest.Config, t *transport.Config, s *ServiceReference) {
 	port := s.Port
 	if port == 0 {

@@ -77,8 +77,8 @@ func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) 
 	return response, w.Call(t.Context(), hook, webhookclient.CallOptions{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, response)
 }
 
-// TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls that
-// fail.
+// TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls
+// that fail.
 func TestWebhookByURLAndByService(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
