@@ -44,6 +44,7 @@ type webhookServer struct {
 	raw    func(http.ResponseWriter)
 }
 
+// startWebhook starts a webhook server that is closed at the end of the test.
 func startWebhook(t *testing.T) *webhookServer {
 	t.Helper()
 	s := &webhookServer{}
@@ -78,6 +79,7 @@ func startWebhook(t *testing.T) *webhookServer {
 	return s
 }
 
+// webhook returns the conversion that calls the server. versions are the versions of its reviews.
 func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
 	caller, err := conversion.NewCaller(&webhookclient.Services{}, webhookclient.Dialers{}, nil, nil)
@@ -94,8 +96,10 @@ func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.We
 	}})
 }
 
+// object is the object that tests convert to conv.test/v2.
 const object = `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"l":"1"},"annotations":{"k":"v"},"finalizers":["ex.test/f"]},"spec":{"hostPort":"h:1"}}`
 
+// TestFirstKnownReviewVersionIsUsed checks the version of the review that a webhook gets.
 func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 	for versions, want := range map[string]string{
 		"v1 v1beta1": "v1", "v1beta1": "v1beta1", "v1beta1 v1": "v1beta1", "v9 v1": "v1",
@@ -127,6 +131,8 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	}
 }
 
+// TestObjectsAreConvertedInBatches checks that objects of other versions are sent in several calls,
+// and returned in their order.
 func TestObjectsAreConvertedInBatches(t *testing.T) {
 	s := startWebhook(t)
 	var docs [][]byte
@@ -231,6 +237,8 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 	}
 }
 
+// TestOnlyLabelsAndAnnotationsMayChange checks that other changes of metadata in a response are
+// ignored.
 func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	s := startWebhook(t)
 	s.change = changeObject(func(o, m map[string]any) {
@@ -276,6 +284,7 @@ func TestUnreadableResponsesAreRejected(t *testing.T) {
 	}
 }
 
+// TestCanceledRequestEndsConversion checks that Convert returns when its request is canceled.
 func TestCanceledRequestEndsConversion(t *testing.T) {
 	s := startWebhook(t)
 	ctx, cancel := context.WithCancel(t.Context())

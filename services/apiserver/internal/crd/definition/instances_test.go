@@ -14,8 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// thingsPrefix is the prefix of the keys of instances.
 const thingsPrefix = "/registry/example.com/things/"
 
+// deletionTime is the time at which tests delete instances.
 var deletionTime = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 
 // putThing stores a custom resource with the given members of metadata.
@@ -27,8 +29,9 @@ func putThing(t *testing.T, s storage.Interface, key, metadata string) {
 	}
 }
 
-// TestStoredInstancesAreCountedAndDeleted checks that Delete removes the objects without finalizers,
-// sets the deletion timestamp of the others, and does not write that of a terminating object again.
+// TestStoredInstancesAreCountedAndDeleted checks that Delete removes the objects without
+// finalizers, sets the deletion timestamp of the others, and does not write that of a terminating
+// object again.
 func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
@@ -146,6 +149,8 @@ func TestOtherPrefixesAreRejected(t *testing.T) {
 	}
 }
 
+// TestCorruptInstanceDoesNotBlockOthers checks that Delete reports an instance that it cannot
+// decode, and deletes the others.
 func TestCorruptInstanceDoesNotBlockOthers(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)

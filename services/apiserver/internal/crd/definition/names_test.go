@@ -21,8 +21,8 @@ func named(n ...string) v1.CustomResourceDefinitionNames {
 	return out
 }
 
-// TestDecideAcceptsFreeNames checks the names that a definition gets while gadgets.example.com holds
-// others.
+// TestDecideAcceptsFreeNames checks the names that a definition gets while gadgets.example.com
+// holds others.
 func TestDecideAcceptsFreeNames(t *testing.T) {
 	gadgetNames := named("gadgets", "gadget", "Gadget", "GadgetList", "gdt")
 	gadgets := NameClaim{Name: "gadgets", Created: 1, Requested: gadgetNames, Accepted: gadgetNames, Established: true}
@@ -131,14 +131,16 @@ func drawClaims(t *rapid.T) []NameClaim {
 	return claims
 }
 
-func byName(claims []NameClaim, verdicts []Decision) map[string]Decision {
+// byName returns the decisions by the names of their claims.
+func byName(claims []NameClaim, decisions []Decision) map[string]Decision {
 	out := map[string]Decision{}
 	for i, c := range claims {
-		out[c.Name] = verdicts[i]
+		out[c.Name] = decisions[i]
 	}
 	return out
 }
 
+// TestDecisionDoesNotDependOnOrder checks that the order of the claims does not matter.
 func TestDecisionDoesNotDependOnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := drawClaims(t)
@@ -164,6 +166,7 @@ func TestDecisionIsStable(t *testing.T) {
 	})
 }
 
+// TestAcceptedNamesAreUnique checks that no name is accepted for two new definitions.
 func TestAcceptedNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := drawClaims(t)
@@ -187,8 +190,8 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 	})
 }
 
-// TestIncrementalDecisionsEqualDecide checks that NameConflicts reaches the same verdicts as Decide
-// for the same definitions, and reports every change.
+// TestIncrementalDecisionsEqualDecide checks that NameConflicts reaches the same decisions as
+// Decide for the same definitions, and reports every change.
 func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := NewNameConflicts()
@@ -220,7 +223,7 @@ func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 			}
 			for name, v := range want {
 				if got, ok := n.Decision("g", name); !ok || !reflect.DeepEqual(got, v) {
-					t.Fatalf("Verdict(%q) = %+v, %t; want %+v", name, got, ok, v)
+					t.Fatalf("Decision(%q) = %+v, %t; want %+v", name, got, ok, v)
 				}
 			}
 		}

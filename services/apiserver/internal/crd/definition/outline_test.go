@@ -8,6 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
+// TestOutlinerRemovesSchemasAndManagedFields checks that the rest of a stored definition keeps its
+// text, and that other texts are returned as they are.
 func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 	for _, tc := range []struct{ name, stored, want string }{
 		{
@@ -47,8 +49,8 @@ func TestReusedOutlinerRemovesSchemas(t *testing.T) {
 	}
 }
 
-// TestDefinitionsWithPlaceholdersRoundTrip checks that a definition that is decoded with placeholders
-// for its schemas is encoded like the full one.
+// TestDefinitionsWithPlaceholdersRoundTrip checks that a definition that is decoded with
+// placeholders for its schemas is encoded like the full one.
 func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 	const head = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","metadata":{"name":"a.g.example","annotations":{"note":"{\"openAPIV3Schema\":{\"title\":\"#0\"}}"}},"spec":{"group":"g.example"`
 	for name, spec := range map[string]string{

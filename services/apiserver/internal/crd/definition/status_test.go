@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
+// now is the time of status changes.
 var now = metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 
 // gadgets returns a definition after its creation.
@@ -37,8 +38,11 @@ func conditionsOf(d *v1.CustomResourceDefinition) string {
 	return strings.Join(out, "\n")
 }
 
+// accepted holds the conditions of an established definition.
 const accepted = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
 
+// TestStatusSetsConditions checks the conditions that Status sets, and that a second call changes
+// nothing.
 func TestStatusSetsConditions(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -140,6 +144,7 @@ func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 	set(c, now, true, now)
 }
 
+// TestTerminateAddsFinalizerAndCondition checks that a deleted definition gets the finalizer once.
 func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
 	d := gadgets()
 	d.Finalizers = []string{"example.com/other"}

@@ -9,20 +9,21 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestAmplifyingColumns checks that a path that yields many times the content of an object shows
-// nothing. Other paths show their first match.
+// TestAmplifyingColumns checks that a column whose path can yield many times the content of an
+// object has an empty cell. The cell of any other path has the first match.
 func TestAmplifyingColumns(t *testing.T) {
-	// Each name leads one level deeper, to the same value.
-	inner := `{"a":1,"b":2,"l":[1,2,3],"m":[{"n":"x","v":7}]}`
+	// spec.s is an object nested 20 levels deep: {"a":{"a":…}}.
+	nested := `{"a":1,"b":2,"l":[1,2,3],"m":[{"n":"x","v":7}]}`
 	for range 20 {
-		inner = `{"a":` + inner + `}`
+		nested = `{"a":` + nested + `}`
 	}
-	doc := []byte(`{"metadata":{"name":"n"},"spec":{"s":` + inner + `,"l":[1,2,3],"b":5,"m":[{"n":"x","v":7},{"n":"y","v":8}],"d":[[[[[[9]]]]]]}}`)
-	var others strings.Builder
+	doc := []byte(`{"metadata":{"name":"n"},"spec":{"s":` + nested + `,"l":[1,2,3],"b":5,"m":[{"n":"x","v":7},{"n":"y","v":8}],"d":[[[[[[9]]]]]]}}`)
+	var absentNames strings.Builder // 64 names that no object has
 	for i := range 64 {
-		fmt.Fprintf(&others, `,'x%d'`, i)
+		fmt.Fprintf(&absentNames, `,'x%d'`, i)
 	}
 	for path, want := range map[string]string{
+		// Paths that yield at most a few values per value of the object.
 		`.spec.l[0]`:                                "1",
 		`.spec.l[-1:]`:                              "3",
 		`.spec.m[*].v`:                              "7",
@@ -34,7 +35,7 @@ func TestAmplifyingColumns(t *testing.T) {
 		`.spec.d` + strings.Repeat(`[*]`, 6):        "9",
 		`.spec.d` + strings.Repeat(`[0]`, 6):        "9",
 		`.spec['b','l']`:                            "5",
-		`.spec.s` + strings.Repeat(`['a','b']`, 21): "1", // each value once
+		`.spec.s` + strings.Repeat(`['a','b']`, 21): "1", // visits each value once
 		`.spec.l[0,1,2]`:                            "1",
 		`.spec.l[2,-1,0]`:                           "3",
 		`.spec.l[*,*]`:                              "1",
@@ -42,6 +43,7 @@ func TestAmplifyingColumns(t *testing.T) {
 		`.spec.b}{.spec.l[0]`:                                "5",
 		`.spec.b`:                                            "5",
 
+		// Paths that are rejected, because they yield a value many times or take long to evaluate.
 		`.spec..a..a`:                                           "",
 		`.spec.m[?(@..v)]..n`:                                   "",
 		`.spec..m[?(@..v)].n`:                                   "",
@@ -54,21 +56,21 @@ func TestAmplifyingColumns(t *testing.T) {
 		`.spec.b}{range .spec}{range .spec}{.b`:                 "",
 		`.spec.b` + strings.Repeat(` `, 20_000):                 "", // longer than the parser accepts
 		`.spec.b` + strings.Repeat(`@`, 3<<20):                  "",
-		`.spec['b'` + others.String() + `]`:                     "", // for each value
-		`.spec.b` + strings.Repeat(`'x'`, 500):                  "", // more than the levels of an object
+		`.spec['b'` + absentNames.String() + `]`:                "", // looks up 65 names in each value
+		`.spec.b` + strings.Repeat(`'x'`, 500):                  "", // more steps than an object has levels
 		`.spec.m[?(@[` + strings.Repeat(`'v',`, 8) + `'v'])].n`: "",
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
-		got := k.Presentation.Columns[1].Cell(atomicType(t, doc))
+		got := k.Presentation.Columns[1].Cell(decodeDocument(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
-			t.Errorf("%.60s: got %v, want %q", path, got, want)
+			t.Errorf("path %.60s: got cell %v, want %q", path, got, want)
 		}
 	}
 }
 
-// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object again and
-// again.
+// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object many times:
+// those that would exceed the limit of the row are empty.
 func TestColumnsOfLargeObjects(t *testing.T) {
 	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
 	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {
@@ -76,18 +78,18 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 		for i := range 100 {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := columnsKind(t, columns).Document.TableRow(doc, func() (registry.Object, error) { return atomicType(t, doc), nil })
+		cells, err := columnsKind(t, columns).Document.TableRow(doc, func() (registry.Object, error) { return decodeDocument(t, doc), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := 0
+		filled := 0
 		for _, c := range cells[1:] {
 			if c != nil {
-				shown++
+				filled++
 			}
 		}
-		if len(cells) != 101 || cells[0] != "a" || shown != want {
-			t.Errorf("%s: got %d cells, %d columns, want %d", path, len(cells), shown, want)
+		if len(cells) != 101 || cells[0] != "a" || filled != want {
+			t.Errorf("path %s: got %d cells, name %v, %d filled columns; want 101, a, %d", path, len(cells), cells[0], filled, want)
 		}
 	}
 }

@@ -33,8 +33,9 @@ func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *reg
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// atomicType decodes a document like the codec.
-func atomicType(t *testing.T, doc []byte) registry.Object {
+// decodeDocument decodes a document like the codec: with the version, kind and revision of the
+// object.
+func decodeDocument(t *testing.T, doc []byte) registry.Object {
 	t.Helper()
 	d, err := tape.Parse(doc)
 	if err != nil {
@@ -48,13 +49,14 @@ func atomicType(t *testing.T, doc []byte) registry.Object {
 	return u
 }
 
-// names has few names, so that random paths often match.
-var names = []string{"a", "b", "status", "spec", "metadata", "name", "x-y", "a.b", "", "kind", "resourceVersion", "labels", "ü"}
+// fieldNames is a short list, so that random paths often match.
+var fieldNames = []string{"a", "b", "status", "spec", "metadata", "name", "x-y", "a.b", "", "kind", "resourceVersion", "labels", "ü"}
 
+// randomPath returns a random JSON path, mostly of simple field names.
 func randomPath(r *rand.Rand) string {
 	var b strings.Builder
 	for n := 1 + r.IntN(4); n > 0; n-- {
-		name := names[r.IntN(len(names))]
+		name := fieldNames[r.IntN(len(fieldNames))]
 		if name == "" && n > 1 {
 			name = "a" // two dots are the recursive operator, whose order is undefined
 		}
@@ -92,7 +94,7 @@ func appendValue(b []byte, r *rand.Rand, depth int) []byte {
 	case 4:
 		return append(b, []string{`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`}[r.IntN(7)]...)
 	case 5, 6, 7:
-		return fmt.Appendf(b, "%q", names[r.IntN(len(names))])
+		return fmt.Appendf(b, "%q", fieldNames[r.IntN(len(fieldNames))])
 	case 8:
 		b = append(b, '[')
 		for i := range r.IntN(4) {
@@ -106,13 +108,14 @@ func appendValue(b []byte, r *rand.Rand, depth int) []byte {
 	return appendObject(b, r, depth)
 }
 
+// appendObject appends a random JSON object, sometimes with an escaped name or with spaces.
 func appendObject(b []byte, r *rand.Rand, depth int) []byte {
 	b = append(b, '{')
 	for i := range r.IntN(7) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		name, _ := json.Marshal(names[r.IntN(len(names))])
+		name, _ := json.Marshal(fieldNames[r.IntN(len(fieldNames))])
 		if r.IntN(8) == 0 {
 			name = []byte(`"\u0061"`)
 		}
@@ -140,7 +143,7 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 		k := columnsKind(t, columns)
 		for range 40 {
 			doc := appendObject(nil, r, 0)
-			obj := atomicType(t, doc)
+			obj := decodeDocument(t, doc)
 			got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded++; return obj, nil })
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
@@ -161,25 +164,28 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 	}
 }
 
+// TestSimpleColumnsNeedNoObject checks that columns with simple paths are read from the text of a
+// document, without decoding it. Other columns need the decoded object.
 func TestSimpleColumnsNeedNoObject(t *testing.T) {
 	doc := []byte(`{"apiVersion":"example.com/v1beta1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"parts":[{"image":"i"}]},"status":{"ready":true}}`)
-	for path, needs := range map[string]bool{
+	for path, wantDecoded := range map[string]bool{
 		".spec.replicas": false, ".spec.parts[0].image": false, "['spec'].replicas": false, ".status.ready": false, ".metadata.creationTimestamp": false, ".nothing": false,
 		".spec.parts[*].image": true, ".spec.parts[-1:].image": true, ".spec.parts[?(@.image=='i')].image": true, "..image": true,
 		".metadata.resourceVersion": true, ".apiVersion": true, ".kind": true, ".metadata": true,
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		decoded := false
-		got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded = true; return atomicType(t, doc), nil })
-		if err != nil || decoded != needs {
-			t.Errorf("%s: got decoded %t, want %t (%v)", path, decoded, needs, err)
+		got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded = true; return decodeDocument(t, doc), nil })
+		if err != nil || decoded != wantDecoded {
+			t.Errorf("path %s: got decoded %t, error %v; want %t", path, decoded, err, wantDecoded)
 		}
-		if want := k.Presentation.Columns[1].Cell(atomicType(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
-			t.Errorf("%s: got %v, want n and %v", path, got, want)
+		if want := k.Presentation.Columns[1].Cell(decodeDocument(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
+			t.Errorf("path %s: got cells %v, want n and %v", path, got, want)
 		}
 	}
 }
 
+// BenchmarkRow measures a row whose columns are read from the text of a document.
 func BenchmarkRow(b *testing.B) {
 	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
 	k := columnsKind(b, []v1.CustomResourceColumnDefinition{

@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestFinalizerWarningsNameAddedFinalizersOnly checks that finalizers of the old object give no
+// warnings.
 func TestFinalizerWarningsNameAddedFinalizersOnly(t *testing.T) {
 	const simple = `metadata.finalizers: "simple": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers`
 	const dotted = `metadata.finalizers: "a.example.com": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`

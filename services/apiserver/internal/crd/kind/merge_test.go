@@ -73,6 +73,7 @@ func sorted(a smd.Atom) smd.Atom {
 	return a
 }
 
+// sortedRef returns a type with its fields in a fixed order.
 func sortedRef(r smd.TypeRef) smd.TypeRef {
 	if a := r.Inlined; a.Scalar != nil && a.Map != nil && len(a.Map.Fields) == 0 {
 		return namedType(deducedType) // kube-openapi expands it

@@ -23,8 +23,8 @@ func (specChangingConversion) Convert(_ context.Context, docs [][]byte, version 
 	return out, nil
 }
 
-// versions returns the kinds of a definition whose schemas have different defaults.
-func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind {
+// kindsWithDefaults returns the kinds of a definition whose schemas have different defaults.
+func kindsWithDefaults(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind {
 	t.Helper()
 	version := func(name string) v1.CustomResourceDefinitionVersion {
 		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{
@@ -49,8 +49,8 @@ func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind
 	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} }}).All(d)
 }
 
-// TestOpenMatchesServe checks that Open returns the same document as Serve.
-func TestOpenMatchesServe(t *testing.T) {
+// TestParseServedMatchesToServed checks that ParseServed returns the same document as ToServed.
+func TestParseServedMatchesToServed(t *testing.T) {
 	stored := map[string]string{
 		"complete":             `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","b":"x"}}`,
 		"without defaults":     `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet"}}`,
@@ -64,23 +64,23 @@ func TestOpenMatchesServe(t *testing.T) {
 		"not JSON":             `{"apiVersion":`,
 	}
 	for _, strategy := range []v1.ConversionStrategyType{v1.NoneConverter, v1.WebhookConverter} {
-		for _, k := range versions(t, strategy) {
+		for _, k := range kindsWithDefaults(t, strategy) {
 			for name, text := range stored {
 				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
 					want, wantErr := k.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
 					d, err := k.Document.ParseServed(t.Context(), []byte(text))
 					if wantErr != nil || err != nil {
 						if wantErr == nil || err == nil || wantErr.Error() != err.Error() {
-							t.Fatalf("Open(%s) = %v, want error %v", text, err, wantErr)
+							t.Fatalf("ParseServed(%s) = %v, want error %v", text, err, wantErr)
 						}
 						return
 					}
 					defer d.Release()
 					if string(d.Raw()) != string(want[0]) {
-						t.Errorf("Open(%s) = %s, want %s", text, d.Raw(), want[0])
+						t.Errorf("ParseServed(%s) = %s, want %s", text, d.Raw(), want[0])
 					}
 					if (name == "without defaults" || name == "with unknown fields") && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
-						t.Errorf("Open(%s) = %s, want the default of the stored version", text, d.Raw())
+						t.Errorf("ParseServed(%s) = %s, want the default of the stored version", text, d.Raw())
 					}
 				})
 			}

@@ -44,7 +44,7 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
 	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
-		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), JSON: []byte(text), OldJSON: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
+		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: decodeDocument(t, []byte(text)), JSON: []byte(text), OldJSON: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
 		expectErrors(t, sub, errs, want)
 	}
 }
@@ -61,7 +61,7 @@ func TestWholeFloatsAreNumbers(t *testing.T) {
 		`{"e":-0.0}`:        {`e: Unsupported value: -0: supported values: "1"`},
 		`{"i":1.0,"e":1.0}`: nil,
 	} {
-		obj := atomicType(t, []byte(text))
+		obj := decodeDocument(t, []byte(text))
 		stored, err := json.Marshal(obj)
 		if err != nil {
 			t.Fatal(err)
@@ -95,9 +95,9 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 		`{"apiVersion":"example.com/v2","kind":"Gadget","a":"x","b":"y"}`: "[]",
 		`{"apiVersion":"other.com/v2","kind":"Widget","a":"x","b":"y"}`:   "[]",
 	} {
-		shaped, err := k.Document.Normalize([]byte(text), registry.DocumentOptions{ReportUnknown: true, OtherVersion: true})
-		if got := fmt.Sprint(shaped.Unknown); err != nil || got != want {
-			t.Errorf("Shape(%s): got unknown fields %s, error %v; want %s", text, got, err, want)
+		normalized, err := k.Document.Normalize([]byte(text), registry.DocumentOptions{ReportUnknown: true, OtherVersion: true})
+		if got := fmt.Sprint(normalized.Unknown); err != nil || got != want {
+			t.Errorf("Normalize(%s): got unknown fields %s, error %v; want %s", text, got, err, want)
 		}
 	}
 }
@@ -119,11 +119,11 @@ func TestMalformedMetadata(t *testing.T) {
 	for _, malformed := range []string{`"creationTimestamp":"x",`, `"generation":1.5,`} {
 		text := []byte(before + malformed + after)
 		if _, err := document.Normalize(text, registry.DocumentOptions{}); err == nil {
-			t.Errorf("%s: got no error", malformed)
+			t.Errorf("Normalize(%s) = nil, want an error", text)
 		}
 		got, err := document.Normalize(text, registry.DocumentOptions{DropMalformedMetadata: true})
 		if err != nil || string(got.Doc) != before+after {
-			t.Errorf("%s: got %s, %v; want %s", malformed, got.Doc, err, before+after)
+			t.Errorf("Normalize(%s) without malformed metadata = %s, %v; want %s", text, got.Doc, err, before+after)
 		}
 	}
 }

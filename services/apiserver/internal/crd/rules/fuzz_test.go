@@ -15,9 +15,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// FuzzAnything checks that no schema, structural or not, and no two documents cause a panic, and
-// shaping a shaped document changes nothing.
-func FuzzAnything(f *testing.F) {
+// FuzzSchemasAndDocuments checks that no schema, structural or not, and no two documents cause a
+// panic, and normalizing a document twice changes nothing more.
+func FuzzSchemasAndDocuments(f *testing.F) {
 	for _, file := range []string{"crd-schema-lists-logic", "crd-schema-preserve", "crd-schema-defaults", "crd-cel-transitions"} {
 		data, err := os.ReadFile("testdata/" + file + ".json")
 		if err != nil {
@@ -55,7 +55,7 @@ func FuzzAnything(f *testing.F) {
 		found := schema.CheckDefaults(ctx, field.NewPath("s"), &s, true, compiler.CheckDefault)
 		found = append(found, rules.CheckSyntax(field.NewPath("s"), &s)...)
 		compiler.CheckSchema(rules.SchemaCheck{Schema: &s, Path: field.NewPath("s"), KnownErrors: found})
-		doc, old := shaped(t, p, data), shaped(t, p, oldText)
+		doc, old := normalizeTwice(t, p, data), normalizeTwice(t, p, oldText)
 		if doc == nil || old == nil {
 			return
 		}
@@ -72,7 +72,9 @@ func FuzzAnything(f *testing.F) {
 	})
 }
 
-func shaped(t *testing.T, p *schema.Program, data []byte) *tape.Doc {
+// normalizeTwice normalizes a document, checks that normalizing it again changes nothing, and
+// returns it. It returns nil if the document is invalid.
+func normalizeTwice(t *testing.T, p *schema.Program, data []byte) *tape.Doc {
 	d, err := tape.Parse(data)
 	if err != nil {
 		return nil
@@ -86,7 +88,7 @@ func shaped(t *testing.T, p *schema.Program, data []byte) *tape.Doc {
 		t.Fatalf("%s: %v", first.Doc.Raw(), err)
 	}
 	if !tape.Equal(first.Doc, tape.Root, again.Doc, tape.Root) {
-		t.Fatalf("shaped twice: got %s, want it as after the first time, %s", again.Doc.Raw(), first.Doc.Raw())
+		t.Fatalf("normalized twice: got %s, want it as after the first time, %s", again.Doc.Raw(), first.Doc.Raw())
 	}
 	return first.Doc
 }

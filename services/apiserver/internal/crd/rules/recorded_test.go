@@ -46,21 +46,23 @@ type step struct {
 	Spec       json.RawMessage `json:"shaped spec"`
 }
 
-// served is a served version of a definition.
-type served struct {
+// servedVersion is a served version of a definition.
+type servedVersion struct {
 	program *schema.Program
 	rules   *rules.Rules
 }
 
-func serve(t *testing.T, s *v1.JSONSchemaProps) served {
+// compileVersion compiles a schema and its rules.
+func compileVersion(t *testing.T, s *v1.JSONSchemaProps) servedVersion {
 	t.Helper()
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return served{program: p, rules: compiler.Compile(s, p)}
+	return servedVersion{program: p, rules: compiler.Compile(s, p)}
 }
 
+// compiler is shared by the tests of this package.
 var compiler = rules.NewCompiler()
 
 // TestRecordedWritesMatchReferenceServer checks that writes to custom resources give the errors,
@@ -75,21 +77,22 @@ func TestRecordedWritesMatchReferenceServer(t *testing.T) {
 			var recorded struct {
 				Steps []step `json:"steps"`
 			}
-			read(t, file, &recorded)
-			versions := map[string]served{}
+			readJSON(t, file, &recorded)
+			versions := map[string]servedVersion{}
 			for _, s := range recorded.Steps {
 				for name, schema := range s.Schema {
-					versions[name] = serve(t, schema)
+					versions[name] = compileVersion(t, schema)
 				}
 				if s.Name != "" {
-					t.Run(s.Name, func(t *testing.T) { s.check(t, versions[s.Version]) })
+					t.Run(s.Name, func(t *testing.T) { s.checkWrite(t, versions[s.Version]) })
 				}
 			}
 		})
 	}
 }
 
-func read(t *testing.T, file string, into any) {
+// readJSON decodes a file of testdata.
+func readJSON(t *testing.T, file string, into any) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -100,12 +103,13 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-func (s *step) check(t *testing.T, v served) {
+// checkWrite checks that the write gives the recorded result.
+func (s *step) checkWrite(t *testing.T, v servedVersion) {
 	data := []byte(s.Doc)
 	if s.Raw != "" {
 		data = []byte(s.Raw)
 	}
-	unknown, problem := metadata(t, data)
+	unknown, problem := cleanMetadata(t, data)
 	var normalized schema.NormalizedDoc
 	if problem == "" {
 		normalized, problem = normalize(t, v, data)
@@ -113,7 +117,7 @@ func (s *step) check(t *testing.T, v served) {
 	if problem != "" {
 		_, want, _ := strings.Cut(s.Message, "cannot be handled as a Gadget: ")
 		if problem != want {
-			t.Errorf("got %s\nwant %s", problem, want)
+			t.Errorf("got error %s\nwant %s", problem, want)
 		}
 		return
 	}
@@ -127,22 +131,22 @@ func (s *step) check(t *testing.T, v served) {
 		}
 		return
 	}
-	errs := s.errors(t, v, normalized.Doc, &warnings)
-	got := texts(errs)
+	errs := s.findErrors(t, v, normalized.Doc, &warnings)
+	got := errorTexts(errs)
 	accepted := s.Errors == nil && s.Message == ""
 	if s.Errors != nil && !slices.Equal(got, s.Errors) || accepted && len(got) > 0 {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(s.Errors, "\n"))
 	}
-	if _, want, _ := strings.Cut(s.Message, " is invalid: "); s.Message != "" && normal(errs.ToAggregate().Error()) != want {
+	if _, want, _ := strings.Cut(s.Message, " is invalid: "); s.Message != "" && replaceVariableTexts(errs.ToAggregate().Error()) != want {
 		t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
 	}
 	if accepted {
-		s.compare(t, normalized.Doc, warnings)
+		s.checkStored(t, normalized.Doc, warnings)
 	}
 }
 
-// metadata returns the paths of unknown fields of the metadata of a resource.
-func metadata(t *testing.T, data []byte) (unknown []string, problem string) {
+// cleanMetadata returns the paths of unknown fields of the metadata of a resource.
+func cleanMetadata(t *testing.T, data []byte) (unknown []string, problem string) {
 	t.Helper()
 	d, err := tape.Parse(data)
 	if err != nil {
@@ -159,7 +163,8 @@ func metadata(t *testing.T, data []byte) (unknown []string, problem string) {
 	return unknown, ""
 }
 
-func normalize(t *testing.T, v served, data []byte) (schema.NormalizedDoc, string) {
+// normalize returns a normalized document, or the text of an error.
+func normalize(t *testing.T, v servedVersion, data []byte) (schema.NormalizedDoc, string) {
 	t.Helper()
 	d, err := tape.Parse(data)
 	if err != nil {
@@ -172,7 +177,8 @@ func normalize(t *testing.T, v served, data []byte) (schema.NormalizedDoc, strin
 	return normalized, ""
 }
 
-func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string) field.ErrorList {
+// findErrors validates the write and evaluates the rules. It appends to the warnings.
+func (s *step) findErrors(t *testing.T, v servedVersion, doc *tape.Doc, warnings *[]string) field.ErrorList {
 	var old *tape.Doc
 	if s.Old != nil {
 		before, problem := normalize(t, v, s.Old)
@@ -195,7 +201,8 @@ func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string)
 	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
 }
 
-func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {
+// checkStored checks the warnings and the stored object of an accepted write.
+func (s *step) checkStored(t *testing.T, doc *tape.Doc, warnings []string) {
 	if !slices.Equal(warnings, s.Warnings) {
 		t.Errorf("warnings: got %q, want %q", warnings, s.Warnings)
 	}
@@ -211,15 +218,17 @@ func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {
 	}
 }
 
+// canonical returns a value as JSON without variable texts.
 func canonical(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return normal(string(data))
+	return replaceVariableTexts(string(data))
 }
 
+// canonicalText returns a JSON text like canonical.
 func canonicalText(t *testing.T, data []byte) string {
 	t.Helper()
 	var v any
@@ -229,7 +238,8 @@ func canonicalText(t *testing.T, data []byte) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(canonical(t, v))
 }
 
-var normalized = []struct {
+// variableTexts lists texts that differ in each recording, and their replacements.
+var variableTexts = []struct {
 	what *regexp.Regexp
 	by   string
 }{
@@ -238,18 +248,19 @@ var normalized = []struct {
 	{what: regexp.MustCompile(`\b10\.0\.0\.\d+`), by: "<cluster-ip>"},
 }
 
-// normal applies the replacements of the recordings.
-func normal(s string) string {
-	for _, n := range normalized {
+// replaceVariableTexts replaces texts that differ in each recording.
+func replaceVariableTexts(s string) string {
+	for _, n := range variableTexts {
 		s = n.what.ReplaceAllString(s, n.by)
 	}
 	return s
 }
 
-func texts(errs field.ErrorList) []string {
+// errorTexts returns the fields and texts of errors, without variable texts.
+func errorTexts(errs field.ErrorList) []string {
 	out := make([]string, len(errs))
 	for i, e := range errs {
-		out[i] = normal(e.Field + ": " + e.ErrorBody())
+		out[i] = replaceVariableTexts(e.Field + ": " + e.ErrorBody())
 	}
 	return out
 }
@@ -268,7 +279,7 @@ type definition struct {
 // and defaults.
 func TestRecordedDefinitions(t *testing.T) {
 	var list []definition
-	read(t, "testdata/definitions.json", &list)
+	readJSON(t, "testdata/definitions.json", &list)
 	for _, d := range list {
 		t.Run(d.Name, func(t *testing.T) {
 			var got []string
@@ -280,10 +291,10 @@ func TestRecordedDefinitions(t *testing.T) {
 				}
 				errs = append(errs, checkDefinition(t, path, s)...)
 			}
-			got = ruleAndDefaultErrors(texts(errs))
+			got = ruleAndDefaultErrors(errorTexts(errs))
 			switch {
 			case d.Message != "":
-				if _, want, _ := strings.Cut(d.Message, " is invalid: "); normal(errs.ToAggregate().Error()) != want {
+				if _, want, _ := strings.Cut(d.Message, " is invalid: "); replaceVariableTexts(errs.ToAggregate().Error()) != want {
 					t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
 				}
 			case d.Fields != nil:
@@ -316,6 +327,7 @@ func ruleAndDefaultErrors(list []string) []string {
 	})
 }
 
+// checkDefinition returns the errors of the rules and defaults of a schema.
 func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	meta, ok := s.Properties["metadata"]
 	if ok && meta.Default != nil {
@@ -333,6 +345,7 @@ func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) fiel
 	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: found})...)
 }
 
+// checkSyntax returns the errors of the syntax of rules in a schema and its properties.
 func checkSyntax(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	errs := rules.CheckSyntax(path, s)
 	for name, sub := range s.Properties {

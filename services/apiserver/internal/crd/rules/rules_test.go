@@ -17,7 +17,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-func schemaOf(t testing.TB, text string) *v1.JSONSchemaProps {
+// parseSchema decodes a schema that must be valid JSON.
+func parseSchema(t testing.TB, text string) *v1.JSONSchemaProps {
 	t.Helper()
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -26,7 +27,8 @@ func schemaOf(t testing.TB, text string) *v1.JSONSchemaProps {
 	return &s
 }
 
-func doc(t testing.TB, text string) *tape.Doc {
+// parseDoc parses a document that must be valid JSON.
+func parseDoc(t testing.TB, text string) *tape.Doc {
 	t.Helper()
 	d, err := tape.Parse([]byte(text))
 	if err != nil {
@@ -44,7 +46,8 @@ func evaluate(t testing.TB, r *rules.Rules, d *tape.Doc) field.ErrorList {
 // compileError is the prefix of the error of a rule that does not compile.
 const compileError = "rule compile error: compilation failed"
 
-const everything = `{"type":"object","properties":{
+// schemaOfAllTypes has fields of each type and one rule, which is the argument of its format.
+const schemaOfAllTypes = `{"type":"object","properties":{
 	"set":{"type":"array","x-kubernetes-list-type":"set","maxItems":10,"items":{"type":"string","maxLength":9}},
 	"keyed":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"maxItems":10,"items":{"type":"object","properties":{"k":{"type":"string","maxLength":9},"v":{"type":"integer"}}}},
 	"plain":{"type":"array","maxItems":10,"items":{"type":"integer","nullable":true}},
@@ -58,7 +61,8 @@ const everything = `{"type":"object","properties":{
 	"date":{"type":"string","format":"date"},"time":{"type":"string","format":"date-time"},"took":{"type":"string","format":"duration"},"bytes":{"type":"string","format":"byte","maxLength":9}},
 	"x-kubernetes-validations":[{"rule":%s,"message":"does not hold"}]}`
 
-const everyValue = `{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","generateName":"g-","labels":{"a":"b"}},
+// objectOfAllTypes has a value for each field of schemaOfAllTypes.
+const objectOfAllTypes = `{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","generateName":"g-","labels":{"a":"b"}},
 	"set":["a","b","c"],"keyed":[{"k":"x","v":1},{"k":"y","v":2}],"plain":[1,null,3],"map":{"a":1,"n":null,"b.c":2},
 	"o":{"a":null,"odd-name":1,"in":true,"a__b":2,"x.y/z":3,"1st":4,"free":{"q":1},"any":[1,{"b":2}]},
 	"p":{"odd-name":1,"in":true,"a__b":2,"x.y/z":3,"1st":4,"free":{"q":1},"any":[1,{"b":2}]},
@@ -110,11 +114,11 @@ func TestRuleSeesTypedValues(t *testing.T) {
 		`sets.contains(self.set, ['a']) && sets.equivalent(self.set, ['c','b','a'])`: "",
 		`self.set.exists_one(x, x == 'a') && size(self.set) == 3`:                    "",
 	}
-	d := doc(t, everyValue)
+	d := parseDoc(t, objectOfAllTypes)
 	for rule, want := range tests {
 		t.Run(rule, func(t *testing.T) {
 			quoted, _ := json.Marshal(rule)
-			s := schemaOf(t, fmt.Sprintf(everything, quoted))
+			s := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
 			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
 				t.Fatal(errs)
 			}
@@ -146,7 +150,7 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 		"a property":         {schema: `{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`, doc: `{"a":1}`, want: 0},
 	}
 	for name, tt := range tests {
-		errs := evaluate(t, compiler.Compile(schemaOf(t, tt.schema), nil), doc(t, tt.doc))
+		errs := evaluate(t, compiler.Compile(parseSchema(t, tt.schema), nil), parseDoc(t, tt.doc))
 		if len(errs) != tt.want {
 			t.Errorf("%s: got errors %v, want %d", name, errs, tt.want)
 		}
@@ -161,7 +165,7 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 // TestInvalidValuesFailRules checks the errors of rules that read values of another type than the
 // schema's.
 func TestInvalidValuesFailRules(t *testing.T) {
-	wrong := doc(t, `{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`)
+	wrong := parseDoc(t, `{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`)
 	tests := map[string]string{
 		`self.set.size() == 0`:        "invalid data, expected an array for the provided schema with type=array",
 		`self.map.size() == 0`:        "invalid data, expected a map for the provided schema with type=object",
@@ -176,7 +180,7 @@ func TestInvalidValuesFailRules(t *testing.T) {
 	}
 	for rule, want := range tests {
 		quoted, _ := json.Marshal(rule)
-		s := schemaOf(t, fmt.Sprintf(everything, quoted))
+		s := parseSchema(t, fmt.Sprintf(schemaOfAllTypes, quoted))
 		var got string
 		if errs := evaluate(t, compiler.Compile(s, nil), wrong); len(errs) > 0 {
 			got = errs[0].Detail
@@ -187,10 +191,12 @@ func TestInvalidValuesFailRules(t *testing.T) {
 	}
 }
 
+// TestEvaluationStopsAtCostBudget checks that rules that cost too much, and rules of a canceled
+// request, end with one error.
 func TestEvaluationStopsAtCostBudget(t *testing.T) {
 	// Searching for 400 bytes costs four units per byte of the text.
 	part := strings.Repeat("b", 400)
-	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
+	s := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
 		"m":{"type":"string","x-kubernetes-validations":[{"rule":"self != 'x' + self","messageExpression":"'%s'.format([self.contains('`+part+`')])"},{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]},
 		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`)
 	r := compiler.Compile(s, nil)
@@ -205,26 +211,27 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 		`{"m":` + text(300_000) + `}`:                  `no further validation rules will be run due to call cost exceeds limit for messageExpression: "'%s'.format([self.contains('` + part + `')])"`,
 	}
 	for text, want := range tests {
-		errs := evaluate(t, r, doc(t, text))
+		errs := evaluate(t, r, parseDoc(t, text))
 		if len(errs) != 1 || errs[0].Detail != want {
 			t.Errorf("%.20s: got %v\nwant %s", text, errs, want)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if errs := r.Evaluate(ended, doc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
+	if errs := r.Evaluate(ended, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
 		t.Errorf("canceled context: got %v, want one interrupted rule", errs)
 	}
 }
 
-// TestExpensiveRulesAreReported checks that rules that cost much are reported, also for short values.
+// TestExpensiveRulesAreReported checks that rules that cost much are reported, also for short
+// values.
 func TestExpensiveRulesAreReported(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
+	s := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
 		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
 	r := compiler.Compile(s, nil)
 	for n, want := range map[int]int{3: 0, 200: 1} {
 		reports := 0
-		errs := r.Evaluate(t.Context(), doc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`), nil, nil, func() { reports++ })
+		errs := r.Evaluate(t.Context(), parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`), nil, nil, func() { reports++ })
 		if len(errs) > 0 {
 			t.Errorf("%d values: got errors %v, want none", n, errs)
 		}
@@ -237,7 +244,7 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 // TestEqualRulesShareOneProgram checks that concurrent compilations share a program while it is in
 // use.
 func TestEqualRulesShareOneProgram(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
+	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
 	c := rules.NewCompiler()
 	var wait sync.WaitGroup
 	all := make([]*rules.Rules, 8)
@@ -245,7 +252,7 @@ func TestEqualRulesShareOneProgram(t *testing.T) {
 		wait.Go(func() {
 			all[i] = c.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
-				if errs := evaluate(t, all[i], doc(t, `{"a":`+n+`}`)); (len(errs) == 0) != (n == "1") {
+				if errs := evaluate(t, all[i], parseDoc(t, `{"a":`+n+`}`)); (len(errs) == 0) != (n == "1") {
 					t.Errorf("Evaluate(a: %s) = %v, want an error only for 0", n, errs)
 				}
 			}
@@ -263,8 +270,9 @@ func TestEqualRulesShareOneProgram(t *testing.T) {
 	}
 }
 
+// TestSchemaWithoutRulesCompilesToNil checks that a schema without rules needs no evaluation.
 func TestSchemaWithoutRulesCompilesToNil(t *testing.T) {
-	compiled := rules.NewCompiler().Compile(schemaOf(t, `{"type":"object"}`), nil)
+	compiled := rules.NewCompiler().Compile(parseSchema(t, `{"type":"object"}`), nil)
 	if compiled != nil {
 		t.Errorf("Compile(schema without rules) = %v, want nil", compiled)
 	}
@@ -273,8 +281,9 @@ func TestSchemaWithoutRulesCompilesToNil(t *testing.T) {
 	}
 }
 
+// TestCheckDefaultEvaluatesRulesOfDefaults checks that defaults that break a rule are reported.
 func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
+	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
 		{"rule":"oldSelf.hasValue() || self == 'new'","optionalOldSelf":true,"message":"begin with new"},{"rule":"self == oldSelf"}]},
 		"b":{"type":"array","default":[{"k":"x","v":1}],"maxItems":3,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"},"v":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"},{"rule":"self > 1"}]}}}}}}`)
 	errs := schema.CheckDefaults(t.Context(), field.NewPath("x"), s, true, compiler.CheckDefault)
@@ -286,13 +295,15 @@ func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("CheckDefaults = %q, want %q", got, want)
 	}
-	if _, left := compiler.CheckDefault(t.Context(), nil, schemaOf(t, `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}`), false, []byte("1"), 1); left >= 0 {
+	if _, left := compiler.CheckDefault(t.Context(), nil, parseSchema(t, `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}`), false, []byte("1"), 1); left >= 0 {
 		t.Errorf("CheckDefault with a budget of 1: got remaining budget %d, want less than 0", left)
 	}
 }
 
-func TestRatcheting(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{"spec":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0","message":"spec"}],"properties":{
+// TestUnchangedValuesOnlyWarn checks that a rule that fails for an unchanged value gives a warning.
+// It gives an error if the value or the rule depends on a change.
+func TestUnchangedValuesOnlyWarn(t *testing.T) {
+	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{"spec":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0","message":"spec"}],"properties":{
 		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"},{"rule":"self >= oldSelf || self > 0","message":"transition"}]},
 		"l":{"type":"array","maxItems":5,"items":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"item"}]}},"x":{"type":"string"}}}}}`)
 	p, err := schema.Compile(s)
@@ -310,7 +321,7 @@ func TestRatcheting(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var warnings, errs []string
-		for _, e := range r.Evaluate(t.Context(), doc(t, tt.new), doc(t, tt.old), func(w string) { warnings = append(warnings, w[strings.LastIndex(w, ": ")+2:]) }, nil) {
+		for _, e := range r.Evaluate(t.Context(), parseDoc(t, tt.new), parseDoc(t, tt.old), func(w string) { warnings = append(warnings, w[strings.LastIndex(w, ": ")+2:]) }, nil) {
 			errs = append(errs, e.Detail)
 		}
 		if strings.Join(errs, ",") != tt.errors || strings.Join(warnings, ",") != tt.warnings {
@@ -322,7 +333,7 @@ func TestRatcheting(t *testing.T) {
 // TestRatchetingDisabled checks that unchanged values are reported, and that
 // rules with optionalOldSelf wait for an old value.
 func TestRatchetingDisabled(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{
+	s := parseSchema(t, `{"type":"object","properties":{
 		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"}]},
 		"o":{"type":"integer","x-kubernetes-validations":[{"rule":"oldSelf.hasValue()","optionalOldSelf":true,"message":"o"}]}}}`)
 	p, err := schema.Compile(s)
@@ -333,7 +344,7 @@ func TestRatchetingDisabled(t *testing.T) {
 		c := rules.NewCompiler()
 		c.NoRatcheting = off
 		var errs []string
-		for _, e := range c.Compile(s, p).Evaluate(t.Context(), doc(t, `{"n":0,"o":1}`), doc(t, `{"n":0}`), nil, nil) {
+		for _, e := range c.Compile(s, p).Evaluate(t.Context(), parseDoc(t, `{"n":0,"o":1}`), parseDoc(t, `{"n":0}`), nil, nil) {
 			errs = append(errs, e.Detail)
 		}
 		if got := strings.Join(errs, ","); got != want {
@@ -345,7 +356,7 @@ func TestRatchetingDisabled(t *testing.T) {
 // TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one
 // comparison of the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
+	s := parseSchema(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +372,7 @@ func TestManyToleratedItems(t *testing.T) {
 		{item: `{"b":3,"a":1}`, wantErrs: many, wantWarned: 0},
 	} {
 		warnings := 0
-		errs := r.Evaluate(t.Context(), doc(t, list(`{"a":1,"b":2}`)+"1}"), doc(t, list(tt.item)+"2}"), func(string) { warnings++ }, nil)
+		errs := r.Evaluate(t.Context(), parseDoc(t, list(`{"a":1,"b":2}`)+"1}"), parseDoc(t, list(tt.item)+"2}"), func(string) { warnings++ }, nil)
 		if len(errs) != tt.wantErrs {
 			t.Errorf("after %s: got %d errors, want %d", tt.item, len(errs), tt.wantErrs)
 		}
@@ -381,7 +392,7 @@ func TestFieldsOfManyProperties(t *testing.T) {
 	}
 	rule := `{"rule":"self.l.all(x, self.p` + fmt.Sprintf("%06d", many-1) + ` > x || has(self.odd__dash__name))"},`
 	rule = strings.Repeat(rule, times)
-	s := schemaOf(t, `{"type":"object","properties":{`+properties.String()+`"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+strings.TrimSuffix(rule, ",")+`]}`)
+	s := parseSchema(t, `{"type":"object","properties":{`+properties.String()+`"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+strings.TrimSuffix(rule, ",")+`]}`)
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
@@ -389,12 +400,14 @@ func TestFieldsOfManyProperties(t *testing.T) {
 	r := compiler.Compile(s, p)
 	list := `"l":[` + strings.Repeat("1,", items-1) + `1]`
 	for text, want := range map[string]int{fmt.Sprintf(`{"p%06d":2,%s}`, many-1, list): 0, fmt.Sprintf(`{"p%06d":1,%s}`, many-1, list): times} {
-		if errs := evaluate(t, r, doc(t, text)); len(errs) != want {
+		if errs := evaluate(t, r, parseDoc(t, text)); len(errs) != want {
 			t.Errorf("%.20s: got %d errors, want %d: %.300s", text, len(errs), want, fmt.Sprint(errs))
 		}
 	}
 }
 
+// TestCheckSchemaRejectsExpensiveRules checks that the estimated cost of a rule is limited, unless
+// AllowExpensive is set.
 func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 	// The error of an exceeded limit shows the cost. The factor refers to the limit of ten million.
 	tests := map[string]string{
@@ -406,7 +419,7 @@ func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 		`{"type":"array","maxItems":-5,"items":{"type":"string","x-kubernetes-validations":[{"rule":"self.matches('a*b')"}]}}`:                                             "",
 	}
 	for text, want := range tests {
-		s := schemaOf(t, `{"type":"object","properties":{"v":`+text+`}}`)
+		s := parseSchema(t, `{"type":"object","properties":{"v":`+text+`}}`)
 		errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")})
 		if want == "" {
 			if len(errs) > 0 {
@@ -425,8 +438,10 @@ func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 	}
 }
 
+// TestRulesAboveInvalidSchemasAreNotChecked checks that a known error suppresses the errors of
+// rules of the same and outer schemas.
 func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
+	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
 	at := field.NewPath("s")
 	errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: at, KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
 	if want := "s.properties[ab].x-kubernetes-validations[0].rule"; len(errs) != 1 || errs[0].Field != want {
@@ -434,8 +449,10 @@ func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
 	}
 }
 
+// TestValidFieldPathResolvesProperties checks the field that a path names, and the errors of
+// invalid paths.
 func TestValidFieldPathResolvesProperties(t *testing.T) {
-	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},"s":{"type":"string"}}}`)
+	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},"s":{"type":"string"}}}`)
 	tests := map[string]string{
 		".a": "a", ".a['b.c']": "a.b.c", "['a']['b.c']": "a.b.c", ".m.k": "m[k]", ".m['k'].x": "m[k].x", `.a['it\'s']`: "a.it's", "": "<nil>",
 		"a": "expected [ or . but got: a", ".x": "does not refer to a valid field", ".s.x": "does not refer to a valid field", ".a[": "unexpected end of JSON path",

@@ -13,13 +13,15 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-const keyed = `{"type":"object","properties":{
+// keyedListSchema has lists of each list type, and a field that allows unknown fields.
+const keyedListSchema = `{"type":"object","properties":{
 	"list":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a","b"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"v":{"type":"integer","maximum":5}}}},
 	"numbers":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["n"],"items":{"type":"object","properties":{"n":{"type":"number"},"v":{"type":"integer","maximum":5}}}},
 	"atomic":{"type":"array","items":{"type":"integer","maximum":5}},
 	"free":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"v":{"type":"integer","maximum":5}},"required":["w"]},
 	"status":{"type":"object","properties":{"kind":{"type":"string","enum":["A"]},"n":{"type":"integer"},"set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}}}}}}`
 
+// TestCheckOrderAndRatcheting checks the order of errors, and that unchanged values give none.
 func TestCheckOrderAndRatcheting(t *testing.T) {
 	tests := []struct {
 		name, old, doc string
@@ -47,11 +49,11 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			`list[0]: Invalid value: "string": list[0] in body must be of type object: "string"`,
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
-	p := program(t, keyed)
+	p := compileText(t, keyedListSchema)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, e := range p.Check(parse(t, []byte(tt.doc)), parse(t, []byte(tt.old)), true, nil).All() {
+			for _, e := range p.Check(parseDoc(t, []byte(tt.doc)), parseDoc(t, []byte(tt.old)), true, nil).All() {
 				got = append(got, e.Error())
 			}
 			if !slices.Equal(got, tt.want) {
@@ -61,14 +63,15 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 	}
 }
 
+// TestCheckStatus checks that CheckStatus validates only the status, and lists outside of it.
 func TestCheckStatus(t *testing.T) {
-	p := program(t, keyed)
-	doc := parse(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
-	got := p.CheckStatus(doc, parse(t, []byte(`{"status":{"kind":"B"}}`)), true, nil).Schema
+	p := compileText(t, keyedListSchema)
+	doc := parseDoc(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
+	got := p.CheckStatus(doc, parseDoc(t, []byte(`{"status":{"kind":"B"}}`)), true, nil).Schema
 	// kind and apiVersion at the top of a status are validated like those of a resource.
 	if len(got) != 2 || got[0].Error() != `status.kind: Unsupported value: "B": supported values: "A"` ||
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
-		t.Errorf("got %v", got)
+		t.Errorf("CheckStatus = %v, want errors of status.kind and status.n", got)
 	}
 	for _, c := range []struct {
 		name, old string
@@ -79,18 +82,20 @@ func TestCheckStatus(t *testing.T) {
 		{name: "null where there was none, without ratcheting", old: `{}`, want: 1},
 		{name: "null where there was one", old: `{"status":{}}`, ratchets: true, want: 1},
 	} {
-		if got := p.CheckStatus(parse(t, []byte(`{"status":null}`)), parse(t, []byte(c.old)), c.ratchets, nil).Schema; len(got) != c.want {
+		if got := p.CheckStatus(parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(c.old)), c.ratchets, nil).Schema; len(got) != c.want {
 			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
 		}
 	}
-	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
+	if r := p.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
 		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
 	}
 }
 
-func TestBlocking(t *testing.T) {
+// TestStructuralErrorsComeFirst checks which errors prevent rules from being evaluated, and the
+// order of all errors.
+func TestStructuralErrorsComeFirst(t *testing.T) {
 	if StructuralError(field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}) != nil {
-		t.Error("an error that does not affect rules blocks them")
+		t.Error("StructuralError(errors of values) is not nil, want nil")
 	}
 	for _, e := range []*field.Error{field.Required(nil, ""), field.TooLong(nil, "", 1), field.TooMany(nil, 2, 1), field.TypeInvalid(nil, 1, ""), field.NotSupported[string](nil, 1, nil)} {
 		if b := StructuralError(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
@@ -145,6 +150,8 @@ func TestCheckDefaults(t *testing.T) {
 	}
 }
 
+// TestCheckDefaultsEvaluatesRules checks that CheckDefaults evaluates the rules of defaults until
+// their budget is spent.
 func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(`{"type":"object","properties":{"a":{"type":"integer","default":1},"b":{"type":"integer","default":2},"c":{"type":"integer","default":3}}}`), &s); err != nil {
@@ -160,12 +167,13 @@ func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 	}
 	errs := CheckDefaults(t.Context(), field.NewPath("x"), &s, false, rules)
 	if !slices.Equal(calls, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
-		t.Errorf("got calls %q, errors %v, want %v", calls, errs, []string{"1", "2"})
+		t.Errorf("got rules evaluated for %q, errors %v; want %q and one error of x.properties[b].default", calls, errs, []string{"1", "2"})
 	}
 }
 
+// BenchmarkEqualDocuments measures an update that changes nothing, of a list with many equal keys.
 func BenchmarkEqualDocuments(b *testing.B) {
-	p := program(b, keyed)
+	p := compileText(b, keyedListSchema)
 	text := `{"list":[` + strings.TrimSuffix(strings.Repeat(`{"a":"x","b":1,"v":9},`, 100), ",") + `]}`
 	d, err := tape.Parse([]byte(text))
 	if err != nil {

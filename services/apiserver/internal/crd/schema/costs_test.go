@@ -21,14 +21,14 @@ func TestLargeEnums(t *testing.T) {
 		many = append(many, fmt.Sprintf("%q", fmt.Sprint("other", i)))
 	}
 	enum := func(values []string) *Program {
-		return program(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
+		return compileText(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
 	}
 	p, q := enum(few), enum(many)
 	if p.nodes[root].enumIndex != nil || q.nodes[root].enumIndex == nil {
 		t.Fatal("got indexes of enums in both programs, or in none, want one of the large enum only")
 	}
 	for _, v := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
-		d := parse(t, []byte(v))
+		d := parseDoc(t, []byte(v))
 		of := func(p *Program) bool {
 			c := checker{Comparer: Comparer{program: p, doc: d}}
 			return c.isInEnum(&p.nodes[root], tape.Root)
@@ -42,8 +42,8 @@ func TestLargeEnums(t *testing.T) {
 // TestExpensivePatterns checks that expensive matches are reported before they run, and very
 // expensive ones are rejected.
 func TestExpensivePatterns(t *testing.T) {
-	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
-	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
+	p := compileText(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
+	p.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
 	for name, c := range map[string]struct {
 		a, b    int // lengths of the values
 		reports int
@@ -61,7 +61,7 @@ func TestExpensivePatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			reports := 0
-			report := p.Check(parse(t, doc), nil, true, func() { reports++ })
+			report := p.Check(parseDoc(t, doc), nil, true, func() { reports++ })
 			if reports != c.reports {
 				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
@@ -99,7 +99,7 @@ func TestExpensiveBranches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
-			report := little(program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
+			report := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
 			if reports != c.reports {
 				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
@@ -110,9 +110,9 @@ func TestExpensiveBranches(t *testing.T) {
 	}
 }
 
-// patterned returns a schema of n strings with patterns that are slow to compile, and an object
-// that matches.
-func patterned(n int, more string) (schema, object string) {
+// schemaWithSlowPatterns returns a schema of n strings with patterns that are slow to compile, and
+// an object that matches.
+func schemaWithSlowPatterns(n int, more string) (schema, object string) {
 	var properties, members []string
 	for i := range n {
 		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string","pattern":"^(x?){1000}%d$"%s}`, i, i, strings.ReplaceAll(more, "$", fmt.Sprint(i))))
@@ -125,27 +125,27 @@ func patterned(n int, more string) (schema, object string) {
 // compiled for one object is bounded.
 func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	const many = 1500
-	schema, object := patterned(many, "")
+	schema, object := schemaWithSlowPatterns(many, "")
 	reports := 0
-	report := program(t, schema).Check(parse(t, []byte(object)), nil, true, func() { reports++ })
+	report := compileText(t, schema).Check(parseDoc(t, []byte(object)), nil, true, func() { reports++ })
 	if got := fmt.Sprint(report.Schema); reports != 1 || !strings.Contains(got, "too many values times schemas") {
 		t.Errorf("got %d reports, %.300s, want 1 that contains %q", reports, got, "too many values times schemas")
 	}
-	schema, _ = patterned(many, `,"default":"$"`)
+	schema, _ = schemaWithSlowPatterns(many, `,"default":"$"`)
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
 		t.Fatal(err)
 	}
 	errs := CheckDefaults(t.Context(), nil, &s, true, nil)
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "too many values times schemas") {
-		t.Errorf("got %.300s", fmt.Sprint(errs))
+		t.Errorf("CheckDefaults = %.300s, want one error about too many values times schemas", fmt.Sprint(errs))
 	}
 }
 
 // TestPatternBudgetBoundsCache checks that patterns beyond the budget are not cached, and that a
 // removed program releases its part of the budget.
 func TestPatternBudgetBoundsCache(t *testing.T) {
-	schema, object := patterned(20, "")
+	schema, object := schemaWithSlowPatterns(20, "")
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestPatternBudgetBoundsCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if report := p.Check(parse(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
+			if report := p.Check(parseDoc(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
 				t.Errorf("Check = %.300s, want no errors", fmt.Sprint(report.Schema))
 			}
 		}
@@ -193,15 +193,15 @@ func TestManyRequiredProperties(t *testing.T) {
 		required = append(required, fmt.Sprintf(`"p%d"`, many-1-i))
 		members = append(members, fmt.Sprintf(`"p%d":""`, i))
 	}
-	p := program(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
-	report := p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
+	p := compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
+	report := p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
-		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
+		t.Errorf("Check = %.300s, want one error of other", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
-	report = p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
+	report = p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
-		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
+		t.Errorf("Check = %.300s, want one error of p7", fmt.Sprint(report.Schema))
 	}
 }
 
@@ -221,9 +221,9 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 		schema = `{"type":"object","properties":{"o":` + schema + `}}`
 		now, before = `{"o":`+now+`}`, `{"o":`+before+`}`
 	}
-	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), true, nil)
+	report := compileText(t, schema).Check(parseDoc(t, []byte(now)), parseDoc(t, []byte(before)), true, nil)
 	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
-		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
+		t.Errorf("Check = %.300s, want one error of a field that ends in o.z", fmt.Sprint(report.Schema))
 	}
 }
 
@@ -231,13 +231,13 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 // object. Visiting all of them would take minutes.
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
-	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
-	shaped, err := p.Normalize(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), NormalizeOptions{})
+	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
+	normalized, err := p.Normalize(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), NormalizeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"l":[` + strings.Repeat(`{"z":1},`, objects-1) + `{"p000007":"","z":1}]}`; string(shaped.Doc.Raw()) != want {
-		t.Errorf("got %.100s, want %.100s", shaped.Doc.Raw(), want)
+	if want := `{"l":[` + strings.Repeat(`{"z":1},`, objects-1) + `{"p000007":"","z":1}]}`; string(normalized.Doc.Raw()) != want {
+		t.Errorf("got %.100s, want %.100s", normalized.Doc.Raw(), want)
 	}
 }
 
@@ -257,9 +257,9 @@ func TestManyMissingProperties(t *testing.T) {
 			for i := range c.many {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
-			p := little(program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
+			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
 			reports := 0
-			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { reports++ })
+			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { reports++ })
 			if got := fmt.Sprint(report.Schema); reports != c.reports || !strings.Contains(got, c.wrong) {
 				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, c.reports, c.wrong)
 			}
@@ -267,6 +267,7 @@ func TestManyMissingProperties(t *testing.T) {
 	}
 }
 
+// manyProperties returns the text of n properties of type string.
 func manyProperties(n int) string {
 	var all []string
 	for i := range n {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// below nests a schema and a value under keys of 50,000 bytes each.
-func below(keys int, schema, value string) (string, string) {
+// nestUnderLongKeys nests a schema and a value under keys of 50,000 bytes each.
+func nestUnderLongKeys(keys int, schema, value string) (string, string) {
 	for i := range keys {
 		schema = `{"type":"object","additionalProperties":` + schema + `}`
 		value = fmt.Sprintf(`{"%d%s":%s}`, i, strings.Repeat("k", 50_000), value)
@@ -19,8 +19,8 @@ func below(keys int, schema, value string) (string, string) {
 	return `{"type":"object","properties":{"x":` + schema + `}}`, `{"x":` + value + `}`
 }
 
-// each joins n strings that contain their numbers.
-func each(n int, format string) string {
+// joinNumbered joins n strings that contain their numbers.
+func joinNumbered(n int, format string) string {
 	var all []string
 	for i := range n {
 		all = append(all, fmt.Sprintf(format, i))
@@ -38,41 +38,41 @@ const (
 // the first ones as usual.
 func TestErrorsWithLongPaths(t *testing.T) {
 	const many = 300
-	checked := func(p *Program, doc string) []string {
+	checkErrors := func(p *Program, doc string) []string {
 		var all []string
-		for _, e := range p.Check(parse(t, []byte(doc)), nil, true, nil).All() {
+		for _, e := range p.Check(parseDoc(t, []byte(doc)), nil, true, nil).All() {
 			all = append(all, e.Error())
 		}
 		return all
 	}
 	unknown := func(p *Program, doc string) []string {
-		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{Unknown: true})
+		normalized, err := p.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{Unknown: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return shaped.Unknown
+		return normalized.Unknown
 	}
 	for name, c := range map[string]struct {
 		schema, value string // value with one %s for the list of errors
 		wrong         string
 		find          func(*Program, string) []string
 	}{
-		"types":           {schema: `{"type":"object","additionalProperties":{"type":"integer"}}`, value: `{%s}`, wrong: `"a%04d":"x"`, find: checked},
-		"missing fields":  {schema: `{"type":"array","items":{"type":"object","required":["r"]}}`, value: `[%s]`, wrong: `{"a":%d}`, find: checked},
-		"forbidden":       {schema: `{"type":"object","additionalProperties":false}`, value: `{%s}`, wrong: `"a%04d":1`, find: checked},
-		"combinations":    {schema: `{"type":"array","items":{"not":{"minimum":0}}}`, value: `[%s]`, wrong: `%d`, find: checked},
-		"sets":            {schema: `{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}}`, value: `[%s]`, wrong: `%[1]d,%[1]d`, find: checked},
-		"embedded":        {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: `{"apiVersion":"v1","a":%d}`, find: checked},
-		"embedded labels": {schema: embeddedObject, value: embeddedStart + `"labels":{%s}}}`, wrong: `"a%d/":"b"`, find: checked},
+		"types":           {schema: `{"type":"object","additionalProperties":{"type":"integer"}}`, value: `{%s}`, wrong: `"a%04d":"x"`, find: checkErrors},
+		"missing fields":  {schema: `{"type":"array","items":{"type":"object","required":["r"]}}`, value: `[%s]`, wrong: `{"a":%d}`, find: checkErrors},
+		"forbidden":       {schema: `{"type":"object","additionalProperties":false}`, value: `{%s}`, wrong: `"a%04d":1`, find: checkErrors},
+		"combinations":    {schema: `{"type":"array","items":{"not":{"minimum":0}}}`, value: `[%s]`, wrong: `%d`, find: checkErrors},
+		"sets":            {schema: `{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}}`, value: `[%s]`, wrong: `%[1]d,%[1]d`, find: checkErrors},
+		"embedded":        {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: `{"apiVersion":"v1","a":%d}`, find: checkErrors},
+		"embedded labels": {schema: embeddedObject, value: embeddedStart + `"labels":{%s}}}`, wrong: `"a%d/":"b"`, find: checkErrors},
 		"maps": {schema: `{"type":"array","items":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],
-			"items":{"x-kubernetes-preserve-unknown-fields":true}}}`, value: `[%s]`, wrong: `[%d]`, find: checked},
+			"items":{"x-kubernetes-preserve-unknown-fields":true}}}`, value: `[%s]`, wrong: `[%d]`, find: checkErrors},
 		"unknown fields":            {schema: `{"type":"object"}`, value: `{%s}`, wrong: `"a%04d":1`, find: unknown},
 		"unknown embedded metadata": {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: embeddedStart + `"a":%d}}`, find: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := func(keys, wrong int) []string {
-				s, v := below(keys, c.schema, fmt.Sprintf(c.value, each(wrong, c.wrong)))
-				return c.find(program(t, s), v)
+				s, v := nestUnderLongKeys(keys, c.schema, fmt.Sprintf(c.value, joinNumbered(wrong, c.wrong)))
+				return c.find(compileText(t, s), v)
 			}
 			if near := with(0, many); len(near) < many {
 				t.Fatalf("short paths: got %d errors, want at least %d", len(near), many)
@@ -97,15 +97,15 @@ func TestErrorsWithLongPaths(t *testing.T) {
 // same way are validated in bounded memory.
 func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
-	p := program(t, embeddedObject)
+	p := compileText(t, embeddedObject)
 	for name, c := range map[string]struct {
 		owners string
 		most   uint64 // MiB
 	}{
-		"controllers": {owners: each(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), most: 110},
+		"controllers": {owners: joinNumbered(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), most: 110},
 		"no owners":   {owners: strings.Repeat("{},", many) + "{}", most: 75},
 	} {
-		doc := parse(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
+		doc := parseDoc(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		errs := p.Check(doc, nil, true, nil).All()
@@ -135,13 +135,13 @@ func TestLongPathsAfterChanges(t *testing.T) {
 		"near, the same and one that": {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			values := each(c.wrong, `"a%04d":"x"`)
-			s, before := below(c.keys, numbers, "{"+values+"}")
+			values := joinNumbered(c.wrong, `"a%04d":"x"`)
+			s, before := nestUnderLongKeys(c.keys, numbers, "{"+values+"}")
 			if c.changed != "" {
 				values += "," + c.changed
 			}
-			_, after := below(c.keys, numbers, "{"+values+"}")
-			errs := little(program(t, s)).Check(parse(t, []byte(after)), parse(t, []byte(before)), true, nil).Schema
+			_, after := nestUnderLongKeys(c.keys, numbers, "{"+values+"}")
+			errs := withSmallLimit(compileText(t, s)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), true, nil).Schema
 			var got field.ErrorType
 			if len(errs) > 0 {
 				got = errs[len(errs)-1].Type

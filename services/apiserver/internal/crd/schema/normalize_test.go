@@ -14,8 +14,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// program compiles a schema written as JSON.
-func program(t testing.TB, text string) *Program {
+// compileText compiles a schema written as JSON.
+func compileText(t testing.TB, text string) *Program {
 	t.Helper()
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -28,21 +28,24 @@ func program(t testing.TB, text string) *Program {
 	return p
 }
 
-// little gives a program a 64th of its limit, for the race detector, which is that much slower.
-func little(p *Program) *Program {
+// withSmallLimit gives a program a 64th of its limit: with the race detector, a check takes about
+// 64 times as long.
+func withSmallLimit(p *Program) *Program {
 	p.maxCost /= 64
 	return p
 }
 
-const embedding = `{"type":"object","properties":{
+// embeddedSchema has embedded resources with and without fields of their own, and a map of them.
+const embeddedSchema = `{"type":"object","properties":{
 	"pod":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true},
 	"typed":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
 		"metadata":{"type":"object","properties":{"name":{"type":"string","default":"given"},"labels":{"type":"object","nullable":true}}},
 		"kind":{"type":"string","default":"Pod"},"spec":{"type":"object"}}},
 	"map":{"type":"object","additionalProperties":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}}`
 
-// TestShapeEmbedded prunes and validates the metadata of embedded resources.
-func TestShapeEmbedded(t *testing.T) {
+// TestNormalizeEmbeddedResources checks that the metadata of embedded resources is pruned and
+// validated.
+func TestNormalizeEmbeddedResources(t *testing.T) {
 	tests := []struct {
 		name, doc, want string
 		unknown         []string
@@ -64,34 +67,36 @@ func TestShapeEmbedded(t *testing.T) {
 			err: `map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, dropped: `{"map":{"k":{"metadata":"x"}}}`},
 		{name: "the resource's own is left alone", doc: `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`, want: "", unknown: nil, err: "", dropped: ""},
 	}
-	p := program(t, embedding)
+	p := compileText(t, embeddedSchema)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.want == "" {
 				tt.want = tt.doc
 			}
-			d := parse(t, []byte(tt.doc))
-			shaped, err := p.Normalize(d, NormalizeOptions{Unknown: true})
+			d := parseDoc(t, []byte(tt.doc))
+			normalized, err := p.Normalize(d, NormalizeOptions{Unknown: true})
 			var wrong *field.Error
 			if tt.err != "" {
 				if !errors.As(err, &wrong) || err.Error() != tt.err {
 					t.Errorf("got %v\nwant %s", err, tt.err)
 				}
-			} else if err != nil || string(shaped.Doc.Raw()) != tt.want || !slices.Equal(shaped.Unknown, tt.unknown) {
-				t.Errorf("got %s, %q, %v\nwant %s, %q", shaped.Doc.Raw(), shaped.Unknown, err, tt.want, tt.unknown)
+			} else if err != nil || string(normalized.Doc.Raw()) != tt.want || !slices.Equal(normalized.Unknown, tt.unknown) {
+				t.Errorf("got %s, %q, %v\nwant %s, %q", normalized.Doc.Raw(), normalized.Unknown, err, tt.want, tt.unknown)
 			}
 			if tt.dropped == "" {
 				tt.dropped = tt.want
 			}
-			shaped, err = p.Normalize(d, NormalizeOptions{DropMalformed: true})
-			if err != nil || string(shaped.Doc.Raw()) != tt.dropped || shaped.Unknown != nil {
-				t.Errorf("dropped: got %s, %v\nwant %s", shaped.Doc.Raw(), err, tt.dropped)
+			normalized, err = p.Normalize(d, NormalizeOptions{DropMalformed: true})
+			if err != nil || string(normalized.Doc.Raw()) != tt.dropped || normalized.Unknown != nil {
+				t.Errorf("dropped: got %s, %v\nwant %s", normalized.Doc.Raw(), err, tt.dropped)
 			}
 		})
 	}
 }
 
-func TestShapeText(t *testing.T) {
+// TestNormalizeKeepsText checks that a document keeps its text, apart from removed fields and added
+// defaults.
+func TestNormalizeKeepsText(t *testing.T) {
 	tests := []struct{ name, doc, want string }{
 		{name: "texts of values are kept", doc: `{"n":1.50e1,"s":"\u0061"}`, want: `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
 		{name: "first field is removed", doc: `{ "x" : 1 , "n" : 2 }`, want: `{ "n" : 2,"d":{"e":"f"} }`},
@@ -103,12 +108,12 @@ func TestShapeText(t *testing.T) {
 		{name: "no UTF-8", doc: "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", want: "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
 		{name: "within lists without a schema", doc: `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`, want: `{"l":[{},[{}],3],"d":{"e":"g"}}`},
 	}
-	p := program(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
+	p := compileText(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
 		"d":{"type":"object","default":{"x":1},"properties":{"e":{"type":"string","default":"f"}}}}}`)
 	for _, tt := range tests {
-		shaped, err := p.Normalize(parse(t, []byte(tt.doc)), NormalizeOptions{})
-		if err != nil || string(shaped.Doc.Raw()) != tt.want {
-			t.Errorf("%s: got %s, %v, want %s", tt.name, shaped.Doc.Raw(), err, tt.want)
+		normalized, err := p.Normalize(parseDoc(t, []byte(tt.doc)), NormalizeOptions{})
+		if err != nil || string(normalized.Doc.Raw()) != tt.want {
+			t.Errorf("%s: got %s, %v, want %s", tt.name, normalized.Doc.Raw(), err, tt.want)
 		}
 	}
 }
@@ -117,7 +122,7 @@ func TestShapeText(t *testing.T) {
 // ObjectMeta, not by the schema.
 func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
-	p := program(t, `{"type":"object","properties":{
+	p := compileText(t, `{"type":"object","properties":{
 		"one":`+resource+`,"list":{"type":"array","items":`+resource+`},"map":{"type":"object","additionalProperties":`+resource+`},
 		"both":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","nullable":true,"default":{"name":"Bar"},"properties":{"generateName":{"type":"string","default":"g"}}}}},
 		"part":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object","default":{"a":"b"}}}}}}}}`)
@@ -133,9 +138,9 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 		`{"part":{"metadata":null}}`:         `{"part":{}}`,
 		`{"both":{"metadata":null}}`:         `{"both":{"metadata":{"generateName":"g"}}}`,
 	} {
-		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{})
-		if err != nil || string(shaped.Doc.Raw()) != want {
-			t.Errorf("%s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
+		normalized, err := p.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{})
+		if err != nil || string(normalized.Doc.Raw()) != want {
+			t.Errorf("%s: got %s, %v, want %s", doc, normalized.Doc.Raw(), err, want)
 		}
 	}
 	// An apply adds defaults first, and keeps nulls that the schema does not allow.
@@ -143,20 +148,22 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 		`{"one":{"metadata":null}}`:  `{"one":` + filled + `}`,
 		`{"part":{"metadata":null}}`: `{"part":{"metadata":null}}`,
 	} {
-		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{KeepNulls: true})
-		if err != nil || string(shaped.Doc.Raw()) != want {
-			t.Errorf("applied %s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
+		normalized, err := p.Normalize(parseDoc(t, []byte(doc)), NormalizeOptions{KeepNulls: true})
+		if err != nil || string(normalized.Doc.Raw()) != want {
+			t.Errorf("applied %s: got %s, %v, want %s", doc, normalized.Doc.Raw(), err, want)
 		}
 	}
 }
 
-func TestShapeReports(t *testing.T) {
-	p := program(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
-	shaped, err := p.Normalize(parse(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
-	if err != nil || !slices.Equal(shaped.Duplicates, []string{"b"}) || !slices.Equal(shaped.Unknown, []string{"b", "spec.a", "spec.z"}) {
-		t.Errorf("got %q, %q, %v, want %v, %v", shaped.Duplicates, shaped.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
+// TestNormalizeReportsFields checks which duplicate and unknown fields are reported, also without a
+// schema.
+func TestNormalizeReportsFields(t *testing.T) {
+	p := compileText(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
+	normalized, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
+	if err != nil || !slices.Equal(normalized.Duplicates, []string{"b"}) || !slices.Equal(normalized.Unknown, []string{"b", "spec.a", "spec.z"}) {
+		t.Errorf("got duplicates %q, unknown fields %q, error %v; want %v, %v", normalized.Duplicates, normalized.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
 	}
-	lenient, err := p.Normalize(parse(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
+	lenient, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
 		t.Errorf("lenient: got %s, unknown %q, %v, want it unchanged without unknown fields", lenient.Doc.Raw(), lenient.Unknown, err)
 	}
@@ -164,28 +171,28 @@ func TestShapeReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shaped, err = none.Normalize(parse(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), NormalizeOptions{})
-	if err != nil || string(shaped.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
-		t.Errorf("without a schema: got %s, %v, want only apiVersion, kind and metadata", shaped.Doc.Raw(), err)
+	normalized, err = none.Normalize(parseDoc(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), NormalizeOptions{})
+	if err != nil || string(normalized.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
+		t.Errorf("without a schema: got %s, %v, want only apiVersion, kind and metadata", normalized.Doc.Raw(), err)
 	}
-	if shaped, err := none.Normalize(parse(t, []byte(`[1]`)), NormalizeOptions{}); err != nil || shaped.Changed {
-		t.Errorf("not an object: got %s, %v, want it unchanged", shaped.Doc.Raw(), err)
+	if normalized, err := none.Normalize(parseDoc(t, []byte(`[1]`)), NormalizeOptions{}); err != nil || normalized.Changed {
+		t.Errorf("not an object: got %s, %v, want it unchanged", normalized.Doc.Raw(), err)
 	}
 }
 
-// TestHostile covers the bounds on defaults, on reported errors and on time. Without a bound, the
-// test would not end.
-func TestHostile(t *testing.T) {
+// TestLargeInputsAreBounded checks the bounds on defaults, on reported errors and on time. Without
+// a bound, the test would not end.
+func TestLargeInputsAreBounded(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
-	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
+	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
 		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
 		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
 		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`)
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
-	if _, err := p.Normalize(parse(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("unbounded defaults: got %v", err)
+	if _, err := p.Normalize(parseDoc(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("defaults of many items: got error %v, want %v", err, ErrTooLarge)
 	}
 	var members, items strings.Builder
 	for i := range 50_000 {
@@ -195,32 +202,34 @@ func TestHostile(t *testing.T) {
 	}
 	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
-	d := parse(t, []byte(text))
+	d := parseDoc(t, []byte(text))
 	d, _ = d.Canonicalize()
 	if d == nil {
 		t.Fatal("no cleaned document, want one")
 	}
 	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
-		t.Errorf("got %d and %d errors, want %v", len(report.Schema), len(report.Lists), maxErrors)
+		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d", len(report.Schema), len(report.Lists), maxErrors)
 	}
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
-	shaped, err := p.Normalize(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), NormalizeOptions{Unknown: true})
-	if err != nil || string(shaped.Doc.Raw()) != `{}` {
-		t.Errorf("deep: got %v", err)
+	normalized, err := p.Normalize(parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), NormalizeOptions{Unknown: true})
+	if err != nil || string(normalized.Doc.Raw()) != `{}` {
+		t.Errorf("deeply nested unknown field: got %s, %v; want {}", normalized.Doc.Raw(), err)
 	}
 	var unknown strings.Builder
 	for i := range 5000 {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
-	if shaped, err := p.Normalize(parse(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil || len(shaped.Unknown) != maxUnknown {
-		t.Errorf("got %d unknown fields, %v, want %v", len(shaped.Unknown), err, maxUnknown)
+	if normalized, err := p.Normalize(parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil || len(normalized.Unknown) != maxUnknown {
+		t.Errorf("got %d unknown fields, %v, want %v", len(normalized.Unknown), err, maxUnknown)
 	}
 }
 
-func TestPlainTimes(t *testing.T) {
+// TestDateTimeMatchesLibrary checks that the format date-time accepts the same texts as the
+// library.
+func TestDateTimeMatchesLibrary(t *testing.T) {
 	for _, s := range []string{"2024-02-28T23:59:59Z", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-01-00T00:00:00Z",
 		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z", "2024-01-01T23:00:00+01:00",
 		"2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z", "", "2024-01-01"} {
@@ -230,7 +239,9 @@ func TestPlainTimes(t *testing.T) {
 	}
 }
 
-func TestLazy(t *testing.T) {
+// TestLazyCompilesOnce checks that a lazy schema is compiled at its first use, and that invalid
+// schemas give errors.
+func TestLazyCompilesOnce(t *testing.T) {
 	calls := 0
 	l := NewLazy(func() (*Program, error) { calls++; return Compile(nil) })
 	if calls != 0 {
@@ -249,17 +260,18 @@ func TestLazy(t *testing.T) {
 	}
 }
 
+// TestCleanMetadata checks that Clean reports unknown fields, and returns clean metadata as it is.
 func TestCleanMetadata(t *testing.T) {
 	out, unknown, err := objectmeta.Clean([]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`), true, false)
 	if err != nil || !slices.Equal(unknown, []string{"odd", "ownerReferences[0].odd"}) {
-		t.Errorf("got %s, %q, %v, want %v", out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
+		t.Errorf("Clean = %s, unknown fields %q, error %v; want unknown fields %v", out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
 	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
 		t.Errorf("clean metadata: got %s, %v, want the same bytes", out, err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
-		t.Errorf("got %v", err)
+		t.Errorf("Clean(labels of a list) = %v, want the error of a JSON array for a map", err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {
 		t.Error("invalid JSON: error = nil, want one")

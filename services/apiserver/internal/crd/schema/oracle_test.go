@@ -20,9 +20,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// This file implements shaping and validation on decoded trees in the plainest way. It uses the
-// validation library of kube-openapi for keywords.
+// This file implements normalization and validation on decoded trees in the plainest way. It uses
+// the validation library of kube-openapi for keywords.
 
+// decode returns the tree of a JSON text, with integers as int64.
 func decode(data []byte) any {
 	var v any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &v); err != nil {
@@ -31,6 +32,7 @@ func decode(data []byte) any {
 	return v
 }
 
+// defaultOf returns the default of a schema, or nil.
 func defaultOf(s *v1.JSONSchemaProps) any {
 	if s == nil || s.Default == nil || len(s.Default.Raw) == 0 {
 		return nil
@@ -38,6 +40,7 @@ func defaultOf(s *v1.JSONSchemaProps) any {
 	return decode(s.Default.Raw)
 }
 
+// subSchema returns the schema of a field of an object, or nil.
 func subSchema(s *v1.JSONSchemaProps, key string) *v1.JSONSchemaProps {
 	if p, ok := s.Properties[key]; ok {
 		return &p
@@ -48,6 +51,7 @@ func subSchema(s *v1.JSONSchemaProps, key string) *v1.JSONSchemaProps {
 	return nil
 }
 
+// itemSchema returns the schema of the items of a list, or nil.
 func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil || s.Items == nil {
 		return nil
@@ -55,6 +59,7 @@ func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	return s.Items.Schema
 }
 
+// oracleDefault sets the defaults of a schema in a tree.
 func oracleDefault(x any, s *v1.JSONSchemaProps) {
 	if s == nil {
 		return
@@ -86,6 +91,7 @@ func oracleDefault(x any, s *v1.JSONSchemaProps) {
 	}
 }
 
+// oracleNulls removes nulls that a schema does not allow from a tree.
 func oracleNulls(x any, s *v1.JSONSchemaProps) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -107,8 +113,10 @@ func oracleNulls(x any, s *v1.JSONSchemaProps) {
 	}
 }
 
+// oraclePruner collects the paths of unknown fields.
 type oraclePruner struct{ unknown []string }
 
+// join appends a field name to a path.
 func join(path, key string) string {
 	if path == "" {
 		return key
@@ -116,11 +124,13 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, skip bool) {
-	if !skip && s != nil && s.XPreserveUnknownFields != nil {
-		skip = true
+// prune removes unknown fields from a tree. keepUnknown is set if an outer schema allows unknown
+// fields.
+func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, keepUnknown bool) {
+	if !keepUnknown && s != nil && s.XPreserveUnknownFields != nil {
+		keepUnknown = true
 	}
-	if skip && s == nil {
+	if keepUnknown && s == nil {
 		return
 	}
 	switch x := x.(type) {
@@ -135,22 +145,23 @@ func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, skip boo
 				delete(x, k)
 			case s.AdditionalProperties != nil || hasKey(s, k):
 				o.prune(v, subSchema(s, k), join(path, k), false)
-			case !skip:
+			case !keepUnknown:
 				o.unknown = append(o.unknown, join(path, k))
 				delete(x, k)
 			}
 		}
 	case []any:
 		for i := range x {
-			o.prune(x[i], itemSchema(s), path+"["+strconv.Itoa(i)+"]", skip)
+			o.prune(x[i], itemSchema(s), path+"["+strconv.Itoa(i)+"]", keepUnknown)
 		}
 	}
 }
 
+// hasKey reports whether a schema has a property.
 func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; return ok }
 
-// oracleShape returns the normalized document and the paths of unknown fields.
-func oracleShape(data []byte, s *v1.JSONSchemaProps) (any, []string) {
+// oracleNormalize returns the normalized document and the paths of unknown fields.
+func oracleNormalize(data []byte, s *v1.JSONSchemaProps) (any, []string) {
 	x := decode(data)
 	kept := map[string]any{}
 	m := x.(map[string]any)
@@ -174,6 +185,7 @@ func oracleShape(data []byte, s *v1.JSONSchemaProps) (any, []string) {
 	return x, o.unknown
 }
 
+// toOpenAPI returns the schema as the library of kube-openapi reads it.
 func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
 	if s == nil {
 		return nil
@@ -186,12 +198,12 @@ func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
 	if err := json.Unmarshal(data, &out); err != nil {
 		panic(err)
 	}
-	return converted(&out, s)
+	return asValidated(&out, s)
 }
 
-// converted applies the differences between the text of a schema and the form that Kubernetes
+// asValidated applies the differences between the text of a schema and the form that Kubernetes
 // validates with.
-func converted(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
+func asValidated(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
 	if s.XIntOrString {
 		out.Type = spec.StringOrArray{"integer", "string"}
 	}
@@ -203,25 +215,25 @@ func converted(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
 	}
 	for k, p := range s.Properties {
 		sub := out.Properties[k]
-		out.Properties[k] = *converted(&sub, &p)
+		out.Properties[k] = *asValidated(&sub, &p)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		converted(out.AdditionalProperties.Schema, s.AdditionalProperties.Schema)
+		asValidated(out.AdditionalProperties.Schema, s.AdditionalProperties.Schema)
 	}
 	if s.Items != nil {
-		converted(out.Items.Schema, s.Items.Schema)
+		asValidated(out.Items.Schema, s.Items.Schema)
 	}
 	for i := range s.AllOf {
-		converted(&out.AllOf[i], &s.AllOf[i])
+		asValidated(&out.AllOf[i], &s.AllOf[i])
 	}
 	for i := range s.AnyOf {
-		converted(&out.AnyOf[i], &s.AnyOf[i])
+		asValidated(&out.AnyOf[i], &s.AnyOf[i])
 	}
 	for i := range s.OneOf {
-		converted(&out.OneOf[i], &s.OneOf[i])
+		asValidated(&out.OneOf[i], &s.OneOf[i])
 	}
 	if s.Not != nil {
-		converted(out.Not, s.Not)
+		asValidated(out.Not, s.Not)
 	}
 	return out
 }
@@ -251,7 +263,7 @@ func (r *ratchet) Validate(any) *validate.Result {
 		}
 		o.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
 			list := r.value.([]any)
-			before, ok := oldItem(r.props, r.value, r.old, i)
+			before, ok := matchingOldItem(r.props, r.value, r.old, i)
 			return &ratchet{schema: schema, props: itemSchema(r.props), path: path, value: list[i], old: before, known: r.known && ok}
 		}
 	}
@@ -262,6 +274,7 @@ func (r *ratchet) Validate(any) *validate.Result {
 	return result
 }
 
+// listTypeName returns the x-kubernetes-list-type of a schema.
 func listTypeName(s *v1.JSONSchemaProps) string {
 	if s == nil || s.XListType == nil {
 		return ""
@@ -269,7 +282,8 @@ func listTypeName(s *v1.JSONSchemaProps) string {
 	return *s.XListType
 }
 
-func oldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
+// matchingOldItem returns the old item with the same keys as an item of a list of type map.
+func matchingOldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 	before, ok := old.([]any)
 	if !ok {
 		return nil, false
@@ -281,7 +295,7 @@ func oldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 		}
 		for _, b := range before {
 			m, ok := b.(map[string]any)
-			if ok && !slices.ContainsFunc(s.XListMapKeys, func(k string) bool { return !scalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) }) {
+			if ok && !slices.ContainsFunc(s.XListMapKeys, func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) }) {
 				return m, true
 			}
 		}
@@ -289,7 +303,8 @@ func oldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 	return nil, false
 }
 
-func scalar(v any) bool {
+// isScalar reports whether a value can be a key of a list item.
+func isScalar(v any) bool {
 	switch v.(type) {
 	case string, bool, int64, float64:
 		return true
@@ -297,6 +312,7 @@ func scalar(v any) bool {
 	return false
 }
 
+// oracleEqual reports whether a value is unchanged, so that its errors are tolerated.
 func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
 	switch x := x.(type) {
 	case []any:
@@ -305,7 +321,7 @@ func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
 			return false
 		}
 		for i := range x {
-			b, ok := oldItem(s, x, old, i)
+			b, ok := matchingOldItem(s, x, old, i)
 			if !ok || itemSchema(s) == nil {
 				return listTypeName(s) != "map" && reflect.DeepEqual(x, before)
 			}
@@ -337,9 +353,10 @@ func oracleCheck(s *v1.JSONSchemaProps, x, old any, update bool) []string {
 	for _, err := range r.Validate(nil).Errors {
 		list = append(list, toFieldError(err))
 	}
-	return texts(list)
+	return errorTexts(list)
 }
 
+// toFieldError converts an error of the library to the one that Kubernetes reports.
 func toFieldError(err error) *field.Error {
 	e, ok := err.(*openapierrors.Validation)
 	if !ok {
@@ -377,7 +394,8 @@ func toFieldError(err error) *field.Error {
 	return field.Invalid(at, value, err.Error())
 }
 
-func texts(list field.ErrorList) []string {
+// errorTexts returns the types and texts of errors, sorted.
+func errorTexts(list field.ErrorList) []string {
 	var out []string
 	for _, e := range list {
 		out = append(out, string(e.Type)+" "+e.Error())
@@ -386,6 +404,7 @@ func texts(list field.ErrorList) []string {
 	return out
 }
 
+// canonical returns a value as JSON with sorted fields.
 func canonical(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -12,12 +12,15 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// pick draws one of several values.
 func pick[T any](t *rapid.T, label string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(t, label)
 }
 
+// sometimes draws a bool that is true once in oneIn draws.
 func sometimes(t *rapid.T, oneIn int) bool { return rapid.IntRange(1, oneIn).Draw(t, "chance") == 1 }
 
+// names holds the names of properties. It is short, so that schemas and objects often match.
 var names = []string{"a", "b", "c", "odd-name", "kind"}
 
 // randomSchema draws a structural schema.
@@ -73,6 +76,7 @@ func randomSchema(t *rapid.T, depth int, isRoot bool) v1.JSONSchemaProps {
 	return s
 }
 
+// randomList adds the keywords of a random list to a schema.
 func randomList(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
 	s.Type = "array"
 	item := randomSchema(t, depth-1, false)
@@ -138,6 +142,7 @@ func randomRules(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
 	}
 }
 
+// branches draws schemas for allOf, anyOf or oneOf.
 func branches(t *rapid.T, depth int) []v1.JSONSchemaProps {
 	var list []v1.JSONSchemaProps
 	for range rapid.IntRange(1, 3).Draw(t, "branches") {
@@ -148,6 +153,7 @@ func branches(t *rapid.T, depth int) []v1.JSONSchemaProps {
 	return list
 }
 
+// branch draws a schema for not, allOf, anyOf or oneOf, or returns nil if it would nest too deeply.
 func branch(t *rapid.T, depth int) *v1.JSONSchemaProps {
 	if depth == 0 {
 		return nil
@@ -185,7 +191,7 @@ type raw = json.RawMessage
 // randomValue draws a value that may fit a schema.
 func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
 	if s == nil || sometimes(t, 8) {
-		return randomThing(t, depth)
+		return randomJSON(t, depth)
 	}
 	if len(s.Enum) > 0 && sometimes(t, 2) {
 		return raw(s.Enum[rapid.IntRange(0, len(s.Enum)-1).Draw(t, "choice")].Raw)
@@ -205,7 +211,7 @@ func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
 			}
 		}
 		if sometimes(t, 4) {
-			m[pick(t, "unknown", "u", "a", "kind", "ünknown")] = randomThing(t, depth-1)
+			m[pick(t, "unknown", "u", "a", "kind", "ünknown")] = randomJSON(t, depth-1)
 		}
 		return m
 	case "array":
@@ -225,7 +231,8 @@ func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
 	return pick[any](t, "text", "", "a", "ab", "äöü", "12", "2024-02-29", "10.0.0.1", "aGk=", "1h", "x\"y", raw(`"\u0061\ud83d\ude00"`))
 }
 
-func randomThing(t *rapid.T, depth int) any {
+// randomJSON draws a value without regard to a schema.
+func randomJSON(t *rapid.T, depth int) any {
 	switch rapid.IntRange(0, 8).Draw(t, "thing") {
 	case 0, 1:
 		return nil
@@ -237,19 +244,19 @@ func randomThing(t *rapid.T, depth int) any {
 		return true
 	case 5:
 		if depth > 0 {
-			return []any{randomThing(t, depth-1), randomThing(t, depth-1)}
+			return []any{randomJSON(t, depth-1), randomJSON(t, depth-1)}
 		}
 		return []any{}
 	case 6, 7:
 		if depth > 0 {
-			return map[string]any{pick(t, "key", "a", "b", "z"): randomThing(t, depth-1), "kind": randomThing(t, depth-1)}
+			return map[string]any{pick(t, "key", "a", "b", "z"): randomJSON(t, depth-1), "kind": randomJSON(t, depth-1)}
 		}
 	}
 	return map[string]any{}
 }
 
-// write renders a document with the members in a drawn order and with spaces.
-func write(t *rapid.T, b *strings.Builder, v any) {
+// writeRandomly renders a document with the members in a drawn order and with spaces.
+func writeRandomly(t *rapid.T, b *strings.Builder, v any) {
 	space := func() {
 		if sometimes(t, 10) {
 			b.WriteString(pick(t, "space", " ", "\n\t"))
@@ -262,7 +269,7 @@ func write(t *rapid.T, b *strings.Builder, v any) {
 		for k := range v {
 			keys = append(keys, k)
 		}
-		keys = rapid.Permutation(sorted(keys)).Draw(t, "order")
+		keys = rapid.Permutation(sortInPlace(keys)).Draw(t, "order")
 		b.WriteByte('{')
 		for i, k := range keys {
 			if i > 0 {
@@ -273,7 +280,7 @@ func write(t *rapid.T, b *strings.Builder, v any) {
 			b.Write(data)
 			space()
 			b.WriteByte(':')
-			write(t, b, v[k])
+			writeRandomly(t, b, v[k])
 			space()
 		}
 		b.WriteByte('}')
@@ -283,7 +290,7 @@ func write(t *rapid.T, b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			write(t, b, x)
+			writeRandomly(t, b, x)
 			space()
 		}
 		b.WriteByte(']')

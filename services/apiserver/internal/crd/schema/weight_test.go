@@ -37,11 +37,11 @@ func TestWeightOfDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shaped, err := p.Normalize(d, schema.NormalizeOptions{})
+		normalized, err := p.Normalize(d, schema.NormalizeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		size := max(len(shaped.Doc.Raw()), len(c.doc))
+		size := max(len(normalized.Doc.Raw()), len(c.doc))
 		if n := p.Weight([]byte(c.doc), false); n < size || n > c.most*size {
 			t.Errorf("%s: got weight %d, want %d to %d", name, n, size, c.most*size)
 		}
