@@ -5,77 +5,76 @@ import (
 	"time"
 
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/objects"
-	"binnacle/services/apiserver/internal/cache/watchcache"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Mutator may change the object. An error rejects the request.
+// Mutator is a plugin that may change the object. An error rejects the request.
 type Mutator interface {
 	Admit(ctx context.Context, r *Request) error
 }
 
-// Validator may reject the request.
+// Validator is a plugin that checks the object as it will be stored. An error rejects the request.
 type Validator interface {
 	Validate(ctx context.Context, r *Request) error
 }
 
-// Reserver reserves something for a write, such as a part of a quota. An error rejects the request.
-// A nil Reservation means that nothing was reserved.
+// Reserver is a plugin that reserves something for a write, such as a part of a quota. An error
+// rejects the request. A nil Reservation means that nothing was reserved.
 type Reserver interface {
 	Reserve(ctx context.Context, r *Request) (Reservation, error)
 }
 
-// Reservation is a reservation for a write. One of its methods is called, once, when the outcome of
-// the write is known.
+// Reservation is what a Reserver has set aside for a write. When the outcome of the write is known,
+// the writer calls exactly one of the methods, once.
 type Reservation interface {
-	Commit(ctx context.Context)   // the object was written
-	Rollback(ctx context.Context) // the object was not and will not be written
+	// Commit makes the reservation permanent, because the object was written.
+	Commit(ctx context.Context)
+	// Rollback releases the reservation, because the object was not written and will not be.
+	Rollback(ctx context.Context)
 }
 
 // ExternalCaller is a plugin that calls services outside of the server.
 type ExternalCaller interface {
-	// CallsExternal reports whether the plugin may call a service for such a request. Only the
-	// operation and the resource of the request are known yet.
+	// CallsExternal reports whether the plugin may call a service for r. The objects of r are still
+	// nil, so the operation and the resource decide.
 	CallsExternal(ctx context.Context, r *Request) bool
 }
 
-// Plugin is a named member of the chain. It is a Mutator, a Validator, a Reserver, or several of
-// these.
+// Plugin is an admission plugin and its name. The field Plugin implements one or more of Mutator,
+// Validator, Reserver and ExternalCaller.
 type Plugin struct {
 	Name   string
 	Plugin any
 }
 
-// Chain calls its plugins in order. The first rejection ends a phase.
+// Chain calls its plugins phase by phase. Within a phase, plugins run in the order in which they
+// were passed to NewChain, and the first rejection ends the phase. A Chain is safe for concurrent
+// use.
 type Chain struct {
-	mutators        []member[Mutator]
-	validators      []member[Validator]
-	reservers       []member[Reserver]
+	mutators        []namedPlugin[Mutator]
+	validators      []namedPlugin[Validator]
+	reservers       []namedPlugin[Reserver]
 	externalCallers []ExternalCaller
 	metrics         *Metrics
 }
 
-// member is a plugin of the chain with its name.
-type member[T any] struct {
+// namedPlugin is a plugin as the interface T of one phase, with its name for metrics.
+type namedPlugin[T any] struct {
 	name   string
 	plugin T
 }
 
-// NewChain returns a chain. Metrics may be nil.
+// NewChain returns a chain of plugins. If m is nil, the chain records no metrics.
 func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 	c := &Chain{metrics: m}
 	for _, p := range plugins {
 		if plugin, ok := p.Plugin.(Mutator); ok {
-			c.mutators = append(c.mutators, member[Mutator]{p.Name, plugin})
+			c.mutators = append(c.mutators, namedPlugin[Mutator]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(Validator); ok {
-			c.validators = append(c.validators, member[Validator]{p.Name, plugin})
+			c.validators = append(c.validators, namedPlugin[Validator]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(Reserver); ok {
-			c.reservers = append(c.reservers, member[Reserver]{p.Name, plugin})
+			c.reservers = append(c.reservers, namedPlugin[Reserver]{name: p.Name, plugin: plugin})
 		}
 		if plugin, ok := p.Plugin.(ExternalCaller); ok {
 			c.externalCallers = append(c.externalCallers, plugin)
@@ -84,8 +83,9 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 	return c
 }
 
-// CallsExternal reports whether a plugin may call a service outside of the server for such a
-// request. Such a call should happen only once per request; see ExternalCaller.
+// CallsExternal reports whether any plugin may call a service outside of the server for r. Writers
+// then read the current object from the store before they call the plugins, so that the service
+// does not see an outdated one. The objects of r may be nil.
 func (c *Chain) CallsExternal(ctx context.Context, r *Request) bool {
 	for _, caller := range c.externalCallers {
 		if caller.CallsExternal(ctx, r) {
@@ -95,18 +95,19 @@ func (c *Chain) CallsExternal(ctx context.Context, r *Request) bool {
 	return false
 }
 
-// Mutate runs the mutating phase, and runs it again if a plugin called RequestReinvocation.
+// Mutate runs the mutating phase. If a plugin calls RequestReinvocation, Mutate runs the whole
+// phase a second time, but not more often.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
 	r.reinvoke = false
 	r.reinvoked = false
-	if err := callEach(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
+	if err := callPlugins(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
 		return err
 	}
 	r.reinvoked = true
-	return callEach(ctx, c, r, admit, c.mutators, Mutator.Admit)
+	return callPlugins(ctx, c, r, admit, c.mutators, Mutator.Admit)
 }
 
 // Validate runs the validating phase.
@@ -114,45 +115,37 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Validating admission", nil)
 	defer span.End()
-	return callEach(ctx, c, r, validate, c.validators, Validator.Validate)
+	return callPlugins(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 
-// callEach calls members until one rejects the request.
-func callEach[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], call func(T, context.Context, *Request) error) error {
-	if c.metrics == nil {
-		for _, m := range members {
-			if err := call(m.plugin, ctx, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	start := time.Now()
-	last := start
-	for _, m := range members {
-		err := call(m.plugin, ctx, r)
-		now := time.Now()
-		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(last))
-		last = now
+// callPlugins calls the plugins of one phase in order until one rejects the request. phase is the
+// value of the metric label type.
+func callPlugins[T any](ctx context.Context, c *Chain, r *Request, phase string, plugins []namedPlugin[T], call func(T, context.Context, *Request) error) error {
+	phaseStart := time.Now()
+	pluginStart := phaseStart
+	for _, p := range plugins {
+		err := call(p.plugin, ctx, r)
+		pluginEnd := time.Now()
+		c.metrics.observePlugin(p.name, r.Operation, phase, err != nil, pluginEnd.Sub(pluginStart))
+		pluginStart = pluginEnd // one clock reading per plugin
 		if err != nil {
-			c.metrics.step(r.Operation, step, true, now.Sub(start))
+			c.metrics.observePhase(r.Operation, phase, true, pluginEnd.Sub(phaseStart))
 			return err
 		}
 	}
-	c.metrics.step(r.Operation, step, false, last.Sub(start))
+	c.metrics.observePhase(r.Operation, phase, false, pluginStart.Sub(phaseStart))
 	return nil
 }
 
-// Reserve calls the Reservers, after mutation and validation. If one rejects the request, it rolls
-// back all reservations.
+// Reserve calls the Reservers. The caller has run Mutate and Validate before. If a Reserver rejects
+// the request, Reserve rolls back the reservations of the earlier ones.
 func (c *Chain) Reserve(ctx context.Context, r *Request) (Reservation, error) {
 	var all Reservations
-	for _, m := range c.reservers {
+	for _, p := range c.reservers {
 		start := time.Now()
-		reservation, err := m.plugin.Reserve(ctx, r)
-		if c.metrics != nil { // Kubernetes reserves quota in the validating phase
-			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(start))
-		}
+		reservation, err := p.plugin.Reserve(ctx, r)
+		// Kubernetes reserves quota in the validating phase, so the metric has that label.
+		c.metrics.observePlugin(p.name, r.Operation, validate, err != nil, time.Since(start))
 		if err != nil {
 			all.Rollback(ctx)
 			return nil, err
@@ -164,35 +157,20 @@ func (c *Chain) Reserve(ctx context.Context, r *Request) (Reservation, error) {
 	return all, nil
 }
 
-// Reservations is a list of reservations that are committed or rolled back together, the last one
-// first.
+// Reservations combines reservations into one. Commit and Rollback go through the list from the
+// last reservation to the first.
 type Reservations []Reservation
 
 // Commit implements Reservation.
-func (c Reservations) Commit(ctx context.Context) {
-	for i := len(c) - 1; i >= 0; i-- {
-		c[i].Commit(ctx)
+func (r Reservations) Commit(ctx context.Context) {
+	for i := len(r) - 1; i >= 0; i-- {
+		r[i].Commit(ctx)
 	}
 }
 
 // Rollback implements Reservation.
-func (c Reservations) Rollback(ctx context.Context) {
-	for i := len(c) - 1; i >= 0; i-- {
-		c[i].Rollback(ctx)
+func (r Reservations) Rollback(ctx context.Context) {
+	for i := len(r) - 1; i >= 0; i-- {
+		r[i].Rollback(ctx)
 	}
-}
-
-// Source provides the objects of a kind that configures a plugin, such as webhook configurations.
-type Source struct {
-	Store *watchcache.Store
-	// Decode decodes an entry.
-	Decode func(*objects.Entry) (metav1.Object, error)
-	// WaitForWrites blocks until the store contains all writes that this server has acknowledged.
-	WaitForWrites func(context.Context) error
-}
-
-// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last
-// readable state.
-func SourceOf(k lister.CachedResource) Source {
-	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
 }

@@ -1,7 +1,7 @@
-// Package admission implements the chain of admission plugins. After authorization and before
-// storage, they may change an object (Mutator), reject it (Validator), or reserve quota for it
-// (Reserver). Each plugin is a package below plugins, which lists their names in their fixed order. Package
-// build constructs them.
+// Package admission implements the chain of admission plugins. Plugins run after authorization and
+// before storage. They may change an object (Mutator), reject it (Validator), or reserve quota for
+// it (Reserver). Each plugin is a package below plugins, which lists their names in their fixed
+// order. Package build constructs them.
 //
 // A Request passes the phases of the chain in this order:
 //

@@ -7,50 +7,59 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Values of the label type.
+// Values of the metric label type, one for each phase of the chain.
 const (
 	admit    = "admit"
 	validate = "validate"
 )
 
-// Metrics holds the metrics of the chain, under the names of Kubernetes.
+// Metrics holds the metrics of the chain. Their names are the same as in Kubernetes. A nil *Metrics
+// records nothing.
 type Metrics struct {
-	plugins *prometheus.HistogramVec
-	steps   *prometheus.HistogramVec
-	summary *prometheus.SummaryVec
+	pluginDurations *prometheus.HistogramVec
+	phaseDurations  *prometheus.HistogramVec
+	phaseSummary    *prometheus.SummaryVec
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics creates the metrics and registers them with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	buckets := []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5}
 	m := &Metrics{
-		plugins: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		pluginDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_admission_controller_admission_duration_seconds",
 			Help:    "[STABLE] Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
 			Buckets: buckets,
 		}, []string{"name", "type", "operation", "rejected"}),
-		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		phaseDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_admission_step_admission_duration_seconds",
 			Help:    "[STABLE] Admission sub-step latency histogram in seconds, broken out for each operation and API resource and step type (validate or admit).",
 			Buckets: buckets,
 		}, []string{"type", "operation", "rejected"}),
-		summary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
+		phaseSummary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Name:       "apiserver_admission_step_admission_duration_seconds_summary",
 			Help:       "[ALPHA] Admission sub-step latency summary in seconds, broken out for each operation and API resource and step type (validate or admit).",
 			MaxAge:     5 * time.Hour,
 			Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001},
 		}, []string{"type", "operation", "rejected"}),
 	}
-	r.MustRegister(m.plugins, m.steps, m.summary)
+	r.MustRegister(m.pluginDurations, m.phaseDurations, m.phaseSummary)
 	return m
 }
 
-func (m *Metrics) plugin(name string, op Operation, step string, rejected bool, d time.Duration) {
-	m.plugins.WithLabelValues(name, step, string(op), strconv.FormatBool(rejected)).Observe(d.Seconds())
+// observePlugin records the duration of one call of a plugin.
+func (m *Metrics) observePlugin(name string, op Operation, phase string, rejected bool, d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.pluginDurations.WithLabelValues(name, phase, string(op), strconv.FormatBool(rejected)).Observe(d.Seconds())
 }
 
-func (m *Metrics) step(op Operation, step string, rejected bool, d time.Duration) {
-	labels := []string{step, string(op), strconv.FormatBool(rejected)}
-	m.steps.WithLabelValues(labels...).Observe(d.Seconds())
-	m.summary.WithLabelValues(labels...).Observe(d.Seconds())
+// observePhase records the duration of all plugins of a phase.
+func (m *Metrics) observePhase(op Operation, phase string, rejected bool, d time.Duration) {
+	if m == nil {
+		return
+	}
+	labels := []string{phase, string(op), strconv.FormatBool(rejected)}
+	m.phaseDurations.WithLabelValues(labels...).Observe(d.Seconds())
+	m.phaseSummary.WithLabelValues(labels...).Observe(d.Seconds())
 }

@@ -58,9 +58,10 @@ type Request struct {
 	// celCost is the total cost of the CEL expressions that decided on the request.
 	celCost *celenv.CostSum
 
-	// state holds the states of plugins by their keys.
+	// state holds the state that plugins keep between their calls; see State.
 	state map[any]any
-	// reinvoke requests the second run of the mutating phase. reinvoked is set while it runs.
+	// reinvoke is set when a plugin requests a second run of the mutating phase. reinvoked is set
+	// during that second run.
 	reinvoke  bool
 	reinvoked bool
 }
@@ -129,8 +130,8 @@ func (r *Request) RequestReinvocation() { r.reinvoke = true }
 // Reinvoked reports whether the mutating phase runs for the second time.
 func (r *Request) Reinvoked() bool { return r.reinvoked }
 
-// State returns the state that a plugin keeps between its calls for one request, by a key of its
-// own. It is nil before SetState.
+// State returns the state that a plugin keeps between its calls for this request, or nil before
+// SetState. Each plugin uses a key of a private type, as for context.Context.
 func (r *Request) State(key any) any { return r.state[key] }
 
 // SetState sets the state for a key; see State.
@@ -160,8 +161,8 @@ func (r *Request) IsMetadataOnlyUpdate() bool {
 	return semantic.Equal(same, old)
 }
 
-// ObjectName returns the name for error messages: the name, the prefix of a name to generate, or
-// "Unknown".
+// ObjectName returns the name of the object for error messages: its name, else its generateName,
+// else "Unknown".
 func (r *Request) ObjectName() string {
 	if r.Name != "" {
 		return r.Name
@@ -176,7 +177,8 @@ func (r *Request) ObjectName() string {
 	return cmp.Or(m.GetName(), m.GetGenerateName(), "Unknown")
 }
 
-// Forbidden returns the rejection of a plugin. It returns a Forbidden error unchanged.
+// Forbidden returns a Forbidden error for the object of the request with err as the reason. If err
+// is a Forbidden error already, it returns err unchanged.
 func (r *Request) Forbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return err
@@ -184,7 +186,7 @@ func (r *Request) Forbidden(err error) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), err)
 }
 
-// Forbiddenf returns the rejection of a plugin with a formatted message.
+// Forbiddenf is Forbidden with a formatted reason.
 func (r *Request) Forbiddenf(format string, args ...any) error {
 	return r.Forbidden(fmt.Errorf(format, args...))
 }
@@ -194,18 +196,22 @@ func (r *Request) IsObject(group, resource string) bool {
 	return r.Subresource == "" && r.IsResource(group, resource)
 }
 
-// Reinvocation is the state that a plugin of the mutating phase keeps between its two calls for one
-// request: the callees that it called, such as webhooks, and those that it calls again. A callee is
-// called again if it wants that and the object changed after its first call.
+// Reinvocation is the state that a plugin of the mutating phase keeps between the two runs of the
+// phase for one request. It records which callees, such as webhooks, run again in the second run. A
+// callee runs again if it asks for that (reinvocationPolicy IfNeeded) and the object changed after
+// its first call.
 type Reinvocation struct {
 	request *Request
-	// wanted holds the callees to call again if the object changes; due holds those to call again.
+	// wanted holds the callees that run again only if the object still changes. due holds the
+	// callees that run again in any case, because the object has changed since their call.
 	wanted, due map[string]bool
 	// last is the object after the plugin's last call.
 	last runtime.Object
 }
 
-// Reinvocation starts a call of the plugin with the given key.
+// Reinvocation returns the state of a plugin at the start of each of its calls. key identifies the
+// plugin; see State. In the second run, it also detects changes by other plugins. The plugin calls
+// End when its call is complete.
 func (r *Request) Reinvocation(key any) *Reinvocation {
 	state, _ := r.State(key).(*Reinvocation)
 	if state == nil || !r.Reinvoked() {
@@ -217,19 +223,20 @@ func (r *Request) Reinvocation(key any) *Reinvocation {
 	return state
 }
 
-// ShouldCall reports whether a callee is to be called now.
+// ShouldCall reports whether the current run includes a callee. The first run includes all.
 func (i *Reinvocation) ShouldCall(callee string) bool { return !i.request.Reinvoked() || i.due[callee] }
 
-// Changed schedules another call of the callees that want one after a change.
+// Changed records that a callee changed the object. It schedules a second run for the callees that
+// asked for one so far.
 func (i *Reinvocation) Changed() {
 	i.scheduleWanted()
 	i.request.RequestReinvocation()
 }
 
-// WantsReinvocation records that a callee wants another call if the object changes.
+// WantsReinvocation records that a callee runs again if the object changes after this call.
 func (i *Reinvocation) WantsReinvocation(callee string) { i.wanted[callee] = true }
 
-// scheduleWanted schedules another call of the callees that want one.
+// scheduleWanted moves all callees from wanted to due.
 func (i *Reinvocation) scheduleWanted() {
 	for callee := range i.wanted {
 		i.due[callee] = true
@@ -237,7 +244,7 @@ func (i *Reinvocation) scheduleWanted() {
 	clear(i.wanted)
 }
 
-// End ends the call of the plugin.
+// End records the object at the end of a call of the plugin, so that the next call detects changes.
 func (i *Reinvocation) End() {
 	i.last = nil
 	if i.request.Object != nil && len(i.wanted) > 0 {
@@ -245,8 +252,9 @@ func (i *Reinvocation) End() {
 	}
 }
 
-// DefaultClass returns the name of the default class, or "" if no class is marked as default. Of
-// several marked classes, the newest is the default. Of equally old ones, it is the first by name.
+// DefaultClass returns the name of the default class, or "" if no class is marked as default. If
+// several classes are marked, the newest is the default. If these are equally old, the first by
+// name is the default.
 func DefaultClass[T metav1.Object](all []T, marked func(T) bool) string {
 	var found metav1.Object
 	for _, c := range all {

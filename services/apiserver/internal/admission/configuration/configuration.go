@@ -13,24 +13,27 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// File is the admission configuration. The zero value and nil configure nothing.
-type File struct{ parts map[string]part }
+// File is the admission configuration, by the names of plugins. The zero value and nil configure
+// nothing.
+type File struct{ plugins map[string]pluginConfig }
 
-// part is the configuration of a plugin: inline, or in a file.
-type part struct {
+// pluginConfig is the configuration of one plugin. If inline is set, it is the configuration.
+// Otherwise path names the file that contains it. If both are empty, the plugin has no
+// configuration.
+type pluginConfig struct {
 	inline json.RawMessage
 	path   string
 }
 
-// document is an AdmissionConfiguration.
+// document is the AdmissionConfiguration as it is serialized.
 type document struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Plugins    []member `json:"plugins"`
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Plugins    []documentPlugin `json:"plugins"`
 }
 
-// member is the entry of a plugin in the file.
-type member struct {
+// documentPlugin is an element of the list plugins in a document.
+type documentPlugin struct {
 	Name          string          `json:"name"`
 	Path          string          `json:"path"`
 	Configuration json.RawMessage `json:"configuration"`
@@ -38,8 +41,9 @@ type member struct {
 
 const kind = "AdmissionConfiguration"
 
-// Load reads a file. known lists the plugins that it may configure. An empty path configures
-// nothing. Files to which it refers are read when a plugin requests its part.
+// Load reads the file at path. known lists the plugins that the file may configure. If path is
+// empty, Load returns nil, which configures nothing. The files to which the file refers are read
+// later, by ForPlugin.
 func Load(path string, known []string) (*File, error) {
 	if path == "" {
 		return nil, nil
@@ -53,64 +57,67 @@ func Load(path string, known []string) (*File, error) {
 		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: kind},
 		schema.GroupVersionKind{Group: "apiserver.k8s.io", Version: "v1alpha1", Kind: kind})
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || runtime.IsNotRegisteredError(err) {
-		if f := versionless(path, data); f != nil {
+		if f := parseVersionless(path, data); f != nil {
 			return f, nil
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return d.file(filepath.Dir(path), known)
+	return d.toFile(filepath.Dir(path), known)
 }
 
-// file returns the configuration of each plugin in the document. folder is that of relative paths.
-func (d *document) file(folder string, known []string) (*File, error) {
-	f := &File{parts: map[string]part{}}
+// toFile returns the configuration of each plugin in the document. Relative paths in the document
+// are relative to folder.
+func (d *document) toFile(folder string, known []string) (*File, error) {
+	f := &File{plugins: map[string]pluginConfig{}}
 	for i, m := range d.Plugins {
-		_, twice := f.parts[m.Name]
+		_, twice := f.plugins[m.Name]
 		switch {
 		case !slices.Contains(known, m.Name):
 			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is unknown", i, m.Name)
 		case twice:
 			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is configured twice", i, m.Name)
 		}
-		p := part{path: m.Path}
+		p := pluginConfig{path: m.Path}
 		if string(m.Configuration) != "null" {
 			p.inline = m.Configuration
 		}
 		if p.path != "" && !filepath.IsAbs(p.path) {
 			p.path = filepath.Join(folder, p.path)
 		}
-		f.parts[m.Name] = p
+		f.plugins[m.Name] = p
 	}
 	return f, nil
 }
 
-// versionless returns a File if data is the versionless configuration of one of the two plugins
-// that support it, otherwise nil.
-func versionless(path string, data []byte) *File {
+// parseVersionless returns a File if data is the versionless configuration of ImagePolicyWebhook or
+// PodNodeSelector, otherwise nil. The top-level key shows which plugin it configures. path is the
+// file that contains data.
+func parseVersionless(path string, data []byte) *File {
 	var fields map[string]any
 	if yaml.Unmarshal(data, &fields) != nil {
 		return nil
 	}
-	f := &File{parts: map[string]part{}}
+	f := &File{plugins: map[string]pluginConfig{}}
 	for key, plugin := range map[string]string{"imagePolicy": "ImagePolicyWebhook", "podNodeSelectorPluginConfig": "PodNodeSelector"} {
 		if _, ok := fields[key]; ok {
-			f.parts[plugin] = part{path: path}
+			f.plugins[plugin] = pluginConfig{path: path}
 		}
 	}
-	if len(f.parts) > 0 {
+	if len(f.plugins) > 0 {
 		return f
 	}
 	return nil
 }
 
-// ForPlugin returns the configuration of a plugin as it was written, or nil if there is none.
+// ForPlugin returns the configuration of a plugin as it was written, in JSON or YAML, or nil if
+// there is none. It reads the plugin's file, if the configuration names one.
 func (f *File) ForPlugin(plugin string) ([]byte, error) {
 	if f == nil {
 		return nil, nil
 	}
-	p := f.parts[plugin]
+	p := f.plugins[plugin]
 	if p.inline != nil || p.path == "" {
 		return p.inline, nil
 	}

@@ -12,10 +12,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode decodes a JSON or YAML configuration of one of the kinds, which have the same fields. Its
-// errors are those of the API machinery: a missing kind or version (runtime.IsMissingKind,
-// IsMissingVersion), another kind or version (runtime.IsNotRegisteredError), and unknown or
-// repeated fields (runtime.IsStrictDecodingError).
+// Decode decodes a JSON or YAML configuration into a struct. The configuration must be of one of
+// the kinds, which all have the fields of the struct. The error satisfies
+//
+//	runtime.IsMissingKind, IsMissingVersion  if the kind or the version is missing
+//	runtime.IsNotRegisteredError             if it is none of the kinds
+//	runtime.IsStrictDecodingError            if there are unknown or repeated fields
 func Decode(data []byte, into any, kinds ...schema.GroupVersionKind) error {
 	document, err := toJSON(data)
 	if err != nil {
@@ -38,9 +40,10 @@ func Decode(data []byte, into any, kinds ...schema.GroupVersionKind) error {
 	if !slices.Contains(kinds, gvk) {
 		return runtime.NewNotRegisteredErrForKind("admission configuration", gvk)
 	}
-	return unmarshal(document, into)
+	return unmarshalStrict(document, into)
 }
 
+// toJSON converts YAML to JSON. It returns JSON unchanged.
 func toJSON(data []byte) ([]byte, error) {
 	if utilyaml.IsJSONBuffer(data) {
 		return data, nil
@@ -52,22 +55,24 @@ func toJSON(data []byte) ([]byte, error) {
 	return document, nil
 }
 
-func unmarshal(document []byte, into any) error {
-	strict, err := kjson.UnmarshalStrict(document, into)
+// unmarshalStrict decodes JSON. It returns an error for unknown and repeated fields.
+func unmarshalStrict(document []byte, into any) error {
+	strictErrs, err := kjson.UnmarshalStrict(document, into)
 	if err != nil {
 		return err
 	}
-	if len(strict) > 0 {
-		return runtime.NewStrictDecodingError(strict)
+	if len(strictErrs) > 0 {
+		return runtime.NewStrictDecodingError(strictErrs)
 	}
 	return nil
 }
 
-// DecodeBare decodes a configuration without kind and version.
+// DecodeBare decodes a JSON or YAML configuration that has no kind and version. Like Decode, it
+// rejects unknown and repeated fields.
 func DecodeBare(data []byte, into any) error {
 	document, err := toJSON(data)
 	if err != nil {
 		return err
 	}
-	return unmarshal(document, into)
+	return unmarshalStrict(document, into)
 }

@@ -13,7 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// conditionsBudget is the cost limit of all conditions of one webhook or policy together.
+// conditionsBudget is the total CEL cost that the conditions of one webhook or policy may have per
+// request.
 const conditionsBudget = 2_500_000
 
 // errBudget has the wording of Kubernetes.
@@ -30,11 +31,12 @@ type Conditions struct {
 type condition struct {
 	name, expression string
 	program          *celenv.Program
-	err              error // of the compilation
+	err              error // compilation error; program is nil then
 }
 
-// CompileConditions returns the conditions, or nil for an empty list. A condition that does not
-// compile fails when it is evaluated.
+// CompileConditions compiles the conditions in list. It returns nil, which always matches, for an
+// empty list. A condition that does not compile makes Match fail. If failClosed is set, Match then
+// returns an error; otherwise it reports that the conditions do not match.
 func CompileConditions(c *expressions.Compiler, variables expressions.VariableSet, list []admissionv1.MatchCondition, failClosed bool) *Conditions {
 	if len(list) == 0 {
 		return nil
@@ -42,15 +44,16 @@ func CompileConditions(c *expressions.Compiler, variables expressions.VariableSe
 	out := &Conditions{failClosed: failClosed}
 	for _, m := range list {
 		p, err := c.Compile(variables, m.Expression, cel.BoolType)
-		out.conditions = append(out.conditions, condition{m.Name, m.Expression, p, err})
+		out.conditions = append(out.conditions, condition{name: m.Name, expression: m.Expression, program: p, err: err})
 	}
 	return out
 }
 
-// Match reports whether all conditions are true. If not, it returns the name of the first false
-// condition. If no condition is false and some cannot be evaluated, it returns their errors, or only
-// false if the conditions do not fail closed.
-func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
+// Match reports whether all conditions are true. If a condition is false, Match also returns its
+// name, even if an earlier condition cannot be evaluated. If no condition is false but some cannot
+// be evaluated, Match returns their errors if the conditions fail closed, and otherwise false
+// without an error.
+func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool, falseName string, err error) {
 	if c == nil {
 		return true, "", nil
 	}
@@ -67,8 +70,9 @@ func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool,
 		switch {
 		case errors.Is(err, celenv.ErrBudget):
 			errs = append(errs, errBudget)
-			return c.failure(errs)
+			return c.notEvaluated(errs)
 		case err != nil:
+			// The message of Kubernetes contains the error of CEL without a prefix of ours.
 			if inner := errors.Unwrap(err); inner != nil {
 				err = inner
 			}
@@ -78,12 +82,13 @@ func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool,
 		}
 	}
 	if len(errs) > 0 {
-		return c.failure(errs)
+		return c.notEvaluated(errs)
 	}
 	return true, "", nil
 }
 
-func (c *Conditions) failure(errs []error) (bool, string, error) {
+// notEvaluated returns the result of Match when no condition is false and errs is not empty.
+func (c *Conditions) notEvaluated(errs []error) (bool, string, error) {
 	if !c.failClosed {
 		return false, "", nil
 	}

@@ -1,7 +1,7 @@
-// Package matcher determines which webhooks and policies apply to a request. Each has a Criterion:
-// rules of operations and resources with their scope and, under the policy Equivalent, for every
-// version of a resource; selectors of namespaces and objects; and Conditions, which are
-// expressions.
+// Package matcher determines which webhooks and policies apply to a request. Each webhook or policy
+// has Criteria and Conditions. Criteria are rules for operations and resources, and selectors of
+// namespaces and objects. Under the match policy Equivalent, a rule for one version of a resource
+// also matches requests for its other versions. Conditions are CEL expressions.
 //
 //	Index.Candidates   everything that does not depend on the object: computed once
 //	                   per operation and kind, then one lookup

@@ -12,16 +12,17 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Family returns the versions in which a resource is served, including the given one.
+// Family returns all versions in which the resource of a kind is served, including the given one.
 type Family func(*registry.Kind) []*apiset.Resource
 
-// Entry is a value with its criterion.
+// Entry is a value, such as a webhook, with the criteria that a request must meet.
 type Entry[T any] struct {
-	Criterion *Criterion
-	Value     T
+	Criteria *CompiledCriteria
+	Value    T
 }
 
-// Index finds the entries that may apply to a request.
+// Index finds the entries that may apply to a request. It matches the rules of all entries once per
+// requestKey and caches the result. It is safe for concurrent use.
 type Index[T any] struct {
 	entries []Entry[T]
 	family  Family
@@ -30,45 +31,54 @@ type Index[T any] struct {
 	cache atomic.Pointer[map[requestKey][]Candidate[T]]
 }
 
-// requestKey holds the parts of a request that rules match.
+// requestKey holds the parts of a request that rules match, except for the name.
 type requestKey struct {
 	kind        *registry.Kind
 	subresource string
 	operation   admission.Operation
-	// namespaced is false for a request for objects of all namespaces, too.
+	// namespaced reports whether the request has a namespace. It is false for cluster-scoped
+	// resources and for requests across all namespaces.
 	namespaced bool
 }
 
-func keyOf(r *admission.Request) requestKey {
-	return requestKey{kind: r.Resource, subresource: r.Subresource, operation: r.Operation, namespaced: r.Resource.Namespaced && r.Namespace != ""}
+func requestKeyOf(r *admission.Request) requestKey {
+	return requestKey{
+		kind: r.Resource, subresource: r.Subresource, operation: r.Operation,
+		namespaced: r.Resource.Namespaced && r.Namespace != "",
+	}
 }
 
-// maxCached is the maximum number of cached keys of an Index. Changed definitions of custom resources
-// leave stale keys behind.
+// maxCached is the number of cached keys at which an Index clears its cache. The limit is needed
+// because a changed definition of a custom resource leaves keys behind that no request uses again.
 const maxCached = 8192
 
-// Candidate is an entry with at least one matching rule.
+// Candidate is an entry with at least one rule that matches a request, apart from the rule's names.
+// Selects applies the names and the selectors.
 type Candidate[T any] struct {
-	Value     T
-	criterion *Criterion
-	// matches holds the matching rules in order. The first one that matches the name counts.
+	Value    T
+	criteria *CompiledCriteria
+	// matches holds the matching rules. The first one whose names include the request's name
+	// determines the MatchedKind.
 	matches []match
+	// exclude holds the matching exclusion rules.
 	exclude []match
 }
 
-// match is a matching rule, and the resource and kind as which the request matches it.
+// match is a rule that matches a request. as is the version of the request's resource that the rule
+// matched.
 type match struct {
 	rule *rule
 	as   MatchedKind
 }
 
-// MatchedKind is the resource and kind in which a request is presented to the webhook or policy.
+// MatchedKind is the version in which a webhook or policy sees a request. Under the match policy
+// Equivalent, it may differ from the version that the client used.
 type MatchedKind struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
 
-// NewIndex returns an index. Candidates are in the order of entries.
+// NewIndex returns an index of entries. Index.Candidates returns them in the same order.
 func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
 	x := &Index[T]{entries: entries, family: family}
 	x.cache.Store(&map[requestKey][]Candidate[T]{})
@@ -78,30 +88,32 @@ func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
 // Len returns the number of entries.
 func (x *Index[T]) Len() int { return len(x.entries) }
 
-// Candidates returns the entries whose rules match a request.
+// Candidates returns the entries whose rules match a request. Callers must not change the result,
+// which is cached.
 func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 	if len(x.entries) == 0 {
 		return nil
 	}
-	key := keyOf(r)
+	key := requestKeyOf(r)
 	if found, ok := (*x.cache.Load())[key]; ok {
 		return found
 	}
-	return x.find(key, r.Kind)
+	return x.computeCandidates(key, r.Kind)
 }
 
-// find computes the candidates for a key and caches them.
-func (x *Index[T]) find(key requestKey, kind schema.GroupVersionKind) []Candidate[T] {
+// computeCandidates returns the candidates for a key and caches them.
+func (x *Index[T]) computeCandidates(key requestKey, kind schema.GroupVersionKind) []Candidate[T] {
 	var found []Candidate[T]
 	var family []*apiset.Resource
 	for i := range x.entries {
 		e := &x.entries[i]
-		if !e.Criterion.exact && family == nil {
+		if !e.Criteria.exact && family == nil {
 			family = x.family(key.kind)
 		}
-		if m := e.Criterion.matching(e.Criterion.rules, key, kind, family); len(m) > 0 {
+		if m := e.Criteria.matchingRules(e.Criteria.rules, key, kind, family); len(m) > 0 {
 			found = append(found, Candidate[T]{
-				Value: e.Value, criterion: e.Criterion, matches: m, exclude: e.Criterion.matching(e.Criterion.exclude, key, kind, family),
+				Value: e.Value, criteria: e.Criteria, matches: m,
+				exclude: e.Criteria.matchingRules(e.Criteria.exclude, key, kind, family),
 			})
 		}
 	}
@@ -117,13 +129,14 @@ func (x *Index[T]) find(key requestKey, kind schema.GroupVersionKind) []Candidat
 	return found
 }
 
-// matching returns the matching rules: first exact matches, then, unless the criterion is exact,
-// matches for another version of the resource.
-func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
+// matchingRules returns the rules that match key: first the rules that match the requested version,
+// then, unless the criteria are exact, the rules that match another version in family. kind is the
+// kind of the request's object.
+func (c *CompiledCriteria) matchingRules(rules []rule, key requestKey, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
 	var out []match
 	for i := range rules {
 		if rules[i].matches(key, key.kind) {
-			out = append(out, match{&rules[i], MatchedKind{key.kind.GVR(), kind}})
+			out = append(out, match{rule: &rules[i], as: MatchedKind{Resource: key.kind.GVR(), Kind: kind}})
 		}
 	}
 	if c.exact {
@@ -135,7 +148,7 @@ func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVers
 				continue
 			}
 			if as, ok := presentationOf(other, key); ok {
-				out = append(out, match{&rules[i], as})
+				out = append(out, match{rule: &rules[i], as: as})
 				break
 			}
 		}
@@ -143,10 +156,10 @@ func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVers
 	return out
 }
 
-// presentationOf returns the resource and kind in which a request is presented in another version of
-// its resource. It returns false if that version lacks the subresource.
+// presentationOf returns the resource and kind of a request in another version of its resource. It
+// returns false if that version lacks the subresource.
 func presentationOf(other *apiset.Resource, key requestKey) (MatchedKind, bool) {
-	as := MatchedKind{other.GVR(), other.GVK()}
+	as := MatchedKind{Resource: other.GVR(), Kind: other.GVK()}
 	if key.subresource == "" {
 		return as, true
 	}
@@ -155,7 +168,7 @@ func presentationOf(other *apiset.Resource, key requestKey) (MatchedKind, bool) 
 		return as, false
 	}
 	switch {
-	case s.GVK.Kind == "":
+	case s.GVK.Kind == "": // the subresource has the kind of the resource
 	case s.GVK.Version == "":
 		as.Kind = other.GroupVersion().WithKind(s.GVK.Kind)
 	default:

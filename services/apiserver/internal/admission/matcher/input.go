@@ -15,16 +15,17 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Describe returns a request as webhooks and policies see it, without objects, options and uid.
-func Describe(r *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
+// NewAdmissionRequest returns a request as webhooks and policies see it in the version as. The
+// objects, options and uid are not set.
+func NewAdmissionRequest(r *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
 	resource := r.Resource.GVR()
 	requestKind := metav1.GroupVersionKind(r.Kind)
 	requestResource := metav1.GroupVersionResource(resource)
-	dry := r.DryRun
+	dryRun := r.DryRun
 	return &admissionreview.AdmissionRequest{
 		Kind: metav1.GroupVersionKind(as.Kind), Resource: metav1.GroupVersionResource(as.Resource), SubResource: r.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: Namespace(r), Operation: admissionreview.Operation(r.Operation), UserInfo: userInfo(r.User), DryRun: &dry,
+		Name: r.Name, Namespace: Namespace(r), Operation: admissionreview.Operation(r.Operation), UserInfo: userInfo(r.User), DryRun: &dryRun,
 	}
 }
 
@@ -42,13 +43,14 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 	return out
 }
 
-// InputOf returns the variables of expressions about a request. The authorizer may be nil. After an
-// evaluation, Subject.Err is the error of a variable that could not be computed.
-func InputOf(ctx context.Context, r *admission.Request, view *views.View, as MatchedKind, z authorizer.Authorizer) *Subject {
-	s := &Subject{}
+// NewExpressionInput returns the variables that expressions can use for a request in the version
+// as. Variables are computed when an expression first reads them. If z is nil, the variable
+// authorizer is not available.
+func NewExpressionInput(ctx context.Context, r *admission.Request, view *views.View, as MatchedKind, z authorizer.Authorizer) *ExpressionInput {
+	s := &ExpressionInput{}
 	s.Object = func() any { return view.ObjectTree() }
 	s.OldObject = func() any { return view.OldTree() }
-	s.Request = s.memoize(func() (map[string]any, error) { return describe(r, as) })
+	s.Request = s.memoize(func() (map[string]any, error) { return requestVariable(r, as) })
 	s.NamespaceObject = func() any { return nil }
 	if z != nil {
 		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) { return z.Authorize(ctx, a) }
@@ -61,14 +63,18 @@ func InputOf(ctx context.Context, r *admission.Request, view *views.View, as Mat
 	return s
 }
 
-// Subject is a request as expressions see it.
-type Subject struct {
+// ExpressionInput holds the variables that expressions can use for a request. It is not safe for
+// concurrent use.
+type ExpressionInput struct {
 	expressions.Input
-	// Err is the first error of a variable that could not be computed.
+	// Err is the first error of a variable that could not be computed. Callers check it after each
+	// evaluation.
 	Err error
 }
 
-func (s *Subject) tree(t map[string]any, err error) any {
+// recordError records err in s.Err and returns t as a variable, which is a nil interface if t is
+// nil.
+func (s *ExpressionInput) recordError(t map[string]any, err error) any {
 	if err != nil && s.Err == nil {
 		s.Err = err
 	}
@@ -78,21 +84,22 @@ func (s *Subject) tree(t map[string]any, err error) any {
 	return t
 }
 
-// memoize caches the result of f.
-func (s *Subject) memoize(f func() (map[string]any, error)) func() any {
+// memoize returns a function that calls f once and caches the result.
+func (s *ExpressionInput) memoize(f func() (map[string]any, error)) func() any {
 	var computed bool
 	var value any
 	return func() any {
 		if !computed {
-			computed, value = true, s.tree(f())
+			computed = true
+			value = s.recordError(f())
 		}
 		return value
 	}
 }
 
-// describe returns the variable request as expressions see it.
-func describe(r *admission.Request, as MatchedKind) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(Describe(r, as))
+// requestVariable returns the value of the variable request in expressions.
+func requestVariable(r *admission.Request, as MatchedKind) (map[string]any, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(NewAdmissionRequest(r, as))
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +115,9 @@ func describe(r *admission.Request, as MatchedKind) (map[string]any, error) {
 	return m, nil
 }
 
-// Options returns the options of a request in their presented form, with their kind. Options of a
-// patch become those of a create or an update. It returns nil if the request has none.
+// Options returns the options of a request as webhooks and policies see them, with their kind. A
+// patch has CreateOptions or UpdateOptions, as it creates or updates the object. Options returns
+// nil if the request has none.
 func Options(r *admission.Request) runtime.Object {
 	var dryRun []string
 	var manager, validation string
@@ -139,6 +147,7 @@ func Options(r *admission.Request) runtime.Object {
 	return &metav1.UpdateOptions{TypeMeta: optionsKind("UpdateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
 }
 
+// optionsKind returns the type of options of a kind.
 func optionsKind(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: "meta.k8s.io/v1"}
 }

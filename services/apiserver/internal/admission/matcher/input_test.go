@@ -31,7 +31,7 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, matcher.Entry[string]{Criterion: compiled, Value: c.name})
+		entries = append(entries, matcher.Entry[string]{Criteria: compiled, Value: c.name})
 	}
 	x := matcher.NewIndex(family, entries)
 	var got []string
@@ -75,7 +75,7 @@ func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (autho
 func TestInput(t *testing.T) {
 	r := widget(v1, admission.Update, "")
 	as := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
-	in := matcher.InputOf(t.Context(), r, nil, as, nil)
+	in := matcher.NewExpressionInput(t.Context(), r, nil, as, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
 		t.Error("got an authorizer, want none")
 	}
@@ -94,7 +94,7 @@ func TestInput(t *testing.T) {
 	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
 	r.Options, r.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
 	z := &recorder{}
-	in = matcher.InputOf(t.Context(), r, nil, as, z)
+	in = matcher.NewExpressionInput(t.Context(), r, nil, as, z)
 	m = in.Request().(map[string]any)
 	if got, want := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]), "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -168,7 +168,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
 		}
 		// An index gives the same results, also on a second lookup.
-		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criterion: compiled, Value: "it"}})
+		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "it"}})
 		for range 2 {
 			got := ""
 			for _, candidate := range x.Candidates(c.r) {

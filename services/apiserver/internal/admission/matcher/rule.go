@@ -10,9 +10,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// wildcard matches every group, version, resource or subresource.
 const wildcard = "*"
 
-// rule is one rule of a criterion.
+// rule is a compiled rule of Criteria.
 type rule struct {
 	operations       []admissionv1.OperationType
 	groups, versions []string
@@ -21,7 +22,8 @@ type rule struct {
 	names            []string
 }
 
-// resourcePattern is a resource and its subresource. Either may be "*".
+// resourcePattern is an element of a rule's resources: "pods/status" has the resource pods and the
+// subresource status. sub is empty for a resource itself. Both may be "*".
 type resourcePattern struct{ resource, sub string }
 
 func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
@@ -34,13 +36,14 @@ func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 		}
 		for _, resource := range r.Resources {
 			name, sub, _ := strings.Cut(resource, "/")
-			out[i].resources = append(out[i].resources, resourcePattern{name, sub})
+			out[i].resources = append(out[i].resources, resourcePattern{resource: name, sub: sub})
 		}
 	}
 	return out
 }
 
-// matches reports whether a rule matches a request if its resource is that of a kind.
+// matches reports whether a rule matches a request, apart from its name. k is the version of the
+// requested resource to match, which may differ from key.kind.
 func (r *rule) matches(key requestKey, k *registry.Kind) bool {
 	return r.matchesOperation(key.operation) && matchesAny(r.groups, k.Group) && matchesAny(r.versions, k.Version) &&
 		r.matchesResource(k.Resource, key.subresource) && r.matchesScope(key.namespaced)

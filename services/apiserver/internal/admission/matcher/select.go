@@ -19,9 +19,9 @@ type Namespaces interface {
 	Labels(ctx context.Context, name string) (map[string]string, error)
 }
 
-// exempt holds the resources that configure admission. They are exempt so that an invalid webhook
-// or policy can be repaired.
-var exempt = map[string]bool{
+// exemptResources holds the resources of admissionregistration.k8s.io that configure admission.
+// They are exempt so that an invalid webhook or policy can be repaired.
+var exemptResources = map[string]bool{
 	"mutatingwebhookconfigurations": true, "validatingwebhookconfigurations": true,
 	"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
 	"mutatingadmissionpolicies": true, "mutatingadmissionpolicybindings": true,
@@ -29,10 +29,11 @@ var exempt = map[string]bool{
 
 // Exempt reports whether a request bypasses all webhooks and policies.
 func Exempt(r *admission.Request) bool {
-	return r.Resource.Group == "admissionregistration.k8s.io" && exempt[r.Resource.Resource]
+	return r.Resource.Group == "admissionregistration.k8s.io" && exemptResources[r.Resource.Resource]
 }
 
-// Namespace returns the namespace of a request. The namespace of a Namespace object is itself.
+// Namespace returns the namespace of a request, or "" for cluster-scoped objects. A Namespace
+// object counts as being in itself.
 func Namespace(r *admission.Request) string {
 	if r.IsResource("", "namespaces") {
 		if r.Name == "" && r.Object != nil {
@@ -45,44 +46,47 @@ func Namespace(r *admission.Request) string {
 	return r.Namespace
 }
 
-// Selects reports whether the candidate selects a request, and as which resource and kind. obj is
-// the current object, in any version. An error is a Status.
+// Selects reports whether the names of the rules and the selectors match a request, and in which
+// version the webhook or policy sees the request. obj is the object with all changes so far, in any
+// version. An error is a Status.
 func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, namespaces Namespaces) (MatchedKind, bool, error) {
-	as, ok := firstWithName(c.matches, r.Name)
+	as, ok := firstMatchForName(c.matches, r.Name)
 	if !ok {
 		return as, false, nil
 	}
-	if _, excluded := firstWithName(c.exclude, r.Name); excluded {
+	if _, excluded := firstMatchForName(c.exclude, r.Name); excluded {
 		return as, false, nil
 	}
-	if s := c.criterion.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, r.OldObject) {
+	if s := c.criteria.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, r.OldObject) {
 		return as, false, nil
 	}
-	if c.criterion.namespaces == nil {
+	if c.criteria.namespaces == nil {
 		return as, true, nil
 	}
-	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, obj, namespaces)
+	ok, err := selectsNamespace(ctx, c.criteria.namespaces, r, obj, namespaces)
 	return as, ok, err
 }
 
-// Match reports whether a request matches, and as which resource and kind. A criterion without
-// rules matches every operation on every resource. An error is a Status.
-func (c *Criterion) Match(ctx context.Context, r *admission.Request, familyOf Family, namespaces Namespaces) (MatchedKind, bool, error) {
-	key := keyOf(r)
+// Match reports whether a request meets the criteria, and in which version the webhook or policy
+// sees the request. Criteria without rules match every operation on every resource. An error is a
+// Status.
+func (c *CompiledCriteria) Match(ctx context.Context, r *admission.Request, familyOf Family, namespaces Namespaces) (MatchedKind, bool, error) {
+	key := requestKeyOf(r)
 	var family []*apiset.Resource
 	if !c.exact {
 		family = familyOf(r.Resource)
 	}
-	found := Candidate[struct{}]{criterion: c, exclude: c.matching(c.exclude, key, r.Kind, family)}
+	found := Candidate[struct{}]{criteria: c, exclude: c.matchingRules(c.exclude, key, r.Kind, family)}
 	if len(c.rules) == 0 {
-		found.matches = []match{{&rule{}, MatchedKind{r.Resource.GVR(), r.Kind}}}
+		found.matches = []match{{rule: &rule{}, as: MatchedKind{Resource: r.Resource.GVR(), Kind: r.Kind}}}
 	} else {
-		found.matches = c.matching(c.rules, key, r.Kind, family)
+		found.matches = c.matchingRules(c.rules, key, r.Kind, family)
 	}
 	return found.Selects(ctx, r, r.Object, namespaces)
 }
 
-func firstWithName(matches []match, name string) (MatchedKind, bool) {
+// firstMatchForName returns the version of the first match whose rule applies to objects of a name.
+func firstMatchForName(matches []match, name string) (MatchedKind, bool) {
 	for i := range matches {
 		if matches[i].rule.matchesName(name) {
 			return matches[i].as, true
@@ -99,8 +103,9 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 	return err == nil && s.Matches(labels.Set(m.GetLabels()))
 }
 
-// selectsNamespace reports whether a selector matches the namespace of a request. For a namespace
-// it matches the new object. It returns true for cluster-scoped objects.
+// selectsNamespace reports whether a selector matches the namespace of a request. If the request is
+// for a Namespace object, the labels of the new object decide. For other cluster-scoped objects, it
+// returns true.
 func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, namespaces Namespaces) (bool, error) {
 	if r.IsResource("", "namespaces") && r.Subresource == "" && obj != nil {
 		return selectsObject(s, obj), nil

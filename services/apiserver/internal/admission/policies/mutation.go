@@ -42,7 +42,7 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
 		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
 	}
-	out.criterion, out.err = criterionOf(policyform.Match(p.Spec.MatchConstraints))
+	out.criteria, out.err = compileCriteria(policyform.Match(p.Spec.MatchConstraints))
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
@@ -74,7 +74,7 @@ func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expression
 func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) *binding {
 	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(policyform.ParamRef(b.Spec.ParamRef))}
 	if b.Spec.MatchResources != nil {
-		out.criterion, out.err = criterionOf(policyform.Match(b.Spec.MatchResources))
+		out.criteria, out.err = compileCriteria(policyform.Match(b.Spec.MatchResources))
 	}
 	return out
 }

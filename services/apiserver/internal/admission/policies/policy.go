@@ -15,9 +15,9 @@ import (
 
 // policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled on first use.
 type policy struct {
-	name      string
-	params    *admissionv1.ParamKind
-	criterion *matcher.Criterion // of the match constraints
+	name     string
+	params   *admissionv1.ParamKind
+	criteria *matcher.CompiledCriteria // of the match constraints
 	// ignore admits requests that the policy cannot evaluate.
 	ignore bool
 	// reinvoke applies the policy once more if the object changes after the policy ran.
@@ -67,7 +67,7 @@ type variables struct {
 // newPolicy returns a policy, which compiles its expressions on first use.
 func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
 	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
-	out.criterion, out.err = criterionOf(p.Spec.MatchConstraints)
+	out.criteria, out.err = compileCriteria(p.Spec.MatchConstraints)
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
@@ -76,9 +76,9 @@ func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expre
 	return out
 }
 
-// criterionOf returns the criterion of a policy or binding. If the selectors are invalid, it
+// compileCriteria returns the criterion of a policy or binding. If the selectors are invalid, it
 // returns the error and a criterion with only the rules.
-func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
+func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, error) {
 	if m == nil {
 		m = &admissionv1.MatchResources{}
 	}
@@ -144,8 +144,8 @@ type binding struct {
 	name, policyName string
 	reference        *reference
 	// criterion, if not nil, further limits the policy's matches. err is its error.
-	criterion *matcher.Criterion
-	err       error
+	criteria *matcher.CompiledCriteria
+	err      error
 	// actions holds the actions of a validating binding.
 	actions []admissionv1.ValidationAction
 }
@@ -153,7 +153,7 @@ type binding struct {
 func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
 	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
 	if b.Spec.MatchResources != nil {
-		out.criterion, out.err = criterionOf(b.Spec.MatchResources)
+		out.criteria, out.err = compileCriteria(b.Spec.MatchResources)
 	}
 	return out
 }

@@ -120,7 +120,7 @@ func (p *policySet) rebuild() *policySnapshot {
 	next.err = cmp.Or(policyErr, bindingErr)
 	entries := make([]matcher.Entry[*boundPolicy], len(compiledPolicies))
 	for i, item := range compiledPolicies {
-		entries[i] = matcher.Entry[*boundPolicy]{Criterion: item.Value.criterion, Value: &boundPolicy{item.Value, byPolicy[item.Value.name]}}
+		entries[i] = matcher.Entry[*boundPolicy]{Criteria: item.Value.criteria, Value: &boundPolicy{item.Value, byPolicy[item.Value.name]}}
 	}
 	next.index = matcher.NewIndex(p.family, entries)
 	p.current.Store(next)

@@ -41,8 +41,8 @@ func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) 
 // params returns the parameters of a binding. It returns none if the binding does not match the
 // request.
 func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
-	if b.criterion != nil {
-		_, ok, err := b.criterion.Match(e.ctx, e.request, e.config.Family, e.config.Namespaces)
+	if b.criteria != nil {
+		_, ok, err := b.criteria.Match(e.ctx, e.request, e.config.Family, e.config.Namespaces)
 		if err == nil && ok {
 			err = b.err
 		}
@@ -54,7 +54,7 @@ func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]paramet
 }
 
 // subject is the request as expressions see it.
-type subject struct{ *matcher.Subject }
+type subject struct{ *matcher.ExpressionInput }
 
 // withParam returns the input with a parameter, which may be nil.
 func (s subject) withParam(param map[string]any) expressions.Input {
@@ -87,7 +87,7 @@ func (e *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.Vie
 	if err != nil {
 		return subject{}, nil, err
 	}
-	s := subject{matcher.InputOf(e.ctx, e.request, view, as, e.config.Authorizer)}
+	s := subject{matcher.NewExpressionInput(e.ctx, e.request, view, as, e.config.Authorizer)}
 	if s.NamespaceObject, err = e.namespaceObject(); err != nil {
 		return subject{}, nil, err
 	}

@@ -66,7 +66,7 @@ func (c *configurations) rebuild() *state {
 		for _, h := range item.Value {
 			numbered := *h
 			numbered.ordinal = len(entries)
-			entries = append(entries, matcher.Entry[*hook]{Criterion: h.criterion, Value: &numbered})
+			entries = append(entries, matcher.Entry[*hook]{Criteria: h.criteria, Value: &numbered})
 		}
 	}
 	next.index = matcher.NewIndex(c.family, entries)

@@ -25,7 +25,7 @@ type hook struct {
 	dryRun bool
 	// version is the AdmissionReview version to send.
 	version    string
-	criterion  *matcher.Criterion
+	criteria   *matcher.CompiledCriteria
 	conditions *matcher.Conditions
 	caller     *caller
 	// err, if set, is the error of every call.
@@ -91,11 +91,11 @@ func compile(compiler func() (*expressions.Compiler, error), configuration metav
 		Namespaces: w.NamespaceSelector, Objects: w.ObjectSelector,
 	}
 	var err error
-	if h.criterion, err = matcher.Compile(criteria); err != nil {
+	if h.criteria, err = matcher.Compile(criteria); err != nil {
 		h.err = err
 		criteria.Namespaces = nil
 		criteria.Objects = nil
-		h.criterion, _ = matcher.Compile(criteria) // rules always compile
+		h.criteria, _ = matcher.Compile(criteria) // rules always compile
 	}
 	if len(w.MatchConditions) == 0 {
 		return h

@@ -168,7 +168,7 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 		return as, view, nil
 	}
 	start := time.Now()
-	subject := matcher.InputOf(ctx, r, view, as, d.Authorizer)
+	subject := matcher.NewExpressionInput(ctx, r, view, as, d.Authorizer)
 	ok, _, err = h.conditions.Match(r.Metered(ctx), &subject.Input)
 	d.Metrics.evaluated(h.name, d.hookType, r.Operation, time.Since(start))
 	switch {

@@ -38,7 +38,7 @@ type reviewRequest struct {
 
 // newReviewRequest encodes a request.
 func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
-	d := matcher.Describe(r, as)
+	d := matcher.NewAdmissionRequest(r, as)
 	d.DryRun = nil
 	review := &reviewRequest{
 		dryRun: r.DryRun, options: []byte("null"),

@@ -19,28 +19,29 @@ type Criteria struct {
 	Namespaces, Objects *metav1.LabelSelector
 }
 
-// Criterion holds compiled Criteria.
-type Criterion struct {
-	rules, exclude      []rule
-	exact               bool
+// CompiledCriteria is the compiled form of Criteria.
+type CompiledCriteria struct {
+	rules, exclude []rule
+	exact          bool
+	// namespaces and objects are nil if they select everything.
 	namespaces, objects labels.Selector
 }
 
 // Compile compiles criteria. It returns an error for an invalid selector.
-func Compile(c Criteria) (*Criterion, error) {
-	out := &Criterion{exact: c.Exact, rules: compileRules(c.Rules), exclude: compileRules(c.Exclude)}
+func Compile(c Criteria) (*CompiledCriteria, error) {
+	out := &CompiledCriteria{exact: c.Exact, rules: compileRules(c.Rules), exclude: compileRules(c.Exclude)}
 	var err error
-	if out.namespaces, err = selector(c.Namespaces); err != nil {
+	if out.namespaces, err = compileSelector(c.Namespaces); err != nil {
 		return nil, fmt.Errorf("namespaceSelector: %w", err)
 	}
-	if out.objects, err = selector(c.Objects); err != nil {
+	if out.objects, err = compileSelector(c.Objects); err != nil {
 		return nil, fmt.Errorf("objectSelector: %w", err)
 	}
 	return out, nil
 }
 
-// selector returns nil for a selector that selects everything.
-func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+// compileSelector returns nil if s selects everything.
+func compileSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -51,7 +52,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return out, nil
 }
 
-// Unnamed returns rules that match the same requests, for objects of every name.
+// Unnamed converts rules without names to the type that Criteria expects.
 func Unnamed(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
 	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
 	for i := range rules {
