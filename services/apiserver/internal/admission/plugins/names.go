@@ -1,5 +1,5 @@
-// Package plugins lists the admission plugins in their order. Each plugin has a package below this
-// one.
+// Package plugins lists the names of the admission plugins in the order in which the chain calls
+// them. Each plugin is a package below this one.
 package plugins
 
 import (
@@ -52,8 +52,8 @@ func Names() []string {
 	}
 }
 
-// DisabledByDefault returns the plugins that are disabled by default. The plugin
-// NodeRestriction is not among them; its default depends on the authorizers.
+// DisabledByDefault returns the plugins that are disabled by default. It omits NodeRestriction,
+// which is enabled by default if the Node authorizer is configured.
 func DisabledByDefault() []string {
 	return []string{
 		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,

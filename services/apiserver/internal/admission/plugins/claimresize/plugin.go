@@ -14,7 +14,7 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "PersistentVolumeClaimResize"
 
-// Classes looks up storage classes.
+// Classes looks up storage classes. Get returns an error if there is no class of that name.
 type Classes interface {
 	Get(ctx context.Context, name string) (*storagev1.StorageClass, error)
 }
@@ -22,7 +22,7 @@ type Classes interface {
 // Plugin implements admission.Validator.
 type Plugin struct{ Classes Classes }
 
-var errFixed = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+var errNotResizable = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 
 // Validate rejects the growth of a claim that cannot grow.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
@@ -47,11 +47,11 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		name = *claim.Spec.StorageClassName
 	}
 	if name == "" {
-		return r.Forbidden(errFixed)
+		return r.Forbidden(errNotResizable)
 	}
 	class, err := p.Classes.Get(ctx, name)
 	if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-		return r.Forbidden(errFixed)
+		return r.Forbidden(errNotResizable)
 	}
 	return nil
 }

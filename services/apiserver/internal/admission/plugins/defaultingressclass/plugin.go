@@ -16,12 +16,13 @@ const Name = "DefaultIngressClass"
 // for it.
 const classAnnotation = "kubernetes.io/ingress.class"
 
-// Classes returns the name of the default class, or "" if there is none.
+// Classes looks up ingress classes. Default returns the name of the default class, or "" if there
+// is none.
 type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default returns the name of the default class, or "".
+// Default returns the name of the default class among all classes, or "" if there is none.
 func Default(all []*networkingv1.IngressClass) string {
 	return admission.DefaultClass(all, func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"

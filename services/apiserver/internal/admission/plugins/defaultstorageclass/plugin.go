@@ -13,21 +13,22 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "DefaultStorageClass"
 
-// The annotation that marks the default class, and its older form.
+// Annotations that mark the default class. The beta one is still in use.
 const (
-	annotation     = "storageclass.kubernetes.io/is-default-class"
-	betaAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
+	defaultAnnotation     = "storageclass.kubernetes.io/is-default-class"
+	betaDefaultAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// Classes returns the name of the default class, or "" if there is none.
+// Classes looks up storage classes. Default returns the name of the default class, or "" if there
+// is none.
 type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default returns the name of the default class, or "".
+// Default returns the name of the default class among all classes, or "" if there is none.
 func Default(all []*storagev1.StorageClass) string {
 	return admission.DefaultClass(all, func(c *storagev1.StorageClass) bool {
-		return c.Annotations[annotation] == "true" || c.Annotations[betaAnnotation] == "true"
+		return c.Annotations[defaultAnnotation] == "true" || c.Annotations[betaDefaultAnnotation] == "true"
 	})
 }
 

@@ -1,6 +1,7 @@
 // Package deviceadmin restricts administrative access to devices (KEP-5018) to namespaces with a
-// label that allows it. It checks requests for such access in claims and claim templates, and its
-// allocation. It keeps no state. A claim keeps its access when the label is removed.
+// label that allows it. A new claim or claim template may request such access only in these
+// namespaces. A status update may allocate it only there. A claim keeps its access when the label
+// is removed. The plugin keeps no state.
 package deviceadmin
 
 import (
@@ -27,8 +28,8 @@ type Namespaces interface {
 // Plugin implements admission.Validator.
 type Plugin struct{ Namespaces Namespaces }
 
-// Validate implements admission.Validator. Specs do not change, so they are checked on create only.
-// If the feature gate is off, the field is dropped before admission.
+// Validate implements admission.Validator. Specs cannot change, so it checks them on create only.
+// If the feature gate DRAAdminAccess is off, the strategy clears the field before admission.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Group != resourcev1beta1.GroupName {
 		return nil
@@ -60,49 +61,51 @@ func invalid(r *admission.Request, err *field.Error) error {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// firstPath returns the path of the first element with administrative access, or nil.
-func firstPath[T any](list []T, hasAccess func(*T) bool, path ...string) *field.Path {
+// adminAccessPath returns the path of the field adminAccess in the first element with
+// administrative access, or nil. listPath is the path of the list.
+func adminAccessPath[T any](list []T, hasAccess func(*T) bool, listPath ...string) *field.Path {
 	for i := range list {
 		if hasAccess(&list[i]) {
-			return field.NewPath(path[0], path[1:]...).Index(i).Child("adminAccess")
+			return field.NewPath(listPath[0], listPath[1:]...).Index(i).Child("adminAccess")
 		}
 	}
 	return nil
 }
 
-// requestedPath returns the path at which a new object requests the access, or nil. The path is the
-// same in all versions and in templates.
+// requestedPath returns the path of the field with which a new claim or template requests
+// administrative access, or nil. The path is the same in all versions and in templates.
 func requestedPath(obj runtime.Object) *field.Path {
-	ofBeta1 := func(list []resourcev1beta1.DeviceRequest) *field.Path {
-		return firstPath(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
+	pathInBeta1 := func(list []resourcev1beta1.DeviceRequest) *field.Path {
+		return adminAccessPath(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
 	}
-	ofBeta2 := func(list []resourcev1beta2.DeviceRequest) *field.Path {
-		return firstPath(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
+	pathInBeta2 := func(list []resourcev1beta2.DeviceRequest) *field.Path {
+		return adminAccessPath(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
 	}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
-		return ofBeta1(o.Spec.Devices.Requests)
+		return pathInBeta1(o.Spec.Devices.Requests)
 	case *resourcev1beta1.ResourceClaimTemplate:
-		return ofBeta1(o.Spec.Spec.Devices.Requests)
+		return pathInBeta1(o.Spec.Spec.Devices.Requests)
 	case *resourcev1beta2.ResourceClaim:
-		return ofBeta2(o.Spec.Devices.Requests)
+		return pathInBeta2(o.Spec.Devices.Requests)
 	case *resourcev1beta2.ResourceClaimTemplate:
-		return ofBeta2(o.Spec.Spec.Devices.Requests)
+		return pathInBeta2(o.Spec.Spec.Devices.Requests)
 	}
 	return nil
 }
 
-// allocatedPath returns the path at which a status allocates the access, or nil.
+// allocatedPath returns the path of the field with which the status of a claim allocates
+// administrative access, or nil.
 func allocatedPath(obj runtime.Object) *field.Path {
 	path := []string{"status", "allocation", "devices", "results"}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
 		if a := o.Status.Allocation; a != nil {
-			return firstPath(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+			return adminAccessPath(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	case *resourcev1beta2.ResourceClaim:
 		if a := o.Status.Allocation; a != nil {
-			return firstPath(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+			return adminAccessPath(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	}
 	return nil

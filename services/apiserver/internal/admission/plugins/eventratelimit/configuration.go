@@ -10,7 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Types of limits.
+// Types of limits. All events share the bucket of a Server limit. The other types have one bucket
+// per namespace, per user, or per source and involved object.
 const (
 	Server          = "Server"
 	Namespace       = "Namespace"
@@ -25,9 +26,9 @@ type Configuration struct {
 	Limits     []Limit `json:"limits"`
 }
 
-// Limit allows QPS events per second with bursts of Burst events, for the server or per namespace,
-// user, or source and object. CacheSize is the maximum number of counted namespaces, users, or
-// sources and objects; 0 means 4096.
+// Limit allows QPS events per second with bursts of Burst events in each bucket. CacheSize is the
+// maximum number of buckets; 0 means 4096. If it is exceeded, the least recently used bucket is
+// dropped.
 type Limit struct {
 	Type      string `json:"type"`
 	QPS       int32  `json:"qps"`
@@ -35,7 +36,7 @@ type Limit struct {
 	CacheSize int32  `json:"cacheSize"`
 }
 
-// Load decodes a configuration. A missing configuration is an error.
+// Load decodes and validates a configuration. data is nil if there is none, which is an error.
 func Load(data []byte) (*Configuration, error) {
 	var c Configuration
 	if data != nil {

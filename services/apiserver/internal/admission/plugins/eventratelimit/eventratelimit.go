@@ -22,7 +22,7 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "EventRateLimit"
 
-// defaultCacheSize is the size of limits without a cache size.
+// defaultCacheSize is the number of buckets of a limit that does not set CacheSize.
 const defaultCacheSize = 4096
 
 // Plugin implements admission.Validator.
@@ -31,12 +31,14 @@ type Plugin struct {
 	now    func() time.Time
 }
 
-// digest identifies a key, which may have a megabyte.
+// digest is the SHA-256 of a bucket's key. A key contains strings of clients, which can be as large
+// as a megabyte.
 type digest [sha256.Size]byte
 
-// limit counts in one bucket per key. Least recently used buckets are evicted first.
+// limit is a configured Limit and its token buckets.
 type limit struct {
 	Limit
+	// key returns the key of the bucket to which an event is charged.
 	key func(*admission.Request) string
 
 	mu      sync.Mutex // leaf lock
@@ -61,8 +63,8 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 	return p, nil
 }
 
-// Validate implements admission.Validator. It charges all limits, also when one of them rejects the
-// event.
+// Validate implements admission.Validator. Every limit is charged, even if an earlier one has
+// already rejected the event.
 func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
@@ -79,7 +81,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return apierrors.NewTooManyRequestsError(status.Aggregated(errs).Error())
 }
 
-// allow takes a token from the bucket of a key.
+// allow takes a token from the bucket of a key. It returns false if the bucket is empty.
 func (l *limit) allow(key string, now time.Time) bool {
 	id := digest(sha256.Sum256([]byte(key)))
 	l.mu.Lock()

@@ -42,7 +42,8 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 	return nil
 }
 
-// tolerate adds a toleration, or replaces those that differ only in their seconds.
+// tolerate adds a toleration to a pod. Existing tolerations that differ only in tolerationSeconds
+// are replaced instead.
 func tolerate(pod *corev1.Pod, t corev1.Toleration) {
 	found := false
 	for i := range pod.Spec.Tolerations {

@@ -20,9 +20,9 @@ type Configuration struct {
 	DefaultAllow bool
 }
 
-// file is the serialized configuration: times in seconds, the backoff in milliseconds. 0 means the
-// default, -1 means none.
-type file struct {
+// serialized is the configuration as it is written. TTLs are in seconds, the backoff is in
+// milliseconds. 0 means the default, and -1 disables caching or retries.
+type serialized struct {
 	ImagePolicy struct {
 		KubeConfigFile string `json:"kubeConfigFile"`
 		AllowTTL       int64  `json:"allowTTL"`
@@ -37,28 +37,30 @@ func Load(data []byte) (*Configuration, error) {
 	if data == nil {
 		return nil, errors.New("no config specified")
 	}
-	var f file
+	var f serialized
 	if err := configuration.DecodeBare(data, &f); err != nil {
 		return nil, err
 	}
 	in := &f.ImagePolicy
 	c := &Configuration{KubeconfigFile: in.KubeConfigFile, DefaultAllow: in.DefaultAllow}
 	for _, d := range []struct {
-		to                     *time.Duration
-		value                  int64
-		unit, least, most, def time.Duration
+		to    *time.Duration
+		value int64
+		unit  time.Duration // of value
+
+		least, most, defaultValue time.Duration
 	}{
-		{to: &c.RetryBackoff, value: in.RetryBackoff, unit: time.Millisecond, least: 1, most: 5 * time.Minute, def: 500 * time.Millisecond},
-		{to: &c.AllowTTL, value: in.AllowTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, def: 5 * time.Minute},
-		{to: &c.DenyTTL, value: in.DenyTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, def: 30 * time.Second},
+		{to: &c.RetryBackoff, value: in.RetryBackoff, unit: time.Millisecond, least: 1, most: 5 * time.Minute, defaultValue: 500 * time.Millisecond},
+		{to: &c.AllowTTL, value: in.AllowTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, defaultValue: 5 * time.Minute},
+		{to: &c.DenyTTL, value: in.DenyTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, defaultValue: 30 * time.Second},
 	} {
 		switch d.value {
-		case -1:
+		case -1: // disabled
 		case 0:
-			*d.to = d.def
+			*d.to = d.defaultValue
 		default:
-			// A value whose product overflows is too large.
 			v := time.Duration(d.value) * d.unit
+			// The first condition detects an overflow of the product.
 			if v/d.unit != time.Duration(d.value) || v < d.least || v > d.most {
 				return nil, fmt.Errorf("valid value is between %v and %v, got %v", d.least, d.most, v)
 			}

@@ -1,7 +1,7 @@
 // Package imagepolicy asks a service whether pods may run their images
 // (imagepolicy.k8s.io/v1alpha1). It caches responses for a while and retries failed calls. If the
-// service stays unreachable, pods are rejected unless the configuration admits them. The audit log
-// and an annotation of the pod then record that.
+// service stays unreachable, the configuration decides whether pods are rejected or admitted. An
+// audit annotation and an annotation of the pod mark pods that were admitted without a review.
 package imagepolicy
 
 import (
@@ -35,43 +35,46 @@ import (
 const Name = "ImagePolicyWebhook"
 
 const (
-	// annotationMarker occurs in the keys of the pod annotations that are sent to the service.
+	// annotationMarker occurs in the keys of those pod annotations that the service receives.
 	annotationMarker = ".image-policy.k8s.io/"
 	// auditPrefix is the prefix of the service's audit annotations.
 	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
-	// failedOpen is the audit annotation of pods that were admitted without a review.
+	// failedOpen is the key, after auditPrefix, of the audit annotation for a pod that was admitted
+	// without a review.
 	failedOpen = "failed-open"
-	// failedOpenAnnotation is the corresponding annotation of the pod.
+	// failedOpenAnnotation is the key of the same annotation on the pod.
 	failedOpenAnnotation = "alpha.image-policy.k8s.io/failed-open"
 )
 
 const (
 	maxTries = 5
-	// timeout bounds a try. It is sent to the service.
+	// timeout bounds each try. The service receives it as a query parameter.
 	timeout     = 30 * time.Second
-	maxResponse = 1 << 20
-	cacheSize   = 1024 // number of cached responses
+	maxResponse = 1 << 20 // bytes
+	cacheSize   = 1024    // cached responses
 )
 
 // Plugin implements admission.Validator.
 type Plugin struct {
 	config    *Configuration
 	service   *webhookclient.Service
-	responses *cache.LRUExpireCache
+	responses *cache.LRUExpireCache // *ImageReviewStatus by the SHA-256 of the ImageReviewSpec
 	// pause waits between tries.
 	pause func(context.Context, time.Duration) error
 }
 
 // Clock is the time source of a Plugin.
 type Clock struct {
-	Now   func() time.Time
+	Now func() time.Time
+	// Pause sleeps for a duration. It returns early, with an error, if the context ends.
 	Pause func(context.Context, time.Duration) error
 }
 
 // RealClock returns the system clock.
-func RealClock() Clock { return Clock{time.Now, pause} }
+func RealClock() Clock { return Clock{Now: time.Now, Pause: sleep} }
 
-func pause(ctx context.Context, d time.Duration) error {
+// sleep implements Clock.Pause.
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -82,7 +85,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cacheClock is the clock of the cache.
+// cacheClock adapts Clock.Now to the clock interface of the cache.
 type cacheClock func() time.Time
 
 func (n cacheClock) Now() time.Time { return n() }
@@ -136,9 +139,10 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// review asks the service about the images of a pod. If it fails, DefaultAllow decides.
+// review returns an error if the service denies the images of a pod. If the service cannot be
+// asked, DefaultAllow decides.
 func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.Pod, spec imagepolicyv1alpha1.ImageReviewSpec) error {
-	st, err := p.status(ctx, spec)
+	reviewed, err := p.reviewStatus(ctx, spec)
 	if err != nil {
 		if !p.config.DefaultAllow || ctx.Err() != nil {
 			return err
@@ -147,25 +151,25 @@ func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.P
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, failedOpenAnnotation, "true")
 		return nil
 	}
-	for k, v := range st.AuditAnnotations {
+	for k, v := range reviewed.AuditAnnotations {
 		r.Annotate(auditPrefix+k, v)
 	}
 	switch {
-	case st.Allowed:
+	case reviewed.Allowed:
 		return nil
-	case st.Reason != "":
-		return fmt.Errorf("image policy webhook backend denied one or more images: %s", st.Reason)
+	case reviewed.Reason != "":
+		return fmt.Errorf("image policy webhook backend denied one or more images: %s", reviewed.Reason)
 	}
 	return errors.New("one or more images rejected by webhook backend")
 }
 
-// status returns the service's response, possibly from the cache.
-func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+// reviewStatus returns the service's response to spec, from the cache if it has one.
+func (p *Plugin) reviewStatus(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256(data) // the text may have a megabyte
+	key := sha256.Sum256(data) // data itself can be as large as a megabyte
 	if st, ok := p.responses.Get(key); ok {
 		return st.(*imagepolicyv1alpha1.ImageReviewStatus), nil
 	}
@@ -189,18 +193,18 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 	return st, nil
 }
 
-// callWithRetry calls the service until it responds or a retry is useless. The request releases its
-// seats while it waits.
+// callWithRetry calls the service until it responds, a retry cannot help, or maxTries is reached.
+// The request releases its seats while it waits.
 func (p *Plugin) callWithRetry(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	defer request.Suspend(ctx)()
 	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: maxTries}
 	for try := 1; ; try++ {
-		st, err := p.send(ctx, body)
+		response, err := p.send(ctx, body)
 		if err == nil || !mayRetry(err) || try == maxTries || p.config.RetryBackoff == 0 {
-			return st, err
+			return response, err
 		}
 		if p.pause(ctx, backoff.Step()) != nil {
-			return nil, err // the service's error says more than a timeout
+			return nil, err // the last error of the service says more than the error of the context
 		}
 	}
 }

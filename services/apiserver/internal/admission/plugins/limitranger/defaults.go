@@ -11,12 +11,12 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// defaults holds the resources of containers that set none.
+// defaults holds the requests and limits for containers that do not set them.
 type defaults struct{ requests, limits corev1.ResourceList }
 
-// defaultsOf returns the default requests and limits of containers.
+// defaultsOf returns the container defaults of a limit range.
 func defaultsOf(lr *corev1.LimitRange) defaults {
-	d := defaults{corev1.ResourceList{}, corev1.ResourceList{}}
+	d := defaults{requests: corev1.ResourceList{}, limits: corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
 		l := &lr.Spec.Limits[i]
 		if l.Type != corev1.LimitTypeContainer {
@@ -32,37 +32,39 @@ func defaultsOf(lr *corev1.LimitRange) defaults {
 	return d
 }
 
-// size returns the maximum cost of the defaults for a number of containers.
-func (d *defaults) size(containers int) int {
-	size := 0
+// maxCost returns the cost of setting all defaults in a number of containers, in the unit of
+// request.Estimate.
+func (d *defaults) maxCost(containers int) int {
+	cost := 0
 	for _, l := range []corev1.ResourceList{d.requests, d.limits} {
 		for k := range l {
-			size += max(request.PerValue, 2*len(k)) // the annotation contains the name too
+			cost += max(request.PerValue, 2*len(k)) // the annotation contains the name too
 		}
 	}
-	return containers * size
+	return containers * cost
 }
 
 const (
-	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the
-	// limit of annotations.
+	// maxAnnotation is the size in bytes above which the annotation is not built, because the pod
+	// would be rejected anyway: it is twice the limit for all annotations of an object.
 	maxAnnotation = 2 * validation.TotalAnnotationSizeLimitB
-	// maxAdded is the corresponding limit of all added data. perAdded is the stored size of a
-	// quantity without its name.
+	// maxAdded is the number of bytes above which no more defaults are set, because the pod could
+	// not be stored.
 	maxAdded = request.MaxBody
-	perAdded = 9
+	// quantitySize is the minimum stored size of a resource quantity in bytes, without its name.
+	quantitySize = 9
 )
 
-// growth returns the minimum number of bytes by which a pod grows, and how many of them are names.
-// It stops counting above maxAdded.
-func (d *defaults) growth(pod *corev1.Pod) (bytes, names int) {
+// addedBytes returns a lower bound of the bytes that the defaults add to a pod, and how many of
+// them are names of resources. It stops counting above maxAdded.
+func (d *defaults) addedBytes(pod *corev1.Pod) (bytes, names int) {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			r := &containers[i].Resources
-			for _, l := range []struct{ to, from corev1.ResourceList }{{r.Requests, d.requests}, {r.Limits, d.limits}} {
+			for _, l := range []struct{ to, from corev1.ResourceList }{{to: r.Requests, from: d.requests}, {to: r.Limits, from: d.limits}} {
 				for k := range l.from {
 					if _, ok := l.to[k]; !ok {
-						bytes += len(k) + perAdded
+						bytes += len(k) + quantitySize
 						names += len(k)
 					}
 				}
@@ -75,13 +77,14 @@ func (d *defaults) growth(pod *corev1.Pod) (bytes, names int) {
 	return bytes, names
 }
 
-// setDefaults sets missing resources of the containers of a pod, and lists them in an annotation.
+// setDefaults sets the missing requests and limits of the containers of a pod, and lists them in an
+// annotation, such as "LimitRanger plugin set: cpu, memory request for container web".
 func setDefaults(pod *corev1.Pod, d *defaults) {
 	var names []string
 	for _, group := range []struct {
 		kind       string
 		containers []corev1.Container
-	}{{"container", pod.Spec.Containers}, {"init container", pod.Spec.InitContainers}} {
+	}{{kind: "container", containers: pod.Spec.Containers}, {kind: "init container", containers: pod.Spec.InitContainers}} {
 		for i := range group.containers {
 			c := &group.containers[i]
 			addNames := func(set []string, subject string) {
@@ -101,7 +104,8 @@ func setDefaults(pod *corev1.Pod, d *defaults) {
 	}
 }
 
-// addMissing adds missing resources and returns their names.
+// addMissing copies the resources that are missing in to from from, and returns their names,
+// sorted.
 func addMissing(to *corev1.ResourceList, from corev1.ResourceList) (set []string) {
 	for k, v := range from {
 		if _, ok := (*to)[k]; ok {

@@ -10,16 +10,19 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 )
 
-// bound is one bound of one resource, with the request and the limit to check against it.
+// bound is a minimum, a maximum or a maximum ratio for one resource, with the request and the limit
+// to check against it.
 type bound struct {
-	per, name      string // type of the limited item, such as Container, and name of the resource
-	enforced       resource.Quantity
+	per            string            // type of the limited item, such as Container
+	name           string            // of the resource
+	enforced       resource.Quantity // the minimum, maximum or ratio
 	request, limit resource.Quantity
 	hasRequest     bool
 	hasLimit       bool
 }
 
-// values returns request, limit and bound in the finest unit that all three fit into.
+// values returns the request, the limit and the bound as integers of a common unit: thousandths if
+// all three fit into an int64, otherwise whole units.
 func (b *bound) values() (request, limit, enforced int64) {
 	if b.request.Value() <= resource.MaxMilliValue && b.limit.Value() <= resource.MaxMilliValue && b.enforced.Value() <= resource.MaxMilliValue {
 		return b.request.MilliValue(), b.limit.MilliValue(), b.enforced.MilliValue()
@@ -27,77 +30,82 @@ func (b *bound) values() (request, limit, enforced int64) {
 	return b.request.Value(), b.limit.Value(), b.enforced.Value()
 }
 
-// usage returns the error of a request or limit outside the bound.
-func (b *bound) usage(which, subject string, q *resource.Quantity) error {
+// usageError returns the error for a request or limit outside the bound. which is "minimum" or
+// "maximum", subject is "request" or "limit".
+func (b *bound) usageError(which, subject string, q *resource.Quantity) error {
 	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), subject, q.String())
 }
 
-// missingError returns the error of a missing request or limit.
+// missingError returns the error for a missing request or limit.
 func (b *bound) missingError(which, subject string) error {
 	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), subject)
 }
 
-// minimum returns an error if a request or limit is below the minimum.
-func (b *bound) minimum() error {
+// checkMinimum returns an error if the request or the limit is below the minimum. The request is
+// required.
+func (b *bound) checkMinimum() error {
 	request, limit, enforced := b.values()
 	switch {
 	case !b.hasRequest:
 		return b.missingError("minimum", "request")
 	case request < enforced:
-		return b.usage("minimum", "request", &b.request)
+		return b.usageError("minimum", "request", &b.request)
 	case b.hasLimit && limit < enforced:
-		return b.usage("minimum", "limit", &b.limit)
+		return b.usageError("minimum", "limit", &b.limit)
 	}
 	return nil
 }
 
-// maximum returns an error if a request or limit is above the maximum.
-func (b *bound) maximum() error {
+// checkMaximum returns an error if the request or the limit is above the maximum. The limit is
+// required.
+func (b *bound) checkMaximum() error {
 	request, limit, enforced := b.values()
 	switch {
 	case !b.hasLimit:
 		return b.missingError("maximum", "limit")
 	case limit > enforced:
-		return b.usage("maximum", "limit", &b.limit)
+		return b.usageError("maximum", "limit", &b.limit)
 	case b.hasRequest && request > enforced:
-		return b.usage("maximum", "request", &b.request)
+		return b.usageError("maximum", "request", &b.request)
 	}
 	return nil
 }
 
-// maximumRequest is maximum for objects without limits.
-func (b *bound) maximumRequest() error {
+// checkMaximumRequest returns an error if the request is above the maximum. It is for objects
+// without limits, such as volume claims.
+func (b *bound) checkMaximumRequest() error {
 	request, _, enforced := b.values()
 	switch {
 	case !b.hasRequest:
 		return b.missingError("maximum", "request")
 	case request > enforced:
-		return b.usage("maximum", "request", &b.request)
+		return b.usageError("maximum", "request", &b.request)
 	}
 	return nil
 }
 
-// ratio returns an error if the ratio of limit to request exceeds the maximum.
-func (b *bound) ratio() error {
+// checkRatio returns an error if the ratio of the limit to the request exceeds the maximum.
+func (b *bound) checkRatio() error {
 	request, limit, _ := b.values()
-	exceeded := func(reason string) error {
+	ratioError := func(reason string) error {
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but %s", b.name, b.per, b.enforced.String(), reason)
 	}
 	switch {
 	case !b.hasRequest || request == 0:
-		return exceeded("no request is specified or request is 0")
+		return ratioError("no request is specified or request is 0")
 	case !b.hasLimit || limit == 0:
-		return exceeded("no limit is specified or limit is 0")
+		return ratioError("no limit is specified or limit is 0")
 	}
 	ratio := float64(limit) / float64(request)
 	if ratio > b.enforced.AsApproximateFloat64() {
-		return exceeded(fmt.Sprintf("provided ratio is %f", ratio))
+		return ratioError(fmt.Sprintf("provided ratio is %f", ratio))
 	}
 	return nil
 }
 
-// check checks requests and limits against one kind of bound, by resource.
-func check(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, rule func(*bound) error) (errs []error) {
+// checkBounds checks the requests and limits of an item against bounds, which are all minimums,
+// maximums or ratios. rule is the method of bound to check them with.
+func checkBounds(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, rule func(*bound) error) (errs []error) {
 	for _, k := range slices.Sorted(maps.Keys(bounds)) {
 		b := &bound{per: string(per), name: string(k), enforced: bounds[k]}
 		b.request, b.hasRequest = requests[k]
@@ -111,9 +119,9 @@ func check(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, r
 
 // checkItem returns the violations of all bounds of an item.
 func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
-	errs := check(l.Type, l.Min, requests, limits, (*bound).minimum)
-	errs = append(errs, check(l.Type, l.Max, requests, limits, (*bound).maximum)...)
-	return append(errs, check(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).ratio)...)
+	errs := checkBounds(l.Type, l.Min, requests, limits, (*bound).checkMinimum)
+	errs = append(errs, checkBounds(l.Type, l.Max, requests, limits, (*bound).checkMaximum)...)
+	return append(errs, checkBounds(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).checkRatio)...)
 }
 
 // checkPod returns the violations of a pod and of its containers.
@@ -138,8 +146,8 @@ func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error)
 func checkClaim(c *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
 		if l := &lr.Spec.Limits[i]; l.Type == corev1.LimitTypePersistentVolumeClaim {
-			errs = append(errs, check(l.Type, l.Min, c.Spec.Resources.Requests, nil, (*bound).minimum)...)
-			errs = append(errs, check(l.Type, l.Max, c.Spec.Resources.Requests, nil, (*bound).maximumRequest)...)
+			errs = append(errs, checkBounds(l.Type, l.Min, c.Spec.Resources.Requests, nil, (*bound).checkMinimum)...)
+			errs = append(errs, checkBounds(l.Type, l.Max, c.Spec.Resources.Requests, nil, (*bound).checkMaximumRequest)...)
 		}
 	}
 	return errs

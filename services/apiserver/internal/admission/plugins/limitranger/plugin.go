@@ -1,6 +1,6 @@
-// Package limitranger sets default resources of a namespace's limit ranges on containers without
-// resources, and rejects pods and volume claims beyond the ranges. Limit ranges apply in the order
-// of their creation.
+// Package limitranger applies the limit ranges of a namespace. It sets their default requests and
+// limits on containers that lack them, and rejects pods and volume claims outside the ranges. Limit
+// ranges apply in the order of their creation.
 package limitranger
 
 import (
@@ -23,10 +23,11 @@ const Name = "LimitRanger"
 // annotation is the pod annotation that lists the defaults that were set.
 const annotation = "kubernetes.io/limit-ranger"
 
-// Ranges calls visit for each limit range of a namespace, the oldest first. There may be many large
-// ones, so they are passed one at a time. They are shared and must not be changed. Each stops at an
-// error of visit and when the request ends.
+// Ranges gives access to the limit ranges of the cluster.
 type Ranges interface {
+	// Each calls visit for each limit range of a namespace, the oldest first. There may be many
+	// large ones, so they are decoded one at a time. They are shared and must not be changed. Each
+	// stops and returns an error when visit returns one or when the request ends.
 	Each(ctx context.Context, namespace string, visit func(*corev1.LimitRange) error) error
 }
 
@@ -37,9 +38,9 @@ type Plugin struct {
 	PodLevel bool
 }
 
-// limited reports whether limits apply: to new pods, to resizes of running ones, and to volume
-// claims, but not to objects that are being deleted.
-func limited(r *admission.Request) bool {
+// limitsApply reports whether limit ranges apply to a request: to new pods, resizes of running
+// pods, and writes of volume claims, but not to objects that are being deleted.
+func limitsApply(r *admission.Request) bool {
 	if o, ok := r.OldObject.(registry.Object); ok && o.GetDeletionTimestamp() != nil {
 		return false
 	}
@@ -52,10 +53,11 @@ func limited(r *admission.Request) bool {
 	}
 }
 
-// Admit sets defaults.
+// Admit sets the defaults of the limit ranges on the containers of a new pod. It rejects the pod if
+// the defaults would make it too large.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !limited(r) {
+	if !ok || !limitsApply(r) {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
@@ -65,19 +67,19 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	var rejection error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
-		cost += d.size(containers)
+		cost += d.maxCost(containers)
 		rejection = request.Estimate(ctx, cost)
 		if rejection != nil {
 			return rejection
 		}
-		if cost > maxAnnotation { // below that, no sum can exceed its limit
-			bytes, names := d.growth(pod)
+		if cost > maxAnnotation { // with a lower cost, neither limit can be exceeded
+			bytes, names := d.addedBytes(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
 				annotationSize = names
 			}
 			added += bytes
 			if added > maxAdded {
-				return nil // the pod is rejected; later ranges add to the message
+				return nil // the pod will be rejected; later ranges may find another reason
 			}
 		}
 		setDefaults(pod, &d)
@@ -111,9 +113,9 @@ func countBounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
 	return n
 }
 
-// Validate rejects objects beyond the limits.
+// Validate rejects pods and volume claims outside the limit ranges.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !limited(r) {
+	if !limitsApply(r) {
 		return nil
 	}
 	pod, _ := r.Object.(*corev1.Pod)
@@ -143,8 +145,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return rejectUnreadable(ctx, r, err)
 }
 
-// rejectUnreadable returns the error for limit ranges that could not be read. It rejects the
-// request, unless the request has ended or was throttled.
+// rejectUnreadable returns a Forbidden error if err is an error of reading the limit ranges. It
+// returns nil, and errors of a request that has ended or is throttled, unchanged.
 func rejectUnreadable(ctx context.Context, r *admission.Request, err error) error {
 	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
 		return err

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/lister"
 )
 
-// Lister implements Objects.
+// Lister implements Objects with the watch caches. It reads pods and nodes from Objects.
 type Lister struct {
 	*lister.Objects
 	Claims, Volumes, Drivers lister.CachedResource
@@ -44,8 +44,8 @@ func (o *Lister) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return singular(o.Objects.Node(ctx, name))
 }
 
-// singular changes the plural resource in a NotFound error to the singular, as kube-apiserver does
-// in messages of this plugin.
+// singular replaces the plural resource in a NotFound error: "pods" becomes "pod". kube-apiserver
+// does the same in the messages of this plugin. It returns other results unchanged.
 func singular[T any](found T, err error) (T, error) {
 	var status *apierrors.StatusError
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {

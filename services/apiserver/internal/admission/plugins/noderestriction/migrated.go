@@ -13,7 +13,7 @@ const (
 	portworxDriver  = "pxd.portworx.com"
 )
 
-// inlineDriver returns the CSI driver of a volume in a pod, or "".
+// inlineDriver returns the CSI driver of a volume that a pod defines itself, or "" if it has none.
 func inlineDriver(v *corev1.VolumeSource) string {
 	if v.CSI != nil {
 		return v.CSI.Driver
@@ -21,7 +21,7 @@ func inlineDriver(v *corev1.VolumeSource) string {
 	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
-// boundDriver returns the CSI driver of a persistent volume, or "".
+// boundDriver returns the CSI driver of a persistent volume, or "" if it has none.
 func boundDriver(v *corev1.PersistentVolumeSource) string {
 	if v.CSI != nil {
 		return v.CSI.Driver
@@ -29,7 +29,8 @@ func boundDriver(v *corev1.PersistentVolumeSource) string {
 	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
-// migratedDriver returns the CSI driver that replaces the in-tree plugin of a volume, or "".
+// migratedDriver returns the CSI driver that replaces the in-tree plugin of a volume, or "". Each
+// parameter reports whether the volume uses that plugin. At most one is true.
 func migratedDriver(ebs, azureDisk, azureFile, gce, cinder, vsphere, portworx bool) string {
 	switch {
 	case ebs:

@@ -31,8 +31,8 @@ type Objects interface {
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 }
 
-// Plugin implements admission.Mutator, because that phase sees deletions, and the client's object
-// before any field is reset. It changes nothing.
+// Plugin implements admission.Mutator, although it changes nothing. Only the mutating phase sees
+// deletions, and the object as the client sent it.
 type Plugin struct {
 	Objects    Objects
 	Authorizer authz.Authorizer
@@ -44,18 +44,19 @@ type Plugin struct {
 	AnyCertificate bool
 }
 
-// nodeRequest is a request of a kubelet.
+// nodeRequest is a request of the kubelet on the node of a name.
 type nodeRequest struct {
 	*admission.Request
 	node string
 }
 
+// forbid returns a Forbidden error with a formatted reason.
 func (a *nodeRequest) forbid(format string, args ...any) error {
 	return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf(format, args...))
 }
 
-// lookupError returns the error of a failed lookup: a NotFound error unchanged, and a rejection of
-// the request for any other error.
+// lookupError converts the error of a failed lookup. It returns a NotFound error unchanged, and a
+// Forbidden error for any other one.
 func (a *nodeRequest) lookupError(err error) error {
 	if apierrors.IsNotFound(err) {
 		return err
@@ -68,7 +69,7 @@ func (a *nodeRequest) unexpectedOperation() error {
 	return a.forbid("unexpected operation %q", a.Operation)
 }
 
-// resource is a resource without its version.
+// resource is a resource in any version.
 type resource struct{ group, name string }
 
 // Admit implements admission.Mutator.

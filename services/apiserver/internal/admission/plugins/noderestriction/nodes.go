@@ -14,7 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/certificates"
 )
 
-// checkNode checks a write of a node by its kubelet.
+// checkNode checks a write of a Node object. A kubelet may create and update only its own node, and
+// must not set restricted labels, taints (except on create), owners or a config source.
 func (a *nodeRequest) checkNode() error {
 	if a.Name != a.node {
 		return a.forbid("node %q is not allowed to modify node %q", a.node, a.Name)
@@ -59,9 +60,10 @@ func (a *nodeRequest) checkNode() error {
 	return nil
 }
 
-// checkSlice lets a node publish only its own devices. The node authorizer checks updates, which
-// cannot change the node's name. It sees neither created objects nor the objects of a deleted
-// collection, so this plugin checks them.
+// checkSlice checks that a created or deleted ResourceSlice belongs to the node. Updates need no
+// check here: they cannot change the node's name, and the node authorizer allows them only for
+// slices of the node. The authorizer sees neither created objects nor the objects of a deleted
+// collection.
 func (a *nodeRequest) checkSlice() error {
 	var obj any
 	switch a.Operation {
@@ -82,8 +84,8 @@ func (a *nodeRequest) checkSlice() error {
 	return nil
 }
 
-// restrictedChanges returns the names of the changed labels that a kubelet must not set, because they
-// affect scheduling.
+// restrictedChanges returns the keys of labels that were added, changed or removed but that a
+// kubelet must not set, because they affect scheduling. The keys are sorted.
 func restrictedChanges(labels, old map[string]string) []string {
 	found := map[string]bool{}
 	compare := func(a, b map[string]string) {
@@ -120,12 +122,12 @@ func kubeletMaySet(label string) bool {
 	}, label)
 }
 
-// inDomain reports whether a domain equals another one or is below it.
-func inDomain(domain, other string) bool {
-	return domain == other || strings.HasSuffix(domain, "."+other)
+// inDomain reports whether domain is parent or a subdomain of parent.
+func inDomain(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
 }
 
-// checkCertificate lets a node request kubelet certificates only for itself.
+// checkCertificate rejects a request for a kubelet certificate with the name of another node.
 func (a *nodeRequest) checkCertificate() error {
 	if a.Operation != admission.Create {
 		return nil

@@ -45,7 +45,8 @@ func (p *Plugin) checkPod(ctx context.Context, a *nodeRequest) error {
 	return a.forbid("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
 }
 
-// requirePodOfNode returns an error with a message unless a pod runs on the node.
+// requirePodOfNode returns a Forbidden error unless the pod of a name runs on the node. message is
+// its format; its only argument is the node's name.
 func (p *Plugin) requirePodOfNode(ctx context.Context, a *nodeRequest, name, message string) error {
 	pod, err := p.Objects.Pod(ctx, a.Namespace, name)
 	switch {
@@ -107,7 +108,8 @@ func (p *Plugin) checkOwner(ctx context.Context, a *nodeRequest, pod *corev1.Pod
 	return nil
 }
 
-// checkPodStatus checks that a status update concerns a pod of the node and changes only the status.
+// checkPodStatus checks that a status update is for a pod on the node, and changes neither labels
+// nor the statuses of resource claims.
 func (a *nodeRequest) checkPodStatus() error {
 	if a.Operation != admission.Update {
 		return a.unexpectedOperation()
@@ -127,7 +129,8 @@ func (a *nodeRequest) checkPodStatus() error {
 	return nil
 }
 
-// checkClaim lets a kubelet report the size and the resize status of a volume claim.
+// checkClaim checks that a kubelet changes nothing in a volume claim except the capacity, the
+// conditions and the resize status.
 func (a *nodeRequest) checkClaim() error {
 	if a.Subresource != "status" {
 		return a.forbid("may only update PVC status")
@@ -140,6 +143,7 @@ func (a *nodeRequest) checkClaim() error {
 	if !ok || !oldOK {
 		return a.unexpectedType()
 	}
+	// same is the new claim with the permitted changes undone.
 	same := claim.DeepCopy()
 	same.ResourceVersion = old.ResourceVersion
 	same.ManagedFields = old.ManagedFields

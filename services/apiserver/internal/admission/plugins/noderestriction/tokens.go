@@ -14,7 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// checkToken lets a node request tokens that are bound to its pods, for audiences that the pods mount.
+// checkToken checks that a requested service account token is bound to a pod on the node and has an
+// audience that the pod uses. Other subresources and operations need no check.
 func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
 	if a.Operation != admission.Create || a.Subresource != "token" {
 		return nil
@@ -45,8 +46,8 @@ func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
 	return p.checkAudience(ctx, a, pod, tokenRequest.Spec.Audiences)
 }
 
-// checkAudience checks that the pod uses the audience of a requested token, or that the node may
-// request it.
+// checkAudience checks that a volume of the pod uses the audience of a requested token. Otherwise
+// the node needs the verb request-serviceaccounts-token-audience for the audience.
 func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
 		return a.forbid("node may only request 0 or 1 audiences")
@@ -95,15 +96,16 @@ func (p *Plugin) mountsAudience(ctx context.Context, pod *corev1.Pod, audience s
 	return false, errors.Join(errs...)
 }
 
-// driverOf returns the CSI driver of a volume, or the driver that replaces an in-tree plugin. It
-// returns nil for other volumes.
+// driverOf returns the CSI driver of a volume of a pod. The volume may name the driver itself, or
+// refer to a claim whose bound volume does. For an in-tree plugin, driverOf returns the driver that
+// replaces it. It returns nil for volumes without a driver.
 func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
 	claim := ""
 	switch driver := inlineDriver(&v.VolumeSource); {
 	case driver != "":
 		return p.csiDriver(ctx, driver, v.CSI != nil)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-		claim = pod.Name + "-" + v.Name
+		claim = pod.Name + "-" + v.Name // the name that the ephemeral volume controller gives
 	case v.PersistentVolumeClaim != nil:
 		claim = v.PersistentVolumeClaim.ClaimName
 	default:
@@ -124,8 +126,8 @@ func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	return p.csiDriver(ctx, driver, volume.Spec.CSI != nil)
 }
 
-// csiDriver returns a driver by name. A driver that replaces an in-tree plugin is not required. If it
-// is missing, no volume needs tokens, and csiDriver returns nil.
+// csiDriver returns a driver by name. A missing driver is an error if it is required. Otherwise
+// csiDriver returns nil: a missing driver that replaces an in-tree plugin needs no tokens.
 func (p *Plugin) csiDriver(ctx context.Context, name string, required bool) (*storagev1.CSIDriver, error) {
 	driver, err := p.Objects.Driver(ctx, name)
 	if !required && apierrors.IsNotFound(err) {
