@@ -25,17 +25,18 @@ const Name = "OwnerReferencesPermissionEnforcement"
 // Plugin implements admission.Validator.
 type Plugin struct {
 	Authorizer authz.Authorizer
-	// KindOf returns the served kind, or nil.
+	// KindOf returns the declaration of a kind, or nil if the kind is not served.
 	KindOf func(schema.GroupVersionKind) *registry.Kind
 }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	// A write of a pod's status does not change its owners, but old kubelets send other ones.
+	// Writes of a pod's status are skipped: they do not change the owners, even though old kubelets
+	// send other ones.
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.IsResource("", "pods") && r.Subresource == "status" {
 		return nil
 	}
-	references, oldReferences := owners(r.Object), owners(r.OldObject)
+	references, oldReferences := ownersOf(r.Object), ownersOf(r.OldObject)
 	if sameReferences(references, oldReferences) {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool 
 // checkMayBlock checks that the user may update the finalizers of an owner whose deletion the object
 // blocks.
 func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
-	kind, err := p.kind(ref)
+	kind, err := p.ownerKind(ref)
 	if err != nil {
 		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
 	}
@@ -88,8 +89,9 @@ func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *m
 	return nil
 }
 
-// kind returns the kind of an owner.
-func (p *Plugin) kind(ref *metav1.OwnerReference) (*registry.Kind, error) {
+// ownerKind returns the declaration of an owner's kind. It returns an error if the kind is not
+// served.
+func (p *Plugin) ownerKind(ref *metav1.OwnerReference) (*registry.Kind, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil, err
@@ -100,8 +102,8 @@ func (p *Plugin) kind(ref *metav1.OwnerReference) (*registry.Kind, error) {
 	return nil, &meta.NoKindMatchError{GroupKind: gv.WithKind(ref.Kind).GroupKind(), SearchedVersions: []string{gv.Version}}
 }
 
-// owners returns the owner references of an object.
-func owners(o runtime.Object) []metav1.OwnerReference {
+// ownersOf returns the owner references of an object, which may be nil.
+func ownersOf(o runtime.Object) []metav1.OwnerReference {
 	if o == nil {
 		return nil
 	}
@@ -117,7 +119,8 @@ func sameReferences(a, b []metav1.OwnerReference) bool {
 	return len(a) == 0 && len(b) == 0 || semantic.Equal(a, b)
 }
 
-// newlyBlocking returns the references that block the deletion of an owner and did not before.
+// newlyBlocking returns the references that block the deletion of their owner but did not do so in
+// oldReferences.
 func newlyBlocking(references, oldReferences []metav1.OwnerReference) (all []metav1.OwnerReference) {
 	before := map[types.UID]bool{}
 	for i := range oldReferences {

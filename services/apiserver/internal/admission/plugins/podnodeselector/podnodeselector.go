@@ -1,7 +1,7 @@
-// Package podnodeselector keeps the pods of a namespace on the nodes of that namespace. Each new pod
-// gets the node selector in the namespace's annotation, or the configured default if there is no
-// annotation. The selector of the pod must not contradict it. The configuration may also limit the
-// labels that the pods of a namespace select by.
+// Package podnodeselector keeps the pods of a namespace on certain nodes. Each new pod gets the
+// node selector in the namespace's annotation, or the configured default if there is no annotation.
+// The pod's own selector must not contradict it. The configuration may also list, for a namespace,
+// the only labels that its pods may select by.
 package podnodeselector
 
 import (
@@ -41,7 +41,9 @@ type Namespaces interface {
 // Plugin implements admission.Mutator and admission.Validator.
 type Plugin struct {
 	namespaces Namespaces
-	selectors  map[string]labels.Set // configured selectors, by namespace
+	// selectors holds the default selector (key clusterDefault), and the labels that the pods of a
+	// namespace may select by (key: namespace).
+	selectors map[string]labels.Set
 }
 
 var (
@@ -70,9 +72,9 @@ func New(data []byte, n Namespaces) (*Plugin, error) {
 	return p, nil
 }
 
-// Admit adds the selector of the namespace.
+// Admit adds the selector of the namespace to a new pod.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, selector, err := p.find(ctx, r)
+	pod, selector, err := p.podAndSelector(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
@@ -87,16 +89,16 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, _, err := p.find(ctx, r)
+	pod, _, err := p.podAndSelector(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
 	return p.checkAllowed(r, pod)
 }
 
-// find returns a new pod and the selector of its namespace, which do not conflict. It returns nil
-// for any other request.
-func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, labels.Set, error) {
+// podAndSelector returns the pod of a creation and the selector of its namespace. It returns an
+// error if they conflict, and a nil pod for any other request.
+func (p *Plugin) podAndSelector(ctx context.Context, r *admission.Request) (*corev1.Pod, labels.Set, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
 		return nil, nil, nil

@@ -11,25 +11,26 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// podReader decodes parts of a pod.
+// podReader decodes some of the fields of a stored pod.
 type podReader func(codec.Item) (registry.Object, error)
 
 // Lister looks up namespaces and their pods.
 type Lister struct {
 	*lister.Objects
 	namespaces lister.CachedResource
-	// outline decodes the fields that select pods, evaluated those that the standards check.
-	outline, evaluated podReader
+	// readForSelection decodes the fields that PodForSelection returns, readForEvaluation the
+	// fields that PodForEvaluation returns.
+	readForSelection, readForEvaluation podReader
 }
 
 // NewLister returns a lister of namespaces and of the pods of o.
 func NewLister(o *lister.Objects, namespaces lister.CachedResource) (*Lister, error) {
 	out := &Lister{Objects: o, namespaces: namespaces}
 	var err error
-	if out.outline, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
+	if out.readForSelection, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
 		return nil, err
 	}
-	out.evaluated, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.labels", "metadata.annotations", "spec")
+	out.readForEvaluation, err = o.Pods.Coder.FieldsDecoder("metadata.name", "metadata.labels", "metadata.annotations", "spec")
 	return out, err
 }
 
@@ -38,7 +39,7 @@ func (o *Lister) GetNamespace(ctx context.Context, name string) (*corev1.Namespa
 	return lister.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
 }
 
-// PodsIn returns the pods of a namespace, which are decoded when they are read.
+// PodsIn returns the pods of a namespace, the oldest first. Each pod is decoded when it is read.
 func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error) {
 	entries, _, err := o.Stored(ctx, &o.Pods, namespace)
 	if err != nil {
@@ -46,7 +47,7 @@ func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error)
 	}
 	pods := make([]Stored, len(entries))
 	for i, e := range entries {
-		pods[i] = &storedPod{o, e}
+		pods[i] = &storedPod{lister: o, entry: e}
 	}
 	return pods, nil
 }
@@ -57,9 +58,11 @@ type storedPod struct {
 	entry  *objects.Entry
 }
 
-func (p *storedPod) Size() int                              { return p.entry.Size() }
-func (p *storedPod) PodForSelection() (*corev1.Pod, error)  { return p.read(p.lister.outline) }
-func (p *storedPod) PodForEvaluation() (*corev1.Pod, error) { return p.read(p.lister.evaluated) }
+func (p *storedPod) Size() int                             { return p.entry.Size() }
+func (p *storedPod) PodForSelection() (*corev1.Pod, error) { return p.read(p.lister.readForSelection) }
+func (p *storedPod) PodForEvaluation() (*corev1.Pod, error) {
+	return p.read(p.lister.readForEvaluation)
+}
 
 // read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {

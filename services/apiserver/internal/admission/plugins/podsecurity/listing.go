@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// maxPods is how many pods of a namespace are evaluated after a change of its labels.
+	// maxPods is the maximum number of existing pods that one change of a namespace evaluates.
 	maxPods = 3000
-	// podsTimeout bounds the evaluation. It takes at most half of the time that the request has
-	// left.
+	// podsTimeout bounds the evaluation of existing pods. If the request has less than twice that
+	// time left, the bound is half of the time left.
 	podsTimeout = time.Second
 )
 
@@ -32,7 +32,7 @@ type Objects interface {
 	PodsIn(ctx context.Context, namespace string) ([]Stored, error)
 }
 
-// Stored is a pod that has not been decoded.
+// Stored is a stored pod that is decoded when one of its methods needs it.
 type Stored interface {
 	// Size returns the stored size in bytes.
 	Size() int
@@ -45,9 +45,10 @@ type Stored interface {
 
 const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
 
-// checkExisting evaluates the pods of a namespace by a standard that is to be enforced on it, and
-// returns warnings. An error means that the request cannot be processed now. Pods are selected by
-// their outlines. Each pod is decoded when it is evaluated, and not retained.
+// checkExisting evaluates the existing pods of a namespace by a standard that the namespace is
+// about to enforce, and returns warnings for the client. It evaluates as many pods as maxPods and
+// podsTimeout permit. Each pod is decoded when it is evaluated, and not retained. An error means
+// that the request is throttled.
 func (s *standards) checkExisting(ctx context.Context, namespace string, enforce api.LevelVersion) ([]string, error) {
 	pods, err := s.objects.PodsIn(ctx, namespace)
 	if err != nil {
@@ -68,14 +69,14 @@ func (s *standards) checkExisting(ctx context.Context, namespace string, enforce
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	ordered, err := s.ordered(ctx, pods)
+	ordered, err := s.orderForEvaluation(ctx, pods)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to list pods", "namespace", namespace)
 		return []string{listingFailed}, nil
 	}
 	found, checked := violations{}, 0
 	for _, p := range ordered[:min(len(ordered), maxPods)] {
-		found.add(s.checks, enforce, p)
+		found.addPod(s.checks, enforce, p)
 		checked++
 		if ctx.Err() != nil {
 			break
@@ -88,19 +89,20 @@ func (s *standards) checkExisting(ctx context.Context, namespace string, enforce
 	if len(found) > 0 {
 		warnings = append(warnings, fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, enforce.String()))
 	}
-	return append(warnings, found.texts()...), nil
+	return append(warnings, found.warnings()...), nil
 }
 
-// outlined is a pod and its name.
-type outlined struct {
+// namedPod is a stored pod and its name.
+type namedPod struct {
 	Stored
 	name string
 }
 
-// ordered returns the pods that are not exempt: first those without a controller and one of each
-// controller, then the other pods.
-func (s *standards) ordered(ctx context.Context, pods []Stored) ([]outlined, error) {
-	first, others := make([]outlined, 0, len(pods)), []outlined(nil)
+// orderForEvaluation returns the pods that are not exempt, the most informative first: pods without
+// a controller and one pod of each controller come before all others, because the pods of a
+// controller have equal specs.
+func (s *standards) orderForEvaluation(ctx context.Context, pods []Stored) ([]namedPod, error) {
+	first, others := make([]namedPod, 0, len(pods)), []namedPod(nil)
 	seen := map[types.UID]bool{}
 	for _, p := range pods {
 		if err := ctx.Err(); err != nil { // the request has ended
@@ -115,25 +117,25 @@ func (s *standards) ordered(ctx context.Context, pods []Stored) ([]outlined, err
 		}
 		owner := metav1.GetControllerOfNoCopy(o)
 		if owner != nil && seen[owner.UID] {
-			others = append(others, outlined{p, o.Name})
+			others = append(others, namedPod{Stored: p, name: o.Name})
 			continue
 		}
 		if owner != nil {
 			seen[owner.UID] = true
 		}
-		first = append(first, outlined{p, o.Name})
+		first = append(first, namedPod{Stored: p, name: o.Name})
 	}
 	return append(first, others...), nil
 }
 
-// violations maps the reason of violations to the pods that have it.
+// violations maps the reason for a violation to the pods that violate the standard for it.
 type violations map[string]struct {
-	name  string // the first in the order of names
-	count int
+	name  string // of the first pod in alphabetical order
+	count int    // of the pods
 }
 
-// add evaluates a pod.
-func (v violations) add(checks policy.Evaluator, enforce api.LevelVersion, p outlined) {
+// addPod evaluates a pod and records it if it violates the standard.
+func (v violations) addPod(checks policy.Evaluator, enforce api.LevelVersion, p namedPod) {
 	reason := "it cannot be read"
 	if pod, err := p.PodForEvaluation(); err == nil {
 		result := policy.AggregateCheckResults(checks.EvaluatePod(enforce, &pod.ObjectMeta, &pod.Spec))
@@ -150,8 +152,8 @@ func (v violations) add(checks policy.Evaluator, enforce api.LevelVersion, p out
 	v[reason] = seen
 }
 
-// texts returns a warning for each reason, sorted.
-func (v violations) texts() []string {
+// warnings returns a warning for each reason, sorted: "web (and 2 other pods): host namespaces".
+func (v violations) warnings() []string {
 	out := make([]string, 0, len(v))
 	for reason, pods := range v {
 		var others string

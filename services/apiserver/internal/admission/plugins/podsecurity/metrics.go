@@ -8,7 +8,7 @@ import (
 	"k8s.io/pod-security-admission/api"
 )
 
-// decision is the value of a label: what an evaluation decided.
+// decision is the result of an evaluation, as the value of a metric label.
 type decision string
 
 const (
@@ -16,7 +16,7 @@ const (
 	deny  decision = "deny"
 )
 
-// mode is the value of a label: the mode of a policy.
+// mode is the mode in which a standard was evaluated, as the value of a metric label.
 type mode string
 
 const (
@@ -49,7 +49,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// initialize creates the counters that Kubernetes reports from the start, with zeros.
+// initialize creates the series that Kubernetes reports from the start, with the value zero.
 func (m *Metrics) initialize() {
 	for _, operation := range []string{"create", "update"} {
 		m.evaluations.WithLabelValues(string(allow), string(api.LevelPrivileged), api.LatestVersion().String(), string(enforce), operation, "pod", "")
@@ -59,10 +59,11 @@ func (m *Metrics) initialize() {
 	}
 }
 
-// newestVersion is the newest minor version with known policies.
+// newestVersion is the newest minor version of Kubernetes whose policies are known.
 const newestVersion = 33
 
-// recordEvaluation counts a decision.
+// recordEvaluation counts an evaluation by the standard p in a mode. Versions after newestVersion
+// have the label "future", which bounds the number of series.
 func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, attrs api.Attributes) {
 	version := p.Version.String()
 	newest := api.MajorMinorVersion(1, newestVersion)
@@ -85,7 +86,7 @@ func (m *Metrics) recordError(fatal bool, attrs api.Attributes) {
 	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(attrs)...)...).Inc()
 }
 
-// labels returns operation, resource and subresource.
+// labels returns the values of the labels request_operation, resource and subresource.
 func labels(attrs api.Attributes) []string {
 	resource := "controller"
 	switch attrs.GetResource().Group + "/" + attrs.GetResource().Resource {

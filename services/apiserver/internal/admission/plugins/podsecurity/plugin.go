@@ -1,7 +1,7 @@
-// Package podsecurity enforces the Pod Security Standards of a namespace on pods and on objects
-// with pod templates. k8s.io/pod-security-admission defines the standards and the configuration.
-// This package decides which of them apply to a request, and warns of existing pods when the labels
-// of their namespace change.
+// Package podsecurity applies the Pod Security Standards that the labels of a namespace select. It
+// rejects pods that violate the enforced standard, and warns about pods and pod templates that
+// violate the others. When the labels of a namespace change, it warns about existing pods.
+// k8s.io/pod-security-admission defines the standards and the configuration.
 package podsecurity
 
 import (
@@ -33,8 +33,9 @@ type Plugin struct {
 	standards     standards
 }
 
-// New decodes a PodSecurityConfiguration. An empty one means the default, privileged for all
-// namespaces. The caller must call ValidateInitialization afterwards.
+// New returns a plugin with a PodSecurityConfiguration. An empty configuration means the standard
+// privileged for namespaces without labels. The caller must call ValidateInitialization before it
+// uses the plugin.
 func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	c, err := load.LoadFromData(configuration)
 	if err != nil {
@@ -47,7 +48,7 @@ func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	return &Plugin{configuration: c, standards: standards{exemptions: c.Exemptions, checks: checks, metrics: m, objects: o}}, nil
 }
 
-// ValidateInitialization checks and applies the configuration.
+// ValidateInitialization validates the configuration and applies its defaults.
 func (p *Plugin) ValidateInitialization() error {
 	defaults, err := configapi.ToPolicy(p.configuration.Defaults)
 	if err != nil {
@@ -81,13 +82,13 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	switch {
 	case isNamespace:
 		var err error
-		if res, err = p.standards.namespace(ctx, attrs, r.Object, r.OldObject); err != nil {
+		if res, err = p.standards.evaluateNamespace(ctx, attrs, r.Object, r.OldObject); err != nil {
 			return err
 		}
 	case isPod:
-		res = p.standards.pod(ctx, attrs, r.Object, r.OldObject)
+		res = p.standards.evaluatePod(ctx, attrs, r.Object, r.OldObject)
 	default:
-		res = p.standards.template(ctx, attrs, r.Object)
+		res = p.standards.evaluateTemplate(ctx, attrs, r.Object)
 	}
 	for _, w := range res.warnings {
 		request.Warn(ctx, w)

@@ -19,8 +19,9 @@ import (
 	apistatus "binnacle/services/apiserver/internal/status"
 )
 
-// standards applies the Pod Security Standards. The library's own package for it imports the
-// clientset of client-go, which no other part of the server needs.
+// standards evaluates requests by the Pod Security Standards. It replaces the package admission of
+// k8s.io/pod-security-admission, which imports the clientset of client-go. No other part of the
+// server needs that clientset.
 type standards struct {
 	exemptions configapi.PodSecurityExemptions
 	defaults   api.Policy
@@ -33,16 +34,16 @@ type standards struct {
 type result struct {
 	rejected    *metav1.Status
 	warnings    []string
-	annotations map[string]string // of the audit event
+	annotations map[string]string // audit annotations
 }
 
-// exempt returns the result of a request that is exempt for a reason.
-func exempt(reason string) result {
+// exemptResult admits a request that is exempt from all standards for a reason.
+func exemptResult(reason string) result {
 	return result{annotations: map[string]string{api.ExemptionReasonAnnotationKey: reason}}
 }
 
-// failed returns the result of a request that is rejected because it could not be evaluated.
-func failed(s metav1.Status, cause error) result {
+// failedResult rejects a request that could not be evaluated. cause may be nil.
+func failedResult(s metav1.Status, cause error) result {
 	detail := s.Message
 	if cause != nil {
 		detail = fmt.Sprintf("%s: %v", detail, cause)
@@ -50,24 +51,26 @@ func failed(s metav1.Status, cause error) result {
 	return result{rejected: &s, annotations: map[string]string{"error": detail}}
 }
 
-// ignored returns the result of a request that is admitted although its standards cannot be
-// determined.
-func ignored(format string, args ...any) result {
+// ignoredErrorResult admits a request that could not be evaluated. The audit event contains the
+// formatted error.
+func ignoredErrorResult(format string, args ...any) result {
 	return result{annotations: map[string]string{"error": fmt.Sprintf(format, args...)}}
 }
 
-func badRequest(message string) result {
-	return failed(apierrors.NewBadRequest(message).ErrStatus, nil)
+// badRequestResult rejects a request whose objects have unexpected types.
+func badRequestResult(message string) result {
+	return failedResult(apierrors.NewBadRequest(message).ErrStatus, nil)
 }
 
-// namespace evaluates the labels of a namespace. A new standard is compared with existing pods.
-func (s *standards) namespace(ctx context.Context, attrs api.Attributes, obj, old any) (result, error) {
+// evaluateNamespace rejects a namespace with invalid labels. If the namespace is about to enforce a
+// stricter standard, evaluateNamespace also warns about existing pods that violate it.
+func (s *standards) evaluateNamespace(ctx context.Context, attrs api.Attributes, obj, old any) (result, error) {
 	if attrs.GetSubresource() != "" {
 		return result{}, nil
 	}
 	namespace, ok := obj.(*corev1.Namespace)
 	if !ok {
-		return badRequest("failed to decode namespace"), nil
+		return badRequestResult("failed to decode namespace"), nil
 	}
 	next, errs := api.PolicyToEvaluate(namespace.Labels, s.defaults)
 	invalid := func() result {
@@ -78,13 +81,13 @@ func (s *standards) namespace(ctx context.Context, attrs api.Attributes, obj, ol
 		case len(errs) > 0:
 			return invalid(), nil
 		case s.exemptNamespace(attrs.GetNamespace()):
-			return s.exemptAnswer(namespace, next), nil
+			return s.exemptNamespaceResult(namespace, next), nil
 		}
 		return result{}, nil
 	}
 	oldNamespace, ok := old.(*corev1.Namespace)
 	if !ok {
-		return badRequest("failed to decode  old namespace"), nil
+		return badRequestResult("failed to decode  old namespace"), nil
 	}
 	before, oldErrs := api.PolicyToEvaluate(oldNamespace.Labels, s.defaults)
 	switch {
@@ -94,14 +97,15 @@ func (s *standards) namespace(ctx context.Context, attrs api.Attributes, obj, ol
 		next.Enforce.Version == before.Enforce.Version && api.CompareLevels(next.Enforce.Level, before.Enforce.Level) < 1:
 		return result{}, nil // not stricter
 	case s.exemptNamespace(attrs.GetNamespace()):
-		return s.exemptAnswer(namespace, next), nil
+		return s.exemptNamespaceResult(namespace, next), nil
 	}
 	warnings, err := s.checkExisting(ctx, namespace.Name, next.Enforce)
 	return result{warnings: warnings}, err
 }
 
-// exemptAnswer warns of labels of an exempt namespace that have no effect.
-func (s *standards) exemptAnswer(ns *corev1.Namespace, p api.Policy) result {
+// exemptNamespaceResult admits an exempt namespace, and warns if its labels ask for a standard,
+// which has no effect.
+func (s *standards) exemptNamespaceResult(ns *corev1.Namespace, p api.Policy) result {
 	if p.FullyPrivileged() || p.Equivalent(&s.defaults) {
 		return result{}
 	}
@@ -123,22 +127,24 @@ func (s *standards) exemptAnswer(ns *corev1.Namespace, p api.Policy) result {
 	return result{warnings: []string{fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored", ns.Name, strings.Join(set, ", "))}}
 }
 
-// ignoredSubresources holds the subresources of pods that cannot change what the standards look at.
+// ignoredSubresources holds the subresources of pods that cannot change a field that the standards
+// evaluate.
 var ignoredSubresources = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
 
-// pod evaluates a pod.
-func (s *standards) pod(ctx context.Context, attrs api.Attributes, obj, old any) result {
+// evaluatePod evaluates a new pod, or a pod that gets new images, by all standards of its
+// namespace.
+func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, old any) result {
 	if slices.Contains(ignoredSubresources, attrs.GetSubresource()) {
 		return result{}
 	}
 	if reason := s.exemptReason(attrs); reason != "" {
-		return exempt(reason)
+		return exemptResult(reason)
 	}
 	ns, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to fetch pod namespace", "namespace", attrs.GetNamespace())
 		s.metrics.recordError(true, attrs)
-		return failed(apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", attrs.GetNamespace())).ErrStatus, err)
+		return failedResult(apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", attrs.GetNamespace())).ErrStatus, err)
 	}
 	p, errs := api.PolicyToEvaluate(ns.Labels, s.defaults)
 	if len(errs) == 0 && p.FullyPrivileged() {
@@ -149,13 +155,13 @@ func (s *standards) pod(ctx context.Context, attrs api.Attributes, obj, old any)
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		s.metrics.recordError(true, attrs)
-		return badRequest("failed to decode pod")
+		return badRequestResult("failed to decode pod")
 	}
 	if attrs.GetOperation() == admissionv1.Update {
 		oldPod, ok := old.(*corev1.Pod)
 		if !ok {
 			s.metrics.recordError(true, attrs)
-			return badRequest("failed to decode old pod")
+			return badRequestResult("failed to decode old pod")
 		}
 		if !changesImages(&pod.Spec, &oldPod.Spec) {
 			return result{}
@@ -185,19 +191,20 @@ func equalBy[T any](a, b []T, value func(T) string) bool {
 	return slices.EqualFunc(a, b, func(x, y T) bool { return value(x) == value(y) })
 }
 
-// template evaluates the pod template of an object. Nothing is enforced on it.
-func (s *standards) template(ctx context.Context, attrs api.Attributes, obj any) result {
+// evaluateTemplate evaluates the pod template of an object by the audit and warn standards of its
+// namespace. It never rejects the object; the enforced standard applies to the pods.
+func (s *standards) evaluateTemplate(ctx context.Context, attrs api.Attributes, obj any) result {
 	if attrs.GetSubresource() != "" {
 		return result{}
 	}
 	if reason := s.exemptReason(attrs); reason != "" {
-		return exempt(reason)
+		return exemptResult(reason)
 	}
 	ns, err := s.objects.GetNamespace(ctx, attrs.GetNamespace())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to fetch pod namespace", "namespace", attrs.GetNamespace())
 		s.metrics.recordError(true, attrs)
-		return ignored("failed to lookup namespace %q: %v", attrs.GetNamespace(), err)
+		return ignoredErrorResult("failed to lookup namespace %q: %v", attrs.GetNamespace(), err)
 	}
 	p, errs := api.PolicyToEvaluate(ns.Labels, s.defaults)
 	if len(errs) == 0 && p.Warn.Level == api.LevelPrivileged && p.Audit.Level == api.LevelPrivileged {
@@ -207,27 +214,29 @@ func (s *standards) template(ctx context.Context, attrs api.Attributes, obj any)
 	switch {
 	case err != nil:
 		s.metrics.recordError(true, attrs)
-		return ignored("failed to extract pod template: %v", err)
+		return ignoredErrorResult("failed to extract pod template: %v", err)
 	case template == nil: // optional
 		return result{}
 	}
 	return s.evaluate(attrs, p, errs.ToAggregate(), &template.ObjectMeta, &template.Spec, false)
 }
 
-// evaluate evaluates a pod or a pod template by the audit and warn standards of a policy, and if
-// enforced is set by its enforce standard. malformed is the error of parsing the policy.
+// evaluate evaluates a pod or a pod template by the audit and warn standards of a policy. If
+// enforced is set, it also applies the enforce standard. malformed is the error of parsing the
+// policy from the labels of the namespace, or nil.
 func (s *standards) evaluate(attrs api.Attributes, p api.Policy, malformed error, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforced bool) result {
 	if s.exemptRuntimeClass(spec.RuntimeClassName) {
 		s.metrics.recordExemption(attrs)
-		return exempt("runtimeClass")
+		return exemptResult("runtimeClass")
 	}
 	out := result{annotations: map[string]string{}}
 	if malformed != nil {
 		out.annotations["error"] = fmt.Sprintf("Failed to parse policy: %v", malformed)
 		s.metrics.recordError(false, attrs)
 	}
+	// The standards of the three modes are often equal, so each result is computed once.
 	results := map[api.LevelVersion]policy.AggregateCheckResult{}
-	result := func(standard api.LevelVersion) policy.AggregateCheckResult {
+	resultOf := func(standard api.LevelVersion) policy.AggregateCheckResult {
 		r, ok := results[standard]
 		if !ok {
 			r = policy.AggregateCheckResults(s.checks.EvaluatePod(standard, meta, spec))
@@ -238,29 +247,29 @@ func (s *standards) evaluate(attrs api.Attributes, p api.Policy, malformed error
 	if enforced {
 		out.annotations[api.EnforcedPolicyAnnotationKey] = p.Enforce.String()
 		decision := allow
-		if r := result(p.Enforce); !r.Allowed {
+		if r := resultOf(p.Enforce); !r.Allowed {
 			decision = deny
 			err := fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), r.ForbiddenDetail())
 			out.rejected = &apierrors.NewForbidden(attrs.GetResource().GroupResource(), attrs.GetName(), err).ErrStatus
 		}
 		s.metrics.recordEvaluation(decision, p.Enforce, enforce, attrs)
 	}
-	if r := result(p.Audit); !r.Allowed {
+	if r := resultOf(p.Audit); !r.Allowed {
 		out.annotations[api.AuditViolationsAnnotationKey] = fmt.Sprintf("would violate PodSecurity %q: %s", p.Audit.String(), r.ForbiddenDetail())
 		s.metrics.recordEvaluation(deny, p.Audit, audit, attrs)
 	}
-	if out.rejected != nil { // it needs no warning
+	if out.rejected != nil { // the client gets the error and needs no warning
 		return out
 	}
-	if r := result(p.Warn); !r.Allowed {
+	if r := resultOf(p.Warn); !r.Allowed {
 		out.warnings = append(out.warnings, fmt.Sprintf("would violate PodSecurity %q: %s", p.Warn.String(), r.ForbiddenDetail()))
 		s.metrics.recordEvaluation(deny, p.Warn, warn, attrs)
 	}
 	return out
 }
 
-// exemptReason returns why a request is exempt, "namespace" or "user", or "" if it is not. It counts
-// exempt requests.
+// exemptReason returns "namespace" or "user" if a request is exempt because of it, and ""
+// otherwise. It counts exempt requests in the metrics.
 func (s *standards) exemptReason(attrs api.Attributes) string {
 	var reason string
 	user := attrs.GetUserName()

@@ -10,13 +10,14 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// hasTemplate reports whether the objects of a request may have a pod template.
+// hasTemplate reports whether the resource of a request has pod templates.
 func hasTemplate(r *admission.Request) bool {
 	return r.IsResource("", "replicationcontrollers") || r.IsResource("", "podtemplates") || r.IsResource("apps", "replicasets") || r.IsResource("apps", "deployments") ||
 		r.IsResource("apps", "statefulsets") || r.IsResource("apps", "daemonsets") || r.IsResource("batch", "jobs") || r.IsResource("batch", "cronjobs")
 }
 
-// templateOf returns the pod template of an object, or nil if it has none.
+// templateOf returns the pod template of an object. It returns nil for a ReplicationController
+// without a template.
 func templateOf(obj any) (*corev1.PodTemplateSpec, error) {
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:

@@ -1,6 +1,6 @@
-// Package podtolerationrestriction adds the tolerations of a namespace to its pods, and rejects
-// tolerations that are not in its list. Both are in annotations of the namespace. The configuration
-// applies to namespaces without them.
+// Package podtolerationrestriction adds default tolerations to pods, and rejects tolerations that
+// are not in a whitelist. Annotations of the namespace contain the defaults and the whitelist. The
+// configuration applies to namespaces without these annotations.
 package podtolerationrestriction
 
 import (
@@ -28,10 +28,10 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "PodTolerationRestriction"
 
-// Annotations of a namespace: lists of tolerations in JSON.
+// Annotations of a namespace. Their values are lists of tolerations in JSON.
 const (
-	defaultsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
-	listAnnotation     = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+	defaultsAnnotation  = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	whitelistAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
 // Namespaces looks up namespaces.
@@ -72,10 +72,10 @@ func New(data []byte, n Namespaces) (*Plugin, error) {
 	return p, nil
 }
 
-// Admit adds tolerations: those of the namespace to a new pod, and one for memory pressure to every
-// pod that is not best-effort.
+// Admit adds the default tolerations to a new pod. To every pod that is not best-effort, it also
+// adds a toleration of memory pressure.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, ns, err := p.find(ctx, r)
+	pod, ns, err := p.podAndNamespace(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
@@ -103,15 +103,16 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, ns, err := p.find(ctx, r)
+	pod, ns, err := p.podAndNamespace(ctx, r)
 	if pod == nil || err != nil {
 		return err
 	}
 	return p.checkAllowed(pod, ns)
 }
 
-// find returns the pod of a request and its namespace, or nil if there is no pod.
-func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
+// podAndNamespace returns the pod of a creation or update and its namespace. It returns a nil pod
+// for any other request.
+func (p *Plugin) podAndNamespace(ctx context.Context, r *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil, nil, nil
@@ -126,13 +127,14 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *
 	return pod, ns, nil
 }
 
-// checkAllowed rejects a toleration that no element of the list covers. An empty list allows all.
+// checkAllowed rejects a toleration that no element of the whitelist covers. An empty whitelist
+// permits all tolerations.
 func (p *Plugin) checkAllowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	if len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}
 	scope := "namespace"
-	list, ok, err := fromAnnotation(ns, listAnnotation)
+	list, ok, err := fromAnnotation(ns, whitelistAnnotation)
 	if err != nil {
 		return err
 	}
@@ -151,7 +153,8 @@ func (p *Plugin) checkAllowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	return nil
 }
 
-// fromAnnotation decodes an annotation. ok reports whether the namespace has it.
+// fromAnnotation decodes the annotation of a namespace under key. ok reports whether the namespace
+// has the annotation.
 func fromAnnotation(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool, err error) {
 	text, ok := ns.Annotations[key]
 	if !ok || text == "" {

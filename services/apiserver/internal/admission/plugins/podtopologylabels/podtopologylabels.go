@@ -15,9 +15,9 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "PodTopologyLabels"
 
-// labels returns the labels to copy. In Kubernetes 1.33 their domain differs from that of the
-// labels of nodes.
-func labels() []string { return []string{"topology.k8s.io/zone", "topology.k8s.io/region"} }
+// copiedLabels returns the labels to copy. As in Kubernetes 1.33, their domain is topology.k8s.io,
+// although the labels that cloud providers set on nodes have the domain topology.kubernetes.io.
+func copiedLabels() []string { return []string{"topology.k8s.io/zone", "topology.k8s.io/region"} }
 
 // Nodes looks up nodes.
 type Nodes interface {
@@ -27,7 +27,7 @@ type Nodes interface {
 // Plugin implements admission.Mutator.
 type Plugin struct {
 	Nodes Nodes
-	// Enabled is the feature gate.
+	// Enabled is the feature gate PodTopologyLabelsAdmission.
 	Enabled bool
 }
 
@@ -39,26 +39,27 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	switch o := r.Object.(type) {
 	case *corev1.Binding:
 		if r.Subresource == "binding" && o.Target.Kind == "Node" {
-			return p.label(ctx, &o.ObjectMeta, o.Target.Name)
+			return p.copyLabels(ctx, &o.ObjectMeta, o.Target.Name)
 		}
 	case *corev1.Pod:
 		if r.Subresource == "" && o.Spec.NodeName != "" {
-			return p.label(ctx, &o.ObjectMeta, o.Spec.NodeName)
+			return p.copyLabels(ctx, &o.ObjectMeta, o.Spec.NodeName)
 		}
 	}
 	return nil
 }
 
-// label adds the labels of a node. It keeps existing labels. A missing node has no labels.
-func (p *Plugin) label(ctx context.Context, m *metav1.ObjectMeta, name string) error {
-	node, err := p.Nodes.Node(ctx, name)
+// copyLabels copies the labels of a node to m. It keeps labels that m already has. If the node does
+// not exist, copyLabels changes nothing.
+func (p *Plugin) copyLabels(ctx context.Context, m *metav1.ObjectMeta, nodeName string) error {
+	node, err := p.Nodes.Node(ctx, nodeName)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for _, label := range labels() {
+	for _, label := range copiedLabels() {
 		value, ok := node.Labels[label]
 		if _, has := m.Labels[label]; ok && !has {
 			metav1.SetMetaDataLabel(m, label, value)

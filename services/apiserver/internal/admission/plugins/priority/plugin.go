@@ -24,7 +24,8 @@ type Classes interface {
 	Default(ctx context.Context) (*schedulingv1.PriorityClass, error)
 }
 
-// Default returns the effective default class: the marked class with the lowest value, or nil.
+// Default returns the default class among all classes, or nil if no class is marked as default. If
+// several classes are marked, the one with the lowest value is the default.
 func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
 	for _, c := range all {
 		if c.GlobalDefault && (found == nil || c.Value < found.Value) {
@@ -44,7 +45,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	if r.Operation == admission.Create {
-		return p.resolve(ctx, r, pod)
+		return p.setPriority(ctx, r, pod)
 	}
 	if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update {
 		if pod.Spec.Priority == nil {
@@ -57,38 +58,41 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// class is the resulting priority of a pod.
-type class struct {
+// resolvedClass is the priority of a pod. name is empty if there is no priority class. policy is
+// nil if the class does not set it.
+type resolvedClass struct {
 	name   string
 	value  int32
 	policy *corev1.PreemptionPolicy
 }
 
-// classOf returns the priority class that a pod names, or else the default one.
-func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (class, error) {
+// classOf returns the priority class that a pod names, or else the default class. If there is no
+// default class, the pod has the priority 0.
+func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (resolvedClass, error) {
 	if name := pod.Spec.PriorityClassName; name != "" {
 		c, err := p.Classes.Get(ctx, name)
 		switch {
 		case apierrors.IsNotFound(err):
-			return class{}, r.Forbiddenf("no PriorityClass with name %v was found", name)
+			return resolvedClass{}, r.Forbiddenf("no PriorityClass with name %v was found", name)
 		case err != nil:
-			return class{}, fmt.Errorf("failed to get PriorityClass with name %s: %w", name, err)
+			return resolvedClass{}, fmt.Errorf("failed to get PriorityClass with name %s: %w", name, err)
 		}
-		return class{name, c.Value, c.PreemptionPolicy}, nil
+		return resolvedClass{name: name, value: c.Value, policy: c.PreemptionPolicy}, nil
 	}
 	c, err := p.Classes.Default(ctx)
 	if err != nil {
-		return class{}, fmt.Errorf("failed to get default priority class: %w", err)
+		return resolvedClass{}, fmt.Errorf("failed to get default priority class: %w", err)
 	}
 	if c == nil {
 		lower := corev1.PreemptLowerPriority
-		return class{"", 0, &lower}, nil
+		return resolvedClass{policy: &lower}, nil
 	}
-	return class{c.Name, c.Value, c.PreemptionPolicy}, nil
+	return resolvedClass{name: c.Name, value: c.Value, policy: c.PreemptionPolicy}, nil
 }
 
-// resolve sets the class, priority and preemption policy of a pod. It rejects other values.
-func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
+// setPriority sets the class name, priority and preemption policy of a new pod. It rejects a pod
+// that already has another priority or preemption policy.
+func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
 	c, err := p.classOf(ctx, r, pod)
 	if err != nil {
 		return err

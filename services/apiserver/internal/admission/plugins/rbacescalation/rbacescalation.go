@@ -32,7 +32,8 @@ type Plugin struct {
 	Authorizer authz.Authorizer
 }
 
-// allRules returns the permissions that an aggregated role may gain.
+// allRules returns rules that permit everything, because the controller may add any rule to an
+// aggregated role.
 func allRules() []rbacv1.PolicyRule {
 	all := []string{rbacv1.VerbAll}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
@@ -68,14 +69,15 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// checkRole checks that the user holds the rules of a role, or may escalate.
+// checkRole returns an error unless the user holds all permissions in rules, or has the verb
+// escalate on the role. The writer of an aggregated role needs all permissions.
 func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
 	escalate := &authz.Attributes{
 		User: r.User, Verb: "escalate", Resource: true, Group: r.Resource.Group, Version: "*",
 		ResourceName: r.Resource.Resource, Namespace: r.Namespace,
 	}
 	if info := requestinfo.FromContext(ctx); info != nil {
-		escalate.Name = info.Name // name in the URL; a creation by POST has none
+		escalate.Name = info.Name // the name in the URL, which is empty for a POST
 	}
 	if p.allowed(ctx, escalate) {
 		return nil
@@ -90,7 +92,8 @@ func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rb
 	return nil
 }
 
-// checkBinding checks that the user holds the rules of the role, or may bind it.
+// checkBinding returns an error unless the user holds all permissions of the role that a binding
+// names, or has the verb bind on that role.
 func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, ref rbacv1.RoleRef) error {
 	bind := &authz.Attributes{
 		User: r.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: r.Namespace, Name: ref.Name,
@@ -113,8 +116,9 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, ref rba
 	return checkRules(ctx, s, r, rules)
 }
 
-// checkRules returns an error if the user does not hold the rules. The comparison is large work if
-// the user or the role has many names, even if the request is small.
+// checkRules returns an error if the user does not hold all permissions in rules. It acquires the
+// limiter for large requests if needed, because a small request can cause a comparison with many
+// rules of the user.
 func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rules []rbacv1.PolicyRule) error {
 	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(r.User, r.Namespace, rules)); err != nil {
 		return err
@@ -125,8 +129,8 @@ func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rul
 	return nil
 }
 
-// allowed reports whether the authorizer allows an action. It returns false if the authorizer fails,
-// because the caller's error names the missing permissions.
+// allowed reports whether the authorizer allows an action. If the authorizer fails, it returns
+// false. The caller's own error then says which permissions are missing.
 func (p *Plugin) allowed(ctx context.Context, expected *authz.Attributes) bool {
 	d, _, _ := p.Authorizer.Authorize(ctx, expected)
 	return d == authz.Allow

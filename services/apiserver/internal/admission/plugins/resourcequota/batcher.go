@@ -13,25 +13,27 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// job is a request to charge to quotas, or a list of earlier charges to refund.
+// job is a unit of work of a batcher. It either charges a request to quotas, or refunds the charges
+// of an earlier job.
 type job struct {
-	request   *admission.Request
+	request   *admission.Request // nil for refunds
 	evaluator *evaluator
-	quotas    []string // names of the quotas that may be charged
-	refunds   []charge // charges to undo
+	quotas    []string // names of the quotas to charge
+	refunds   []charge // nil for a request
 
-	// err and charged are the result. They are valid once done is closed.
+	// err and charged are the result. The caller may read them once done is closed.
 	err     error
 	charged []charge
 	done    chan struct{}
 
-	mu        sync.Mutex
-	finished  bool
-	abandoned bool
+	mu        sync.Mutex // protects finished and abandoned
+	finished  bool       // the batcher has closed done
+	abandoned bool       // the caller no longer waits
 }
 
-// abandon ends the wait for a job. If the job has finished, it returns its charges and true. The
-// caller must then refund them.
+// abandon records that the caller no longer waits for the job. If the job has finished already,
+// abandon returns its charges and true, and the caller must refund them. Otherwise the batcher
+// refunds them.
 func (j *job) abandon() (charges []charge, finished bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -39,8 +41,9 @@ func (j *job) abandon() (charges []charge, finished bool) {
 	return j.charged, j.finished
 }
 
-// isDone reports whether the job needs no more work: it has failed, or its request was abandoned.
-func (j *job) isDone() bool {
+// needsNoWork reports whether the job has failed, or its caller has abandoned the request. Refunds
+// are made even if the caller no longer waits.
+func (j *job) needsNoWork() bool {
 	if j.err != nil {
 		return true
 	}
@@ -49,8 +52,8 @@ func (j *job) isDone() bool {
 	return j.abandoned && j.request != nil
 }
 
-// finish ends the job and reports whether a caller still waits for it.
-func (j *job) finish() bool {
+// finish publishes the result of the job. It reports whether the caller still waits for it.
+func (j *job) finish() (waiting bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.finished = true
@@ -58,9 +61,9 @@ func (j *job) finish() bool {
 	return !j.abandoned
 }
 
-// batcher is the queue of a namespace's jobs. Its length is bounded by the number of requests in
-// flight.
-type batcher struct{ waiting []*job }
+// batcher queues the jobs of a namespace. Each job belongs to a request in flight, which bounds the
+// length of the queue. Plugin.mu protects it.
+type batcher struct{ queue []*job }
 
 // enqueue appends a job to the queue of its namespace. The first job starts a goroutine that runs
 // until the queue is empty.
@@ -73,15 +76,15 @@ func (p *Plugin) enqueue(namespace string, j *job) {
 		p.batchers[namespace] = b
 		go p.runBatches(namespace, b)
 	}
-	b.waiting = append(b.waiting, j)
+	b.queue = append(b.queue, j)
 }
 
 // runBatches runs the queued jobs of a namespace in batches until the queue is empty.
 func (p *Plugin) runBatches(namespace string, b *batcher) {
 	for {
 		p.mu.Lock()
-		jobs := b.waiting
-		b.waiting = nil
+		jobs := b.queue
+		b.queue = nil
 		if len(jobs) == 0 {
 			delete(p.batchers, namespace)
 			p.mu.Unlock()
@@ -92,8 +95,8 @@ func (p *Plugin) runBatches(namespace string, b *batcher) {
 	}
 }
 
-// runBatch runs jobs with one write for each quota. It skips abandoned jobs, except for charges to
-// undo.
+// runBatch runs jobs with one write for each quota. It then refunds the charges of jobs that failed
+// or whose callers no longer wait.
 func (p *Plugin) runBatch(namespace string, jobs []*job) {
 	ctx, cancel := context.WithTimeout(context.Background(), chargeTimeout)
 	defer cancel()
@@ -114,21 +117,23 @@ func (p *Plugin) runBatch(namespace string, jobs []*job) {
 		if j.err != nil {
 			j.charged = nil
 		}
-		waits := j.finish()
-		if j.err != nil || !waits {
+		waiting := j.finish()
+		if j.err != nil || !waiting {
 			p.refund(namespace, charges)
 		}
 	}
 }
 
-// changeQuota charges a quota for pending jobs, and undoes charges.
+// changeQuota applies all charges and refunds of jobs that concern one quota, and records the
+// results in the jobs.
 func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs []*job) {
-	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).isDone)
+	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).needsNoWork)
 	if len(jobs) == 0 {
 		return
 	}
-	var attempt []charge // by job; recomputed after each conflict
-	var errs []error
+	// Quotas.Change calls the function again after a conflict, so the results are per attempt.
+	var attempt []charge // by index of the job
+	var errs []error     // by index of the job
 	revision, err := p.Quotas.Change(ctx, namespace, name, func(q *corev1.ResourceQuota) {
 		attempt, errs = make([]charge, len(jobs)), make([]error, len(jobs))
 		for i, j := range jobs {
@@ -137,7 +142,7 @@ func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs [
 					j.refunds[k].refund(q)
 				}
 			}
-			if j.request != nil && !j.isDone() {
+			if j.request != nil && !j.needsNoWork() {
 				attempt[i].amounts, errs[i] = j.charge(q)
 				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
 			}
@@ -163,13 +168,14 @@ func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs [
 	}
 }
 
-// charge charges a quota and returns the amounts.
+// charge adds the usage of the job's request to a quota and returns the added amounts. It returns
+// an error if the quota would be exceeded. A dry run leaves the quota unchanged.
 func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 	used, err := j.evaluator.Usage(j.request.Object)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	growth, _, err := j.evaluator.charges(j.request, q, used)
+	growth, _, err := j.evaluator.growthUnder(q, j.request, used)
 	delta := quota.FilterNames(growth, q.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err

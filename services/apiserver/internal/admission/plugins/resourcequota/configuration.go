@@ -19,8 +19,8 @@ type Configuration struct {
 	LimitedResources []LimitedResource `json:"limitedResources"`
 }
 
-// LimitedResource is a resource that needs a quota: for names that contain one of MatchContains,
-// and for pods in one of MatchScopes.
+// LimitedResource is a resource that may be consumed only within a quota. This applies to amounts
+// whose names contain one of MatchContains, and to objects in one of MatchScopes.
 type LimitedResource struct {
 	APIGroup      string                                     `json:"apiGroup"`
 	Resource      string                                     `json:"resource"`
@@ -53,8 +53,9 @@ func Load(data []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// limited returns the names in used that need a quota.
-func (c *Configuration) limited(r schema.GroupResource, used amounts) names {
+// limitedNames returns the names of the positive amounts in used that a resource may consume only
+// within a quota.
+func (c *Configuration) limitedNames(r schema.GroupResource, used amounts) names {
 	var found names
 	for _, l := range c.LimitedResources {
 		if l.APIGroup != r.Group || l.Resource != r.Resource {
@@ -70,8 +71,8 @@ func (c *Configuration) limited(r schema.GroupResource, used amounts) names {
 	return found
 }
 
-// scopes returns the scopes that need a quota.
-func (c *Configuration) scopes() (all []requirement) {
+// limitedScopes returns the scopes in which objects need a quota.
+func (c *Configuration) limitedScopes() (all []requirement) {
 	for _, l := range c.LimitedResources {
 		all = append(all, l.MatchScopes...)
 	}

@@ -14,22 +14,22 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// evaluation is the evaluation of a namespace's quotas for a request.
+// evaluation collects the results of evaluating the quotas of a namespace for one request.
 type evaluation struct {
 	request   *admission.Request
 	evaluator *evaluator
-	used      amounts // usage of the object
+	used      amounts // usage of the object; set by measure
 
-	toCharge   []string // names of the quotas to charge
-	matched    bool     // some quota limits the object
-	usageGrows bool     // the usage of some quota that limits the object grows
-	covered    names
-	scopes     []requirement
-	rejection  error
+	toCharge   []string      // names of the quotas to charge
+	matched    bool          // some quota limits the object
+	usageGrows bool          // the usage under some quota that limits the object grows
+	covered    names         // resources that some matching quota limits
+	scopes     []requirement // scopes of quotas that include the object
+	rejection  error         // first error that rejects the request
 }
 
 // evaluate returns the names of the quotas to charge for a request, according to the cache. It
-// rejects a request that needs a missing quota.
+// rejects a request if the configuration requires a quota and there is none.
 func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (quotas []string, err error) {
 	ev := &evaluation{request: r, evaluator: e}
 	hasQuota := false
@@ -63,7 +63,7 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluato
 	return ev.toCharge, nil
 }
 
-// measure computes the usage of the object.
+// measure computes the usage of the object, ev.used. It rejects negative amounts.
 func (ev *evaluation) measure() (err error) {
 	if ev.used, err = ev.evaluator.Usage(ev.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
@@ -78,14 +78,14 @@ func (ev *evaluation) measure() (err error) {
 	return nil
 }
 
-// addQuota evaluates one quota.
+// addQuota evaluates one quota and adds the results to ev.
 func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 	scopes, err := ev.evaluator.ScopesOf(ev.request.Object, quota.Scopes(q))
 	if err != nil {
 		return ev.request.Forbidden(err)
 	}
 	ev.scopes = append(ev.scopes, scopes...)
-	growth, applies, err := ev.evaluator.charges(ev.request, q, ev.used)
+	growth, applies, err := ev.evaluator.growthUnder(q, ev.request, ev.used)
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 	return nil
 }
 
-// charges returns the growth of usage under a quota that limits the object, including resources
-// that the quota does not limit. It returns false for other quotas. used is the usage of the
-// object.
-func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (growth amounts, applies bool, err error) {
+// growthUnder returns by how much a request increases the usage that counts under a quota. The
+// result includes resources that the quota does not limit. If the quota does not limit the object,
+// applies is false. used is the usage of the new object.
+func (e *evaluator) growthUnder(q *corev1.ResourceQuota, r *admission.Request, used amounts) (growth amounts, applies bool, err error) {
 	if ok, err := e.matches(q, r.Object); err != nil {
 		return nil, false, r.Forbidden(err)
 	} else if !ok {
@@ -124,16 +124,16 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 		if ok, err := e.matches(q, r.OldObject); err != nil {
 			return nil, false, r.Forbidden(err)
 		} else if ok {
-			if used, err = e.growth(used, r.OldObject); err != nil {
+			if used, err = e.growthSince(r.OldObject, used); err != nil {
 				return nil, false, apierrors.NewInternalError(err)
 			}
 		}
 	}
-	return quota.Minus(used, nil), true, nil // removes zeros
+	return quota.Minus(used, nil), true, nil // Minus removes amounts that are zero
 }
 
-// growth returns the amounts by which usage grows.
-func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
+// growthSince returns the amounts by which used exceeds the usage of the old object.
+func (e *evaluator) growthSince(old runtime.Object, used amounts) (amounts, error) {
 	before, err := e.Usage(old)
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 	return quota.Minus(used, before), nil
 }
 
-// consumes reports whether the request increases usage under a quota that limits the object. If no
-// quota does, it reports whether the usage of the object grows.
+// consumes reports whether the request increases usage. If quotas limit the object, the usage under
+// these quotas counts, otherwise the usage of the object.
 func (ev *evaluation) consumes() (bool, error) {
 	if ev.matched {
 		return ev.usageGrows, nil
@@ -150,14 +150,15 @@ func (ev *evaluation) consumes() (bool, error) {
 	used := quota.Minus(ev.used, nil)
 	if ev.request.Operation == admission.Update {
 		var err error
-		if used, err = ev.evaluator.growth(ev.used, ev.request.OldObject); err != nil {
+		if used, err = ev.evaluator.growthSince(ev.request.OldObject, ev.used); err != nil {
 			return false, apierrors.NewInternalError(err)
 		}
 	}
 	return len(used) > 0, nil
 }
 
-// checkRequired rejects usage that needs a quota but has none.
+// checkRequired rejects a request that increases usage that the configuration permits only within a
+// quota, if no quota covers it.
 func (p *Plugin) checkRequired(ev *evaluation) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
@@ -167,31 +168,31 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 	}
 	r, e := ev.request, ev.evaluator
 	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(ev.covered, n) }
-	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), ev.used), isCovered)
-	if len(without) > 0 {
-		return r.Forbiddenf("insufficient quota to consume: %s", formatNames(without))
+	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(r.Resource.GVR().GroupResource(), ev.used), isCovered)
+	if len(uncovered) > 0 {
+		return r.Forbiddenf("insufficient quota to consume: %s", formatNames(uncovered))
 	}
 	if !e.requiresScopes {
 		return nil
 	}
-	limited, err := e.ScopesOf(r.Object, p.Configuration.scopes())
+	uncoveredScopes, err := e.ScopesOf(r.Object, p.Configuration.limitedScopes())
 	if err != nil {
 		return r.Forbidden(err)
 	}
-	limited = slices.DeleteFunc(limited, func(s requirement) bool {
+	uncoveredScopes = slices.DeleteFunc(uncoveredScopes, func(s requirement) bool {
 		return slices.ContainsFunc(ev.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
-	if len(limited) > 0 {
+	if len(uncoveredScopes) > 0 {
 		// The message of Kubernetes does not name the object.
 		forbidden := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
-		forbidden.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", limited)
+		forbidden.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", uncoveredScopes)
 		return forbidden
 	}
 	return nil
 }
 
-// addUsage adds delta to the usage of a quota, or returns an error if a limit would be exceeded.
-// Status updates report facts, so they are counted beyond the limit.
+// addUsage adds delta to the usage of a quota, or returns an error if a limit would be exceeded. A
+// status update may exceed the limit, because it reports usage that already exists.
 func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	sum := quota.Plus(q.Status.Used, delta)
 	exceeded := amounts{}
@@ -209,18 +210,18 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 	return nil
 }
 
-// charge is the usage that was added to a quota, and the revision of the quota after that.
+// charge is usage that was added to a quota.
 type charge struct {
-	quota    string
-	uid      string
+	quota    string // name
+	uid      string // of the quota
 	amounts  amounts
-	revision int64
-	// recountTimes holds the times at which managers other than API servers last counted.
+	revision int64 // of the quota after the charge
+	// recountTimes is the result of the function recountTimes when the charge was made.
 	recountTimes map[string]metav1.Time
 }
 
-// refund subtracts a charge from a quota, unless another manager has counted the objects since.
-// Then the usage no longer contains the charge.
+// refund subtracts a charge from a quota. It changes nothing if the quota controller may have
+// recounted the objects since, because the usage then no longer contains the charge.
 func (c *charge) refund(q *corev1.ResourceQuota) {
 	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(q) {
 		return

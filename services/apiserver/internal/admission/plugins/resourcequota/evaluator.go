@@ -14,24 +14,26 @@ import (
 // evaluator applies quotas to requests for one resource.
 type evaluator struct {
 	*quota.Evaluator
-	// handles reports whether an operation may change the usage.
+	// handles reports whether a request may change the usage.
 	handles func(*admission.Request) bool
-	// requiresScopes reports whether a limited scope requires a quota with that scope.
+	// requiresScopes enables the check of LimitedResource.MatchScopes.
 	requiresScopes bool
-	// constraints rejects objects that do not set limited resources. It may be nil.
+	// constraints returns an error if an object does not set the resources that a quota limits. It
+	// may be nil.
 	constraints func(required names, obj runtime.Object) error
 }
 
-// evaluator returns the evaluator of a resource. By default it counts objects.
-func (p *Plugin) evaluator(r schema.GroupResource) *evaluator {
+// evaluatorFor returns the evaluator of a resource. For most resources it only counts objects.
+func (p *Plugin) evaluatorFor(r schema.GroupResource) *evaluator {
 	if e := p.evaluators[r]; e != nil {
 		return e
 	}
 	return &evaluator{Evaluator: quota.CountOf(r, ""), handles: creates}
 }
 
-// evaluators returns the evaluators of the resources that are measured, not only counted.
-func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*evaluator {
+// newEvaluators returns the evaluators of the resources whose usage is more than a count of
+// objects.
+func newEvaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*evaluator {
 	all := map[schema.GroupResource]*evaluator{}
 	for r, e := range quota.Evaluators(g, now) {
 		all[r] = &evaluator{Evaluator: e, handles: creates}
@@ -40,7 +42,9 @@ func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*e
 		}
 	}
 	pods := all[schema.GroupResource{Resource: "pods"}]
-	pods.handles, pods.requiresScopes, pods.constraints = handlesPod, true, podConstraints(g)
+	pods.handles = handlesPod
+	pods.requiresScopes = true
+	pods.constraints = podConstraints(g)
 	claims := all[schema.GroupResource{Resource: "persistentvolumeclaims"}]
 	claims.handles = handlesClaim
 	claims.requiresScopes = g.AttributesClasses
@@ -55,18 +59,19 @@ func createsOrUpdates(r *admission.Request) bool {
 	return r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update)
 }
 
-// handlesClaim reports whether an operation may change usage. Claims may grow, also while they are
-// resized.
+// handlesClaim reports whether a request may change the usage of a volume claim. A status update
+// may, because it reports the progress of a resize.
 func handlesClaim(r *admission.Request) bool {
 	return createsOrUpdates(r) || r.Subresource == "status" && r.Operation == admission.Update
 }
 
-// isIgnored reports whether the request's resource is not counted.
+// isIgnored reports whether no quota counts the resource of a request.
 func isIgnored(r *admission.Request) bool {
 	return r.Resource.Virtual || r.IsResource("", "events") || r.IsResource("", "namespaces")
 }
 
-// matches reports whether a quota limits any resource of an object.
+// matches reports whether an object is in all scopes of a quota, and the quota limits a resource
+// that objects of this kind use.
 func (e *evaluator) matches(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	all := quota.Scopes(q)
 	matched, err := e.ScopesOf(obj, all)

@@ -1,16 +1,16 @@
 package resourcequota
 
-// Waiting returns the number of claims that wait for the worker of a namespace.
+// Waiting returns the number of jobs in the queue of a namespace.
 func (p *Plugin) Waiting(namespace string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.batchers[namespace]; l != nil {
-		return len(l.waiting)
+	if b := p.batchers[namespace]; b != nil {
+		return len(b.queue)
 	}
 	return 0
 }
 
-// Working reports whether a worker runs for the namespace.
+// Working reports whether a batcher exists for a namespace, so that a goroutine runs its jobs.
 func (p *Plugin) Working(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "ResourceQuota"
 
-// chargeTimeout is how long a request waits in the queue and for the store.
+// chargeTimeout bounds how long a request waits for its charges, including the time in the queue.
 const chargeTimeout = 10 * time.Second
 
 // Quotas gives access to the quotas of the cluster.
@@ -55,7 +55,7 @@ type Plugin struct {
 func New(c Config) *Plugin {
 	return &Plugin{
 		Config: c, batchers: map[string]*batcher{},
-		evaluators: evaluators(c.Gates, c.Now),
+		evaluators: newEvaluators(c.Gates, c.Now),
 	}
 }
 
@@ -64,7 +64,7 @@ func (p *Plugin) Reserve(ctx context.Context, r *admission.Request) (admission.R
 	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || isIgnored(r) {
 		return nil, nil
 	}
-	e := p.evaluator(r.Resource.GVR().GroupResource())
+	e := p.evaluatorFor(r.Resource.GVR().GroupResource())
 	if !e.handles(r) {
 		return nil, nil
 	}
@@ -79,31 +79,32 @@ func (p *Plugin) Reserve(ctx context.Context, r *admission.Request) (admission.R
 	if len(j.charged) == 0 {
 		return nil, nil
 	}
-	return &claim{plugin: p, namespace: r.Namespace, charges: j.charged}, nil
+	return &reservation{plugin: p, namespace: r.Namespace, charges: j.charged}, nil
 }
 
-// claim holds the charges for a write.
-type claim struct {
+// reservation holds the charges for a write. It implements admission.Reservation.
+type reservation struct {
 	plugin    *Plugin
 	namespace string
 	charges   []charge
 }
 
-// Commit implements admission.Reservation.
-func (c *claim) Commit(context.Context) {}
+// Commit implements admission.Reservation. The charges are already in the quotas.
+func (c *reservation) Commit(context.Context) {}
 
-// Rollback implements admission.Reservation. It undoes the charges, even if the request has been
-// canceled, and waits for that before the response if possible.
-func (c *claim) Rollback(ctx context.Context) {
+// Rollback implements admission.Reservation. It refunds the charges, even if the request has been
+// canceled. It waits for the refund, so that the client can use the quota again after the response.
+func (c *reservation) Rollback(ctx context.Context) {
 	j := &job{refunds: c.charges, done: make(chan struct{})}
-	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j) // on failure, the charge stays until the controller counts again
+	// After an error, the charge stays until the quota controller counts the objects again.
+	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j)
 }
 
 // errTooLong has the wording of Kubernetes.
 var errTooLong = errors.New("resource quota evaluation timed out")
 
-// wait queues a job and waits for its result. The request is suspended, because the goroutine that
-// runs the job needs the limiter too.
+// wait queues a job and waits until it has finished or chargeTimeout has passed. The request is
+// suspended meanwhile, because the goroutine that runs the job needs the limiter too.
 func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
 	defer request.Suspend(ctx)()
 	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
@@ -120,7 +121,7 @@ func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
 	return apierrors.NewInternalError(errTooLong)
 }
 
-// refund undoes charges without waiting.
+// refund queues a job that refunds charges, and does not wait for it.
 func (p *Plugin) refund(namespace string, charges []charge) {
 	if len(charges) > 0 {
 		p.enqueue(namespace, &job{refunds: charges, done: make(chan struct{})})

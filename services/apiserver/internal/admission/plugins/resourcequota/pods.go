@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// handlesPod reports whether an operation may change the usage of a pod. An update of the pod
-// itself does so only if the pod moves between the scopes Terminating and NotTerminating.
+// handlesPod reports whether a request may change the usage of a pod. An update of the pod itself
+// does so only if it moves the pod between the scopes Terminating and NotTerminating.
 func handlesPod(r *admission.Request) bool {
 	switch r.Subresource {
 	case "":
@@ -42,7 +42,8 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("a pod is a %T", obj)
 }
 
-// podConstraints rejects pods that do not set the limited resources, in total or in each container.
+// podConstraints returns the function evaluator.constraints for pods. It requires that each
+// container sets the limited resources, unless the pod sets resources as a whole.
 func podConstraints(g quota.Gates) func(names, runtime.Object) error {
 	return func(required names, obj runtime.Object) error {
 		pod, err := podOf(obj)
@@ -53,8 +54,8 @@ func podConstraints(g quota.Gates) func(names, runtime.Object) error {
 	}
 }
 
-// checkContainers rejects pods with containers that do not set the limited CPU and memory
-// resources.
+// checkContainers returns an error if a container of the pod does not set one of the required
+// resources. Only CPU and memory are checked.
 func checkContainers(required names, pod *corev1.Pod) error {
 	missing := map[corev1.ResourceName][]string{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
@@ -81,7 +82,7 @@ func checkContainers(required names, pod *corev1.Pod) error {
 	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
-// mustBeSpecified reports whether a limited resource must be set in each container.
+// mustBeSpecified reports whether each container must set a resource that a quota limits.
 func mustBeSpecified(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,

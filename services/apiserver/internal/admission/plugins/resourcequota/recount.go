@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FieldManager is the field manager of API servers in quotas.
+// FieldManager is the field manager under which API servers write the usage of quotas.
 const FieldManager = "kube-apiserver"
 
-// recountTimes returns when managers other than API servers last wrote the status of a quota,
-// according to its managed fields.
+// recountTimes returns when each field manager other than the API servers last wrote the status of
+// a quota, according to the quota's managed fields. Keys are manager and operation.
 func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 	times := map[string]metav1.Time{}
 	for i := range q.ManagedFields {
@@ -23,9 +23,9 @@ func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 	return times
 }
 
-// recountedSince reports whether another manager may have recounted the objects since the charge:
-// it wrote the status at another time, or took ownership of a charged amount.
-// Without managed fields, it returns true.
+// recountedSince reports whether another manager, such as the quota controller, may have recounted
+// the objects since the charge. This is so if the manager wrote the status since, or owns a charged
+// amount. If the quota has no managed fields, recountedSince returns true.
 func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
 	if len(q.ManagedFields) == 0 || !maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true

@@ -30,31 +30,31 @@ type Classes interface {
 type Plugin struct{ Classes Classes }
 
 var (
-	errOverheadDiffers = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
-	errOverheadAlone   = errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	errOverheadDiffers      = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+	errOverheadWithoutClass = errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 )
 
 // Admit sets overhead, node selector and tolerations of a new pod.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	pod, class, err := p.find(ctx, r)
+	pod, class, err := p.podAndClass(ctx, r)
 	if err != nil || class == nil {
 		return err
 	}
-	if err := overhead(r, pod, class); err != nil {
+	if err := setOverhead(r, pod, class); err != nil {
 		return err
 	}
-	return schedule(r, pod, class)
+	return addScheduling(r, pod, class)
 }
 
-// Validate rejects an overhead that differs from that of the class.
+// Validate rejects a pod whose overhead differs from the overhead of its class.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	pod, class, err := p.find(ctx, r)
+	pod, class, err := p.podAndClass(ctx, r)
 	switch {
 	case err != nil || pod == nil:
 		return err
 	case class == nil || class.Overhead == nil:
 		if len(pod.Spec.Overhead) > 0 {
-			return r.Forbidden(errOverheadAlone)
+			return r.Forbidden(errOverheadWithoutClass)
 		}
 	case !semantic.Equal(class.Overhead.PodFixed, pod.Spec.Overhead):
 		return r.Forbidden(errOverheadDiffers)
@@ -62,8 +62,9 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// find returns a new pod and its runtime class. It returns nil for a missing one.
-func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
+// podAndClass returns the pod of a creation and its runtime class. The class is nil if the pod
+// names none. Both are nil for any other request.
+func (p *Plugin) podAndClass(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
 		return nil, nil, nil
@@ -81,8 +82,8 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *
 	return pod, class, nil
 }
 
-// overhead sets the overhead of a pod. It rejects another overhead.
-func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+// setOverhead sets the overhead of a pod. It rejects a pod that already has another overhead.
+func setOverhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	if class.Overhead == nil {
 		return nil
 	}
@@ -93,9 +94,9 @@ func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass)
 	return nil
 }
 
-// schedule adds the node selector and the tolerations of a runtime class to a pod. It rejects a
-// conflicting node selector.
-func schedule(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+// addScheduling adds the node selector and the tolerations of a runtime class to a pod. It rejects
+// a pod whose node selector conflicts with the one of the class.
+func addScheduling(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	s := class.Scheduling
 	if s == nil {
 		return nil

@@ -10,15 +10,18 @@ import (
 )
 
 const (
+	// volumePrefix is the prefix of the name of the volume with the token.
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is slightly more than one hour. The server recognizes the tokens of this volume,
-	// which older clients do not renew, by the odd number.
+	// tokenSeconds is the lifetime of the token. It is not exactly one hour, so that the server
+	// recognizes requests for this volume: older clients do not renew the token, and the server may
+	// extend its lifetime.
 	tokenSeconds int64 = 60*60 + 7
 	fileMode     int32 = 0o644
 )
 
-// mountToken mounts the account's token in every container, unless the path is already used.
+// mountToken mounts a volume with the account's token in every container that has no volume at the
+// path yet. It adds the volume to the pod if a container needs it and the pod has none.
 func mountToken(pod *corev1.Pod) {
 	name, hasVolume := "", false
 	for i := range pod.Spec.Volumes {
@@ -37,7 +40,8 @@ func mountToken(pod *corev1.Pod) {
 	}
 }
 
-// mountIn adds the mount to each container without a mount at its path.
+// mountIn mounts a volume at mountPath in each container without a mount there. It reports whether
+// it changed a container.
 func mountIn(containers []corev1.Container, volume string) (mounted bool) {
 	for i := range containers {
 		c := &containers[i]

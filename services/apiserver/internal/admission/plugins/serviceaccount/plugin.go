@@ -23,6 +23,7 @@ const defaultAccount = "default"
 const enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
 // Accounts looks up service accounts. It also finds accounts that another replica has just created.
+// A missing account is a NotFound error.
 type Accounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 }
@@ -45,7 +46,8 @@ func isMirror(pod *corev1.Pod) bool {
 	return ok
 }
 
-// Admit completes a new pod. It does not change mirror pods.
+// Admit adds the account, its token and its image pull secrets to a new pod, and then checks the
+// pod like Validate. It does not change mirror pods.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod := podOf(r)
 	if pod == nil || r.Operation != admission.Create {
@@ -58,7 +60,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		pod.Spec.ServiceAccountName = defaultAccount
 	}
 	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
-	account, err := p.account(ctx, r, pod)
+	account, err := p.accountOf(ctx, r, pod)
 	if err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		mountToken(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		if err := request.Estimate(ctx, sizeOf(account.ImagePullSecrets)); err != nil {
+		if err := request.Estimate(ctx, costOf(account.ImagePullSecrets)); err != nil {
 			return err
 		}
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
@@ -74,12 +76,13 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return p.Validate(ctx, r)
 }
 
-// sizeOf returns the cost of secret names in a pod.
-func sizeOf(secrets []corev1.LocalObjectReference) (size int) {
+// costOf returns the cost of adding references to secrets to a pod, in the unit of
+// request.Estimate.
+func costOf(secrets []corev1.LocalObjectReference) (cost int) {
 	for i := range secrets {
-		size += request.PerValue + len(secrets[i].Name)
+		cost += request.PerValue + len(secrets[i].Name)
 	}
-	return size
+	return cost
 }
 
 // Validate rejects pods that the account does not allow.
@@ -89,25 +92,26 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	case pod == nil:
 		return nil
 	case r.Operation == admission.Update && r.Subresource == "ephemeralcontainers":
-		return p.checkAccount(ctx, r, pod, limitEphemeral)
+		return p.checkAccount(ctx, r, pod, checkEphemeralContainers)
 	case r.Operation != admission.Create:
 		return nil
 	case isMirror(pod):
 		return forbidden(r, checkMirror(pod))
 	}
-	return p.checkAccount(ctx, r, pod, limitSecrets)
+	return p.checkAccount(ctx, r, pod, checkSecrets)
 }
 
-// checkAccount rejects a pod without an account, and a pod beyond the limits of its account.
-func (p *Plugin) checkAccount(ctx context.Context, r *admission.Request, pod *corev1.Pod, limit func(*corev1.ServiceAccount, *corev1.Pod) error) error {
+// checkAccount rejects a pod without an account. If the account limits pods to its secrets, it also
+// rejects a pod for which check returns an error.
+func (p *Plugin) checkAccount(ctx context.Context, r *admission.Request, pod *corev1.Pod, check func(*corev1.ServiceAccount, *corev1.Pod) error) error {
 	if pod.Spec.ServiceAccountName == "" {
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
 	}
-	account, err := p.account(ctx, r, pod)
+	account, err := p.accountOf(ctx, r, pod)
 	if err != nil || !enforcesSecrets(account) {
 		return err
 	}
-	return forbidden(r, limit(account, pod))
+	return forbidden(r, check(account, pod))
 }
 
 // forbidden returns a Forbidden error with the reason err, or nil.
@@ -118,9 +122,9 @@ func forbidden(r *admission.Request, err error) error {
 	return r.Forbidden(err)
 }
 
-// account returns the service account of a pod. It rejects the request if the account cannot be
-// read.
-func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+// accountOf returns the service account of a pod. If the account cannot be read, it returns a
+// Forbidden error.
+func (p *Plugin) accountOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
 		return nil, r.Forbiddenf("error looking up service account %s/%s: invalid resource name %q: %v", r.Namespace, name, name, faults)
@@ -141,7 +145,8 @@ func enforcesSecrets(a *corev1.ServiceAccount) bool {
 	return enforced
 }
 
-// mountsToken reports whether the token is mounted. The pod takes precedence over the account.
+// mountsToken reports whether the pod gets the account's token. The setting of the pod takes
+// precedence over the setting of the account. The default is true.
 func mountsToken(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	if pod.Spec.AutomountServiceAccountToken != nil {
 		return *pod.Spec.AutomountServiceAccountToken

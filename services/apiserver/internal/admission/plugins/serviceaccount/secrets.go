@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/node"
 )
 
-// checkMirror rejects mirror pods with references that would give a kubelet access to secrets or
-// tokens.
+// checkMirror returns an error for a mirror pod that uses a service account, secrets or tokens.
+// Otherwise a kubelet could read any secret by creating a mirror pod that refers to it.
 func checkMirror(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return errors.New("a mirror pod may not reference service accounts")
@@ -30,8 +30,9 @@ func checkMirror(pod *corev1.Pod) error {
 	return nil
 }
 
-// limitSecrets rejects a pod that uses secrets that its account does not list.
-func limitSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+// checkSecrets returns an error for a pod that uses secrets or image pull secrets that its account
+// does not list.
+func checkSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {
 		listed[s.Name] = true
@@ -42,12 +43,12 @@ func limitSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 		}
 	}
 	for _, group := range []struct {
-		what       string
+		subject    string
 		containers []corev1.Container
-	}{{"init container", pod.Spec.InitContainers}, {"container", pod.Spec.Containers}} {
+	}{{subject: "init container", containers: pod.Spec.InitContainers}, {subject: "container", containers: pod.Spec.Containers}} {
 		for i := range group.containers {
 			c := &group.containers[i]
-			if err := limitEnv(a, listed, group.what, c.Name, c.Env, c.EnvFrom); err != nil {
+			if err := checkEnv(a, listed, group.subject, c.Name, c.Env, c.EnvFrom); err != nil {
 				return err
 			}
 		}
@@ -64,24 +65,26 @@ func limitSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	return nil
 }
 
-// limitEphemeral rejects ephemeral containers that use secrets that the account of their pod does not
-// list.
-func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+// checkEphemeralContainers returns an error for a pod with an ephemeral container that uses secrets
+// that the pod's account does not list.
+func checkEphemeralContainers(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {
 		listed[s.Name] = true
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := &pod.Spec.EphemeralContainers[i]
-		if err := limitEnv(a, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
+		if err := checkEnv(a, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// limitEnv rejects environment variables from Secrets that the service account does not list.
-func limitEnv(a *corev1.ServiceAccount, listed map[string]bool, subject, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
+// checkEnv returns an error for an environment variable from a Secret that the service account does
+// not list. listed holds the names of the account's secrets. subject and container describe the
+// container in the error.
+func checkEnv(a *corev1.ServiceAccount, listed map[string]bool, subject, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
 			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",

@@ -1,5 +1,6 @@
 // Package storageprotection adds finalizers to volumes, claims and volume attributes classes, so
-// that they remain while they are in use. Controllers remove the finalizers.
+// that they are not removed while they are in use. Controllers in kube-controller-manager remove
+// the finalizers.
 package storageprotection
 
 import (
@@ -15,7 +16,7 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "StorageObjectInUseProtection"
 
-// The finalizers.
+// Finalizers of persistent volumes, volume claims and volume attributes classes.
 const (
 	volumeFinalizer = "kubernetes.io/pv-protection"
 	claimFinalizer  = "kubernetes.io/pvc-protection"
@@ -33,17 +34,17 @@ func (p Plugin) Admit(_ context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create || r.Subresource != "" {
 		return nil
 	}
-	f := ""
+	finalizer := ""
 	switch {
 	case r.IsResource("", "persistentvolumes"):
-		f = volumeFinalizer
+		finalizer = volumeFinalizer
 	case r.IsResource("", "persistentvolumeclaims"):
-		f = claimFinalizer
+		finalizer = claimFinalizer
 	case p.AttributesClasses && r.IsResource(storagev1.GroupName, "volumeattributesclasses"):
-		f = classFinalizer
+		finalizer = classFinalizer
 	}
-	if o, ok := r.Object.(registry.Object); ok && f != "" && !slices.Contains(o.GetFinalizers(), f) {
-		o.SetFinalizers(append(o.GetFinalizers(), f))
+	if o, ok := r.Object.(registry.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
+		o.SetFinalizers(append(o.GetFinalizers(), finalizer))
 	}
 	return nil
 }

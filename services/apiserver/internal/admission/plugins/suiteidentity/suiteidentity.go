@@ -1,7 +1,7 @@
-// Package suiteidentity protects the identities of the suite's own services, whose permissions are
-// fixed, from CertificateSigningRequests of any signer. It rejects requests for these identities.
-// It also prevents the approval of existing requests and the issue of their certificates. It keeps
-// no state and cannot be disabled.
+// Package suiteidentity prevents users from obtaining certificates for the identities of binnacle's
+// own services, whose permissions are fixed. It rejects CertificateSigningRequests for these
+// identities, for any signer. It also prevents the approval of existing requests and the issue of
+// their certificates. It keeps no state and cannot be disabled.
 package suiteidentity
 
 import (
@@ -32,7 +32,7 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if !ok || r.Operation != admission.Create && r.Operation != admission.Update || !requestsReserved(csr.Spec.Request) {
 		return nil
 	}
-	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !issues(csr, old) {
+	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !approvesOrIssues(csr, old) {
 		return nil
 	}
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errReserved)
@@ -45,7 +45,8 @@ func requestsReserved(request []byte) bool {
 	if err != nil {
 		return false
 	}
-	// All names count, because a signer may parse the request in another way.
+	// All names are checked, even repeated ones, because a signer may choose another one than this
+	// server does.
 	for _, n := range parsed.Subject.Names {
 		if text, ok := n.Value.(string); ok && api.IsSuite(text, []string{text}) {
 			return true
@@ -54,12 +55,12 @@ func requestsReserved(request []byte) bool {
 	return false
 }
 
-// issues reports whether a change approves a request or adds a certificate.
-func issues(csr, old *certificatesv1.CertificateSigningRequest) bool {
-	return approved(csr) && !approved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
+// approvesOrIssues reports whether an update approves a request or changes its certificate.
+func approvesOrIssues(csr, old *certificatesv1.CertificateSigningRequest) bool {
+	return isApproved(csr) && !isApproved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
 }
 
-func approved(csr *certificatesv1.CertificateSigningRequest) bool {
+func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateApproved && c.Status != corev1.ConditionFalse {
 			return true

@@ -7,7 +7,8 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Merge returns the tolerations of both lists in order, without those that another toleration covers.
+// Merge returns the tolerations of both lists in order, but omits tolerations that another one
+// covers.
 func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	all := append(append([]corev1.Toleration{}, first...), second...)
 	var merged []corev1.Toleration
@@ -19,8 +20,8 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// isRedundant reports whether another toleration covers the one at index i. Of tolerations that cover
-// each other, only the first is not superfluous.
+// isRedundant reports whether another toleration covers the one at index i. If two tolerations
+// cover each other, only the second one is redundant.
 func isRedundant(all []corev1.Toleration, i int) bool {
 	for j := range all {
 		if j == i || !Covers(&all[j], &all[i]) {
@@ -33,7 +34,8 @@ func isRedundant(all []corev1.Toleration, i int) bool {
 	return false
 }
 
-// Covers reports whether the toleration a makes b redundant.
+// Covers reports whether the toleration a tolerates every taint that b tolerates, for at least as
+// long, which makes b redundant.
 func Covers(a, b *corev1.Toleration) bool {
 	if semantic.Equal(a, b) {
 		return true
@@ -50,7 +52,10 @@ func Covers(a, b *corev1.Toleration) bool {
 	if a.Operator == corev1.TolerationOpExists {
 		return true
 	}
-	return equals(a.Operator) && equals(b.Operator) && a.Value == b.Value
+	return isEqualOperator(a.Operator) && isEqualOperator(b.Operator) && a.Value == b.Value
 }
 
-func equals(o corev1.TolerationOperator) bool { return o == "" || o == corev1.TolerationOpEqual }
+// isEqualOperator reports whether an operator compares values; an empty one means Equal.
+func isEqualOperator(o corev1.TolerationOperator) bool {
+	return o == "" || o == corev1.TolerationOpEqual
+}
