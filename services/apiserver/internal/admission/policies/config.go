@@ -19,9 +19,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Config holds the dependencies of both plugins.
+// Config holds the dependencies of the validating or the mutating plugin.
 type Config struct {
-	// Ready reports whether policies are loaded.
+	// Ready reports whether the watch caches of policies and bindings are loaded.
 	Ready func() bool
 	// Family returns all served versions of a resource. A rule for one version may match requests
 	// in another one.
@@ -33,13 +33,14 @@ type Config struct {
 	// Namespace looks up a namespace.
 	Namespace  func(ctx context.Context, name string) (*corev1.Namespace, error)
 	Parameters *Parameters
-	// Programs is called on first use.
+	// Programs returns the shared programs and the compiler. They are expensive to create, so it is
+	// not called before the first policy is compiled.
 	Programs func() (*expressions.Programs, *expressions.Compiler, error)
 	Codec    *codec.Codec
-	// StructEncodings is shared by all requests.
+	// StructEncodings caches how Go structs are encoded. All requests share it.
 	StructEncodings *views.StructEncodings
-	// Configure merges the configuration of a policy into an object of a kind; see apply.Fields.
-	// Only the mutating plugin needs it.
+	// Configure merges an apply configuration, the result of a policy's expression, into an object
+	// of a kind; see apply.Fields. Only the mutating plugin uses it.
 	Configure func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error)
 	Metrics   *Metrics
 	Logger    *slog.Logger
@@ -50,14 +51,14 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 	return views.NewViews(ctx, c.Codec, c.StructEncodings, r, func() []*apiset.Resource { return c.Family(r.Resource) })
 }
 
-// candidates returns the policies whose rules match a request. It returns none for requests of the
-// server itself that its readiness depends on (State.Startup), so that no policy can prevent the
-// server from starting.
+// candidates returns the policies whose rules match a request. It returns none for requests with
+// request.State.Startup, which the server sends to itself before it becomes ready. So no policy can
+// prevent the server from starting.
 func candidates(ctx context.Context, c *Config, policies *policySet, r *admission.Request) ([]matcher.Candidate[*boundPolicy], error) {
-	if exempt(r) || request.FromContext(ctx).Startup {
+	if isExempt(r) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
-	// Ready is called twice: waitForWrites may have loaded the policies.
+	// Ready is called before and after waitForWrites, which may load the policies.
 	ready := c.Ready()
 	if err := policies.waitForWrites(ctx); err != nil {
 		return nil, err
@@ -72,9 +73,9 @@ func candidates(ctx context.Context, c *Config, policies *policySet, r *admissio
 	return index.Candidates(r), nil
 }
 
-// exempt reports whether a request bypasses policies: policies and bindings, so that invalid ones
-// can be repaired, and reviews, which are not stored.
-func exempt(r *admission.Request) bool {
+// isExempt reports whether a request bypasses policies. Writes of policies and bindings do, so that
+// invalid ones can be repaired. So do reviews, which are not stored.
+func isExempt(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":
 		switch r.Resource.Resource {
@@ -87,8 +88,8 @@ func exempt(r *admission.Request) bool {
 	return false
 }
 
-// namespaceOf returns the namespace of a request. It returns nil for cluster-scoped objects and for
-// namespaces.
+// namespaceOf returns the namespace of a request, or nil if the object is cluster-scoped. That
+// includes Namespace objects.
 func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1.Namespace, error) {
 	if r.Namespace == "" || r.Kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
 		return nil, nil
@@ -96,9 +97,8 @@ func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1
 	return c.Namespace(ctx, r.Namespace)
 }
 
-// namespaceTree returns a function that converts a namespace to the value of namespaceObject in
-// expressions. As in Kubernetes, the value lacks the managed fields and owner references. It is nil
-// if there is no namespace.
+// namespaceTree returns a function that returns the variable namespaceObject of expressions, or nil
+// if n is nil. As in Kubernetes, the value lacks managed fields and owner references.
 func namespaceTree(n *corev1.Namespace) func() any {
 	if n == nil {
 		return func() any { return nil }

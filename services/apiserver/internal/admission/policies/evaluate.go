@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// policyBudget is the cost limit of a policy's validations, and also of its annotations, for
-	// one request and parameter.
+	// policyBudget is the CEL cost that all validations of a policy may have for one request and
+	// parameter. Its audit annotations may have the same cost again, and so may each mutation.
 	policyBudget = 10_000_000
 	// maxMessage is the maximum length in bytes of a message from an expression.
 	maxMessage = 5 << 10
@@ -26,11 +26,12 @@ const (
 // errBudget has the wording of Kubernetes.
 var errBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
 
-// decision is the result of a validation.
+// decision is the result of one validation.
 type decision struct {
-	// denied is true unless the expression was true.
+	// denied reports that the expression did not return true.
 	denied bool
-	// failed states that there is no result. The policy determines the consequence.
+	// failed reports that the expression could not be evaluated. The failure policy then decides
+	// whether the request is denied.
 	failed   bool
 	message  string
 	reason   metav1.StatusReason
@@ -38,7 +39,7 @@ type decision struct {
 	duration time.Duration
 }
 
-// auditAnnotation is an audit annotation. Excluded annotations are omitted.
+// auditAnnotation is an evaluated audit annotation: its value, or the error of the expression.
 type auditAnnotation struct {
 	key, value string
 	err        error
@@ -51,27 +52,30 @@ type policyEvaluation struct {
 	input expressions.Input
 }
 
-// values returns the values that expressions see. Variables are evaluated again for each call,
-// because their inputs may differ.
-func (e *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
+// values returns the values that expressions see. withAuthorizer adds the authorizer, which message
+// expressions do not have. Each call evaluates the policy's variables again, because their inputs
+// may differ. Variables charge their cost to budget.
+func (e *policyEvaluation) values(withAuthorizer bool, budget *trackedBudget) map[string]any {
 	input := e.input
-	if !authorizer {
+	if !withAuthorizer {
 		input.Authorizer = nil
 		input.RequestResource = nil
 	}
 	if len(e.variables.names) == 0 {
 		return input.Values()
 	}
+	// A variable may refer to earlier variables, so its inputs include input.Variables itself.
 	var values map[string]any
 	input.Variables = expressions.Variables(e.variables.names, func(name string) (ref.Val, error) {
 		p := e.variables.programs[name]
-		return budget.eval(e.ctx, &p, values)
+		return budget.evalRaw(e.ctx, &p, values)
 	})
 	values = input.Values()
 	return values
 }
 
-// trackedBudget is a cost budget that several expressions share. It records that it is exhausted.
+// trackedBudget is a CEL cost budget that several expressions share. exhausted is set once an
+// expression exceeded the budget; no further expression is evaluated then.
 type trackedBudget struct {
 	budget    *celenv.Budget
 	exhausted bool
@@ -79,8 +83,8 @@ type trackedBudget struct {
 
 func newTrackedBudget() *trackedBudget { return &trackedBudget{budget: celenv.NewBudget(policyBudget)} }
 
-// eval evaluates an expression, such as a variable, against the budget.
-func (b *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+// evalRaw evaluates an expression against the budget. Errors are those of CEL, without a prefix.
+func (b *trackedBudget) evalRaw(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	if p.err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.err)
 	}
@@ -95,9 +99,10 @@ func (b *trackedBudget) eval(ctx context.Context, p *program, values map[string]
 	return v, err
 }
 
-// run evaluates the expression of a rule. Errors have the wording of Kubernetes.
-func (b *trackedBudget) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
-	v, err := b.eval(ctx, p, values)
+// eval evaluates an expression against the budget. Errors have the wording that Kubernetes uses for
+// validations, annotations and mutations.
+func (b *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+	v, err := b.evalRaw(ctx, p, values)
 	if b.exhausted {
 		return nil, errBudget
 	}
@@ -107,48 +112,50 @@ func (b *trackedBudget) run(ctx context.Context, p *program, values map[string]a
 	return v, err
 }
 
-// validate runs all validations.
+// validate evaluates all validations and returns a decision for each. If the budget is exceeded, it
+// returns a single failed decision.
 func (e *policyEvaluation) validate() []decision {
 	if len(e.validations) == 0 {
 		return nil
 	}
 	budget := newTrackedBudget()
 	values := e.values(true, budget)
-	out := make([]decision, len(e.validations))
+	decisions := make([]decision, len(e.validations))
 	for i := range e.validations {
 		r := &e.validations[i]
-		d := &out[i]
+		d := &decisions[i]
 		start := time.Now()
-		v, err := budget.run(e.ctx, &r.program, values)
+		v, err := budget.eval(e.ctx, &r.program, values)
 		d.duration = time.Since(start)
 		switch {
 		case budget.exhausted:
 			return []decision{failedDecision(errBudget, errorBudget)}
 		case err != nil:
-			*d = failedDecision(err, classOf(&r.program))
+			*d = failedDecision(err, errorClassOf(&r.program))
 		case v != types.True:
 			d.denied = true
 			d.reason = r.reason
 		}
 	}
-	e.setMessages(out, budget)
-	return out
+	e.setMessages(decisions, budget)
+	return decisions
 }
 
-// setMessages sets the messages of failed validations.
-func (e *policyEvaluation) setMessages(out []decision, budget *trackedBudget) {
-	var values map[string]any
-	for i := range out {
-		d := &out[i]
+// setMessages sets the message of each denied decision: the result of the message expression if
+// it is valid, else the policy's fixed message, else the expression itself.
+func (e *policyEvaluation) setMessages(decisions []decision, budget *trackedBudget) {
+	var values map[string]any // created when first needed
+	for i := range decisions {
+		d := &decisions[i]
 		r := &e.validations[i]
 		if !d.denied || d.failed {
 			continue
 		}
-		if r.expression != nil {
+		if r.messageProgram != nil {
 			if values == nil {
 				values = e.values(false, budget)
 			}
-			v, err := budget.run(e.ctx, r.expression, values)
+			v, err := budget.eval(e.ctx, r.messageProgram, values)
 			if budget.exhausted {
 				*d = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
 				continue
@@ -169,20 +176,21 @@ func (e *policyEvaluation) setMessages(out []decision, budget *trackedBudget) {
 	}
 }
 
-// failedDecision returns the decision of a policy that could not be evaluated.
+// failedDecision returns the decision for a policy that could not be evaluated. class is the error
+// class for metrics.
 func failedDecision(err error, class string) decision {
 	return decision{denied: true, failed: true, message: err.Error(), class: class}
 }
 
-// classOf returns the error class of a program that returned an error.
-func classOf(p *program) string {
+// errorClassOf returns the error class, for metrics, of a program that returned an error.
+func errorClassOf(p *program) string {
 	if p.err != nil {
 		return errorCompile
 	}
 	return errorInvalid
 }
 
-// valueAs returns the Go value of a CEL value, or false if it has another type.
+// valueAs returns the Go value of a CEL value. It returns false if v is nil or has another type.
 func valueAs[T any](v ref.Val) (T, bool) {
 	var none T
 	if v == nil {
@@ -192,7 +200,8 @@ func valueAs[T any](v ref.Val) (T, bool) {
 	return t, ok
 }
 
-// auditAnnotations evaluates the audit annotations of the policy.
+// auditAnnotations evaluates the audit annotations of the policy. It omits annotations whose value
+// is null or blank. It returns an error only if the budget is exceeded.
 func (e *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
 	if len(e.annotations) == 0 {
 		return nil, nil
@@ -202,7 +211,7 @@ func (e *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
 	var out []auditAnnotation
 	for i := range e.annotations {
 		a := &e.annotations[i]
-		v, err := budget.run(e.ctx, &a.program, values)
+		v, err := budget.eval(e.ctx, &a.program, values)
 		if budget.exhausted {
 			return nil, errBudget
 		}

@@ -8,25 +8,29 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-// Values of the labels error_type and enforcement_action.
+// Values of the label error_type.
 const (
 	noError      = "no_error"
 	errorCompile = "compile_error"
 	errorInvalid = "invalid_error"
 	errorBudget  = "out_of_budget"
+)
 
+// Values of the label enforcement_action.
+const (
 	allowed = "allow"
 	denied  = "deny"
 	warned  = "warn"
 	audited = "audit"
 )
 
-// Metrics holds the metrics of one sort of policies, under the names of Kubernetes.
+// Metrics holds the metrics of one type of policies. Their names are the same as in Kubernetes.
 type Metrics struct {
 	series *metrics.Series[seriesKey, series]
 }
 
-// maxSeries bounds the combinations of policy, binding, error and action.
+// maxSeries bounds the combinations of label values. Further combinations are counted under the
+// policy and binding "other".
 const maxSeries = 5000
 
 // seriesKey holds the values of the labels.
@@ -41,13 +45,13 @@ type series struct {
 // PolicyType distinguishes validating and mutating policies.
 type PolicyType string
 
-// Sorts of policies.
+// Types of policies, as they occur in the names of metrics.
 const (
 	SortValidating PolicyType = "validating"
 	SortMutating   PolicyType = "mutating"
 )
 
-// NewMetrics registers the metrics of a sort.
+// NewMetrics creates the metrics of a type of policies and registers them with r.
 func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
 	subject := "[ALPHA] Mutation"
@@ -70,11 +74,13 @@ func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 		Help:    subject + " admission latency for individual " + expressionType + " expressions in seconds, " + durationLabels,
 		Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
 	}, labels)
-	labelValues := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
+	labelValues := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] } // mutating policies have no action
 	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
-		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey { return seriesKey{"other", "other", k.class, k.action} },
+		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey {
+			return seriesKey{policy: "other", binding: "other", class: k.class, action: k.action}
+		},
 		Add: func(k seriesKey) series {
-			return series{checks.WithLabelValues(labelValues(k)...), duration.WithLabelValues(labelValues(k)...)}
+			return series{checks: checks.WithLabelValues(labelValues(k)...), duration: duration.WithLabelValues(labelValues(k)...)}
 		},
 		Remove: func(k seriesKey) {
 			checks.DeleteLabelValues(labelValues(k)...)
@@ -85,8 +91,8 @@ func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 	return m
 }
 
-// keepWhileBound removes the series of policies and bindings that no longer exist. bound returns
-// the current pairs of policy and binding, or false while they are unknown.
+// keepWhileBound removes series whose policy or binding no longer exists. bound returns the current
+// pairs of policy and binding, or false while they are unknown.
 func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
 	m.series.KeepWhile(func() func(seriesKey) bool {
 		pairs, ok := bound()
@@ -96,12 +102,13 @@ func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
 	})
 }
 
-// observe counts the evaluation of an expression.
+// observe counts the evaluation of an expression. class is the error class; "" means no error.
+// action is the enforcement action, "" for mutating policies.
 func (m *Metrics) observe(policy, binding, class, action string, took time.Duration) {
 	if class == "" {
 		class = noError
 	}
-	h := m.series.WithLabels(seriesKey{policy, binding, class, action})
+	h := m.series.WithLabels(seriesKey{policy: policy, binding: binding, class: class, action: action})
 	h.checks.Inc()
 	h.duration.Observe(took.Seconds())
 }

@@ -17,13 +17,13 @@ import (
 // MutatingName is the name of the plugin.
 const MutatingName = "MutatingAdmissionPolicy"
 
-// Mutating is the plugin of MutatingAdmissionPolicies.
+// Mutating is the plugin that applies MutatingAdmissionPolicies.
 type Mutating struct {
 	Config
 	policies *policySet
 }
 
-// NewMutating returns the plugin.
+// NewMutating returns a plugin that applies the policies and bindings of two sources.
 func NewMutating(c Config, policies, bindings admission.Source) *Mutating {
 	m := &Mutating{Config: c}
 	m.policies = newPolicySet(&m.Config, policies, bindings,
@@ -39,17 +39,20 @@ func NewMutating(c Config, policies, bindings admission.Source) *Mutating {
 // reinvocationKey is the key under which a request keeps the state for its second run.
 type reinvocationKey struct{}
 
-// Admit implements admission.Mutator. It first determines the matching policies. Then they change
-// the object in order. Each policy sees the changes of earlier ones.
+// Admit implements admission.Mutator. It first determines which policies match the object as it is.
+// Then it applies these policies in order, and each one sees the changes of earlier ones.
 func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	found, err := candidates(ctx, &m.Config, m.policies, r)
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	e := &mutatingEvaluation{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
+	e := &mutatingEvaluation{
+		requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)},
+		reinvocation:      r.Reinvocation(reinvocationKey{}),
+	}
 	for i := range found {
-		if err := e.collect(&found[i]); err != nil {
+		if err := e.addInvocations(&found[i]); err != nil {
 			return err
 		}
 	}
@@ -61,7 +64,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	if err := e.views.WriteBack(); err != nil {
 		return err
 	}
-	if e.changed { // including policies that were evaluated after the last change
+	if e.changed { // after all invocations, so that a later policy can request reinvocation too
 		e.reinvocation.Changed()
 	}
 	e.reinvocation.End()
@@ -81,17 +84,18 @@ type mutatingEvaluation struct {
 type invocation struct {
 	policy  *policy
 	binding *binding
-	as      matcher.MatchedKind
+	as      matcher.MatchedKind // version in which the policy sees the object
 	param   parameter
 }
 
-// key identifies an invocation.
+// key identifies an invocation within a request, for admission.Reinvocation.
 func (i *invocation) key() string {
 	return i.policy.name + "\n" + i.binding.name + "\n" + i.param.name()
 }
 
-// addRefusal records a rejection, unless the policy ignores failures.
-func (e *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.StatusReason, err error) {
+// recordFailure records that a policy rejects the request because it could not be evaluated. It
+// does nothing if the policy ignores failures. b is nil if the failure concerns no binding.
+func (e *mutatingEvaluation) recordFailure(p *policy, b *binding, reason metav1.StatusReason, err error) {
 	if p.ignore {
 		return
 	}
@@ -102,13 +106,13 @@ func (e *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.Sta
 	e.rejections = append(e.rejections, f)
 }
 
-// collect collects the invocations of a policy. It returns an error if the request has ended or is
-// throttled.
-func (e *mutatingEvaluation) collect(candidate *matcher.Candidate[*boundPolicy]) error {
+// addInvocations adds the invocations of a policy, one for each binding and parameter. It returns
+// an error only if the request has ended or is throttled.
+func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundPolicy]) error {
 	p := candidate.Value.policy
 	as, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		e.addRefusal(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
+		e.recordFailure(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
 		return nil
 	}
 	if !ok {
@@ -120,19 +124,19 @@ func (e *mutatingEvaluation) collect(candidate *matcher.Candidate[*boundPolicy])
 			return err
 		}
 		if err != nil {
-			e.addRefusal(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
+			e.recordFailure(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
 			continue
 		}
 		for _, param := range params {
-			e.invocations = append(e.invocations, invocation{p, b, as, param})
+			e.invocations = append(e.invocations, invocation{policy: p, binding: b, as: as, param: param})
 		}
 	}
 	return nil
 }
 
-// invoke applies a policy to the request if its conditions hold.
+// invoke applies the mutations of a policy to the object if the policy's match conditions are true.
 func (e *mutatingEvaluation) invoke(i *invocation) error {
-	subject, view, err := e.subject(i.as)
+	in, view, err := e.newInput(i.as)
 	if err != nil {
 		return err
 	}
@@ -141,17 +145,17 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 		return err
 	}
 	if err != nil {
-		e.addRefusal(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
+		e.recordFailure(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
 		return nil
 	}
 	rules := i.policy.compile()
-	evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: subject.withParam(tree)}
+	evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: in.withParam(tree)}
 	ok, _, err := rules.conditions.Match(e.ctx, &evaluation.input)
 	switch {
-	case subject.Err != nil:
-		return apierrors.NewInternalError(subject.Err)
+	case in.Err != nil:
+		return apierrors.NewInternalError(in.Err)
 	case err != nil:
-		e.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+		e.recordFailure(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		return nil
 	case !ok || !e.reinvocation.ShouldCall(i.key()):
 		return nil
@@ -164,10 +168,10 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 		obj, class, err := evaluation.mutate(e.config, &rules.mutations[n], view)
 		e.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(start))
 		switch {
-		case subject.Err != nil:
-			return apierrors.NewInternalError(subject.Err)
+		case in.Err != nil:
+			return apierrors.NewInternalError(in.Err)
 		case err != nil:
-			e.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+			e.recordFailure(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		case obj != nil && view.Replace(obj):
 			e.changed = true
 		}

@@ -21,22 +21,23 @@ import (
 )
 
 const (
-	// maxChange is the approximate maximum size in bytes of an expression's change.
+	// maxChange is the approximate maximum size in bytes of the configuration or patch that an
+	// expression returns.
 	maxChange = 3 << 20
-	// maxOperations bounds a patch like that of a client, because each operation may move a whole
-	// list.
+	// maxOperations is the maximum number of operations in a JSON patch. Patches of clients have
+	// the same limit, because a single operation may move a whole list.
 	maxOperations = 10000
 )
 
-// mutation is one change of a policy.
+// mutation is an element of a policy's mutations.
 type mutation struct {
 	program
-	// patches states that the program returns a JSON patch. Otherwise it returns a configuration to
-	// merge.
-	patches bool
+	// isPatch reports whether the program returns a JSON patch. Otherwise it returns an apply
+	// configuration to merge.
+	isPatch bool
 }
 
-// newMutatingPolicy returns a policy, which compiles its expressions on first use.
+// newMutatingPolicy returns a policy that compiles its expressions on first use.
 func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
 	out := &policy{
 		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
@@ -51,8 +52,8 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 	return out
 }
 
-// compileMutations compiles the expressions of a policy. failClosed rejects requests
-// whose conditions fail.
+// compileMutations compiles the expressions of a policy. failClosed is passed to
+// matcher.CompileConditions.
 func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, failClosed bool) *rules {
 	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(s.MatchConditions), failClosed)}
@@ -65,7 +66,7 @@ func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expression
 		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
 			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.ApplyConfiguration.Expression, celenv.ObjectType)})
 		case m.PatchType == alphav1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
+			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), isPatch: true})
 		}
 	}
 	return out
@@ -79,18 +80,19 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) *binding {
 	return out
 }
 
-// mutate returns the object after a mutation, or nil if the mutation does not apply.
+// mutate returns the object after a mutation, or nil if the mutation does not apply. class is the
+// error class for metrics.
 func (e *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
 	budget := newTrackedBudget()
-	v, err := budget.run(e.ctx, &m.program, e.values(true, budget))
+	v, err := budget.eval(e.ctx, &m.program, e.values(true, budget))
 	switch {
 	case budget.exhausted:
 		return nil, errorBudget, err
 	case err != nil:
-		return nil, classOf(&m.program), err
+		return nil, errorClassOf(&m.program), err
 	}
 	change := applyConfiguration
-	if m.patches {
+	if m.isPatch {
 		change = applyPatch
 	}
 	if obj, err = change(c, v, view); err != nil {
@@ -99,7 +101,8 @@ func (e *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj
 	return obj, class, err
 }
 
-// applyConfiguration returns the object with a configuration merged into it.
+// applyConfiguration returns the object of the view with an apply configuration merged into it. v
+// is the configuration.
 func applyConfiguration(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	configuration, err := celenv.Configuration(v, maxChange)
 	if err != nil {
@@ -118,8 +121,8 @@ func applyConfiguration(c *Config, v ref.Val, view *views.View) (runtime.Object,
 	return obj, nil
 }
 
-// applyPatch returns the object with the operations of a JSON patch applied. It returns nil if a
-// test operation fails.
+// applyPatch returns the object of the view after a JSON patch. v is the list of operations. It
+// returns nil if there are no operations or a test operation fails.
 func applyPatch(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	operations, err := celenv.Operations(v, maxChange)
 	if err != nil || len(operations) == 0 {
@@ -151,7 +154,7 @@ func applyPatch(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) 
 	return obj, nil
 }
 
-// patchOperation returns an operation of a JSON patch.
+// patchOperation converts an operation from an expression to the type of package jsonpatch.
 func patchOperation(o *celenv.Operation) (jsonpatch.Operation, error) {
 	out := jsonpatch.Operation{}
 	set := func(name string, value any) error {

@@ -19,9 +19,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Parameters looks up the objects to which bindings refer.
+// Parameters looks up the objects to which bindings refer (paramRef) and caches them decoded.
 type Parameters struct {
-	// Kind returns a served kind, or nil.
+	// Kind returns the resource of a kind, or nil if the kind is not served.
 	Kind func(schema.GroupVersionKind) *apiset.Resource
 	// WaitForWrites blocks until the cache of a kind contains all writes that this server has
 	// acknowledged.
@@ -30,13 +30,14 @@ type Parameters struct {
 	trees *trees
 }
 
-// NewParameters returns a Parameters.
+// NewParameters returns a Parameters with an empty cache. See the fields of Parameters.
 func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, waitForWrites func(context.Context, *apiset.Resource) error) (*Parameters, error) {
 	cached, err := newTrees()
 	return &Parameters{Kind: kind, WaitForWrites: waitForWrites, trees: cached}, err
 }
 
-// reference is the paramRef of a binding.
+// reference is the paramRef of a binding with its compiled selector, which is nil if the paramRef
+// has none.
 type reference struct {
 	*admissionv1.ParamRef
 	selector labels.Selector
@@ -54,8 +55,8 @@ func referenceOf(ref *admissionv1.ParamRef) *reference {
 	return out
 }
 
-// resource returns the kind of a policy's parameters, or nil if it has none.
-func (p *Parameters) resource(k *admissionv1.ParamKind) (*apiset.Resource, error) {
+// resourceFor returns the resource of a policy's parameter kind, or nil if k is nil.
+func (p *Parameters) resourceFor(k *admissionv1.ParamKind) (*apiset.Resource, error) {
 	if k == nil {
 		return nil, nil
 	}
@@ -68,20 +69,20 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*apiset.Resource, error
 	return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s, Kind=%s'", k.APIVersion, k.Kind)
 }
 
-// parameter is an object to which a binding refers, or none. It is decoded when it is evaluated,
-// because many decoded objects may take much memory.
+// parameter is an object to which a binding refers. The zero value stands for no object. The object
+// is decoded when it is evaluated, because many decoded objects may take much memory.
 type parameter struct {
-	source *Parameters // nil for none
+	source *Parameters
 	kind   *apiset.Resource
 	entry  *objects.Entry
-	keep   bool // the decoded object may be cached
+	keep   bool // cache the decoded object
 }
 
 // noParameters returns the single empty parameter of a policy without parameters, which is
 // evaluated once.
 func noParameters() []parameter { return []parameter{{}} }
 
-// name identifies a parameter.
+// name returns "namespace/name" of the object, or "/" for no object.
 func (p *parameter) name() string {
 	if p.source == nil {
 		return "/"
@@ -89,15 +90,17 @@ func (p *parameter) name() string {
 	return p.entry.Namespace() + "/" + p.entry.Name()
 }
 
-// tree returns the object as expressions see it. Callers must not change it. It is nil for none.
+// tree returns the object as expressions see it, or nil for no object. Callers must not change it.
 func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 	if p.source == nil {
 		return nil, nil
 	}
-	return p.source.tree(ctx, p.kind, p.entry, p.keep)
+	return p.source.treeOf(ctx, p.kind, p.entry, p.keep)
 }
 
-// forBinding returns the parameters of a binding for a request in a namespace.
+// forBinding returns the parameters of a binding for a request. kind is the policy's parameter
+// kind, or nil if the policy has no parameters. ref is the binding's paramRef. namespace is the
+// namespace of the request, which applies if ref names none.
 func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref *reference, namespace string) ([]parameter, error) {
 	if kind == nil || ref == nil {
 		return noParameters(), nil
@@ -116,7 +119,7 @@ func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref 
 	case kind.Namespaced:
 		prefix += namespace + "/"
 	}
-	found, err := p.find(ctx, kind, ref, prefix)
+	found, err := p.resolve(ctx, kind, ref, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +129,9 @@ func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref 
 	return found, nil
 }
 
-// find returns the parameter that a reference names, or those that it selects, below a key prefix.
-func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *reference, prefix string) (found []parameter, err error) {
+// resolve returns the parameters that a reference names or selects. prefix is the key prefix of the
+// objects in the store. It returns none if there is no object of the name.
+func (p *Parameters) resolve(ctx context.Context, kind *apiset.Resource, ref *reference, prefix string) (found []parameter, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -136,30 +140,30 @@ func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *refer
 	case ref.Name != "":
 		e, ok := kind.Store.Get(prefix + ref.Name)
 		if !ok {
-			p.trees.drop(treeKey{prefix + ref.Name, kind.GVK()})
+			p.trees.drop(treeKey{object: prefix + ref.Name, kind: kind.GVK()})
 			return nil, nil
 		}
-		return []parameter{{p, kind, e, true}}, nil
+		return []parameter{{source: p, kind: kind, entry: e, keep: true}}, nil
 	case ref.Selector == nil:
 		return nil, errors.New("one of name or selector must be provided")
 	}
-	return p.selectedBy(ctx, kind, ref.selector, prefix)
+	return p.selectAll(ctx, kind, ref.selector, prefix)
 }
 
-// selectedBy returns the parameters that a selector selects. If they are large together, it
-// acquires the limiter for large requests.
-func (p *Parameters) selectedBy(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
+// selectAll returns the parameters that a selector selects below a key prefix. If their total size
+// is large, it acquires the limiter for large requests.
+func (p *Parameters) selectAll(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
 	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
-		if err = e.Corrupt(); err != nil { // the entry may be one that is selected
+		if err = e.Corrupt(); err != nil { // its labels are unknown, so the selector may select it
 			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 			return false
 		}
 		if selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
-			found = append(found, parameter{p, kind, e, false})
+			found = append(found, parameter{source: p, kind: kind, entry: e})
 			size += e.Size()
 		}
 		return true
@@ -182,25 +186,28 @@ func requestEnded(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err))
 }
 
-// tree returns an object as expressions see it. Callers must not change it. If keep is set, the
-// decoded object is cached.
-func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *objects.Entry, keep bool) (map[string]any, error) {
+// treeOf returns the object of an entry as expressions see it, from the cache if possible. Callers
+// must not change it. If keep is set, treeOf caches the decoded object.
+func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, e *objects.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	key := treeKey{e.Key(), kind.GVK()}
+	key := treeKey{object: e.Key(), kind: kind.GVK()}
 	if t, ok := p.trees.get(key, e.ID()); ok {
 		return t, nil
 	}
 	size := e.Size()
-	_ = request.Estimate(ctx, size) // continue after a rejection, because an error would count as a failure of the policy
+	// A rejection by the limiter is ignored, because an error would count as a failure of the
+	// policy.
+	_ = request.Estimate(ctx, size)
 	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 	}
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil && keep {
-		p.trees.add(key, cachedTree{t, e.ID(), size}, func(key string) bool { _, ok := kind.Store.Get(key); return ok })
+		exists := func(object string) bool { _, ok := kind.Store.Get(object); return ok }
+		p.trees.add(key, cachedTree{tree: t, id: e.ID(), size: size}, exists)
 	}
 	return t, err
 }

@@ -22,37 +22,39 @@ type policy struct {
 	ignore bool
 	// reinvoke applies the policy once more if the object changes after the policy ran.
 	reinvoke bool
-	// err is the reason why the policy cannot be enforced at all.
+	// err, if set, makes every evaluation of the policy fail: the selectors are invalid, or the
+	// compiler could not be created.
 	err error
-
+	// compile returns the compiled expressions. It compiles them when it is first called.
 	compile func() *rules
 }
 
-// rules holds the expressions of a validating or mutating policy.
+// rules holds the compiled expressions of a policy. validations and annotations are empty for a
+// mutating policy, mutations for a validating one.
 type rules struct {
 	conditions  *matcher.Conditions
 	variables   variables
-	validations []rule
+	validations []validation
 	annotations []annotation
 	mutations   []mutation
 }
 
-// program is a compiled expression, or its error.
+// program is a compiled expression. If it did not compile, err is the error and Program is nil.
 type program struct {
 	expression string
 	*celenv.Program
 	err error
 }
 
-// rule is a compiled validation.
-type rule struct {
+// validation is an element of a policy's validations. The embedded program is its expression.
+type validation struct {
 	program
-	message    string
-	expression *program // expression of the message; nil if there is none
-	reason     metav1.StatusReason
+	message        string
+	messageProgram *program // the messageExpression; nil if there is none
+	reason         metav1.StatusReason
 }
 
-// annotation is a compiled audit annotation.
+// annotation is an element of a policy's audit annotations.
 type annotation struct {
 	program
 	key string
@@ -64,15 +66,15 @@ type variables struct {
 	programs map[string]program
 }
 
-// newPolicy returns a policy, which compiles its expressions on first use.
-func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
+// newValidatingPolicy returns a policy that compiles its expressions on first use.
+func newValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
 	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
 	out.criteria, out.err = compileCriteria(p.Spec.MatchConstraints)
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
 	}
-	out.compile = sync.OnceValue(func() *rules { return compileRules(&p.Spec, shared, compiler) })
+	out.compile = sync.OnceValue(func() *rules { return compileValidations(&p.Spec, shared, compiler) })
 	return out
 }
 
@@ -95,8 +97,8 @@ func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, 
 	return c, err
 }
 
-// compileRules compiles the expressions of a validating policy.
-func compileRules(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
+// compileValidations compiles the expressions of a validating policy.
+func compileValidations(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
 	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	failClosed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, s.MatchConditions, failClosed)}
@@ -104,53 +106,60 @@ func compileRules(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressi
 	out.variables = compileVariables(scope, available, s.Variables)
 	for i := range s.Validations {
 		v := &s.Validations[i]
-		r := rule{program: compileProgram(scope, available, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		r := validation{
+			program: compileProgram(scope, available, v.Expression, cel.BoolType),
+			message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid,
+		}
 		if v.Reason != nil && *v.Reason != "" {
 			r.reason = *v.Reason
 		}
 		if v.MessageExpression != "" {
 			m := compileProgram(scope, expressions.VariableSet{Params: available.Params}, v.MessageExpression, cel.StringType)
-			r.expression = &m
+			r.messageProgram = &m
 		}
 		out.validations = append(out.validations, r)
 	}
 	for i := range s.AuditAnnotations {
 		a := &s.AuditAnnotations[i]
-		out.annotations = append(out.annotations, annotation{compileProgram(scope, available, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
+		out.annotations = append(out.annotations, annotation{
+			program: compileProgram(scope, available, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), key: a.Key,
+		})
 	}
 	return out
 }
 
-// compileVariables declares variables in the scope, so that later expressions can use them.
+// compileVariables compiles the variables of a policy and declares them in the scope, so that
+// expressions compiled later can use them.
 func compileVariables(scope *expressions.Scope, available expressions.VariableSet, list []admissionv1.Variable) variables {
 	out := variables{programs: map[string]program{}}
 	for i := range list {
 		v := &list[i]
 		p, err := scope.Declare(available, v.Name, v.Expression)
 		out.names = append(out.names, v.Name)
-		out.programs[v.Name] = program{v.Expression, p, err}
+		out.programs[v.Name] = program{expression: v.Expression, Program: p, err: err}
 	}
 	return out
 }
 
-// compileProgram compiles an expression of one of the wanted types.
+// compileProgram compiles an expression, whose result must have one of the expected types.
 func compileProgram(scope *expressions.Scope, available expressions.VariableSet, expression string, expected ...*cel.Type) program {
 	p, err := scope.Compile(available, expression, expected...)
-	return program{expression, p, err}
+	return program{expression: expression, Program: p, err: err}
 }
 
 // binding is a ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
 type binding struct {
 	name, policyName string
 	reference        *reference
-	// criterion, if not nil, further limits the policy's matches. err is its error.
+	// criteria, if not nil, limits the requests that the policy matches further. err is the error
+	// of compiling them.
 	criteria *matcher.CompiledCriteria
 	err      error
 	// actions holds the actions of a validating binding.
 	actions []admissionv1.ValidationAction
 }
 
-func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
+func newValidatingBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
 	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
 	if b.Spec.MatchResources != nil {
 		out.criteria, out.err = compileCriteria(b.Spec.MatchResources)

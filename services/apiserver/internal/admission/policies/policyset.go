@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
-// policySet holds the policies of one kind that have bindings. It compiles them when a policy or
-// binding changes.
+// policySet holds the policies of one type that have bindings. When a request arrives after a
+// policy or binding has changed, it compiles the changed ones.
 type policySet struct {
 	policies, bindings admission.Source
 	family             matcher.Family
@@ -29,41 +29,43 @@ type policySet struct {
 	current          atomic.Pointer[policySnapshot]
 }
 
-// newPolicySet returns the policies of two sources. compilePolicy and compileBinding compile decoded
-// objects.
+// newPolicySet returns the set of policies and bindings in two sources. compilePolicy and
+// compileBinding compile decoded objects of these sources.
 func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy func(metav1.Object) *policy, compileBinding func(metav1.Object) *binding) *policySet {
 	p := &policySet{policies: policies, bindings: bindings, family: c.Family, log: c.Logger}
-	p.compiledPolicies = compiled(policies, "an admission policy", compilePolicy, p.unreadable)
-	p.compiledBindings = compiled(bindings, "the binding of an admission policy", compileBinding, p.unreadable)
+	p.compiledPolicies = newCompiled(policies, "an admission policy", compilePolicy, p.logUnreadable)
+	p.compiledBindings = newCompiled(bindings, "the binding of an admission policy", compileBinding, p.logUnreadable)
 	if c.Metrics != nil {
-		c.Metrics.keepWhileBound(p.pairs)
+		c.Metrics.keepWhileBound(p.boundPairs)
 	}
 	return p
 }
 
-// compiled returns the compiled objects of a source. what describes such an object.
-func compiled[T any](source admission.Source, what string, compile func(metav1.Object) T, unreadable func(what string) func(*objects.Entry, bool, error)) lister.Compiled[T] {
+// newCompiled returns the compiled objects of a source. description describes one of them in
+// messages. onInvalid returns the function to call for an object that cannot be read.
+func newCompiled[T any](source admission.Source, description string, compile func(metav1.Object) T, onInvalid func(description string) func(*objects.Entry, bool, error)) lister.Compiled[T] {
 	return lister.Compiled[T]{
-		Store: source.Store, OnInvalid: unreadable(what),
+		Store: source.Store, OnInvalid: onInvalid(description),
 		Compile: func(e *objects.Entry) (T, error) {
 			obj, err := source.Decode(e)
 			if err != nil {
 				var none T
-				return none, fmt.Errorf("%s %q: %w", what, e.Name(), err) // clients receive this error
+				return none, fmt.Errorf("%s %q: %w", description, e.Name(), err) // clients receive this error
 			}
 			return compile(obj), nil
 		},
 	}
 }
 
-// unreadable returns a function that logs that an object cannot be read.
-func (p *policySet) unreadable(what string) func(*objects.Entry, bool, error) {
+// logUnreadable returns a function that logs that an object cannot be read. retained reports
+// whether its last readable state stays in effect.
+func (p *policySet) logUnreadable(description string) func(*objects.Entry, bool, error) {
 	return func(e *objects.Entry, retained bool, err error) {
 		consequence := "rejecting requests that it may apply to"
 		if retained {
 			consequence = "keeping its previous content"
 		}
-		p.log.Error("failed to read "+what+"; "+consequence, "name", e.Name(), "error", err)
+		p.log.Error("failed to read "+description+"; "+consequence, "name", e.Name(), "error", err)
 	}
 }
 
@@ -81,7 +83,8 @@ type policySnapshot struct {
 	err error
 }
 
-// waitForWrites blocks until all acknowledged writes are in effect.
+// waitForWrites blocks until the watch caches of policies and bindings contain all writes that this
+// server has acknowledged.
 func (p *policySet) waitForWrites(ctx context.Context) error {
 	if err := p.policies.WaitForWrites(ctx); err != nil {
 		return err
@@ -89,8 +92,8 @@ func (p *policySet) waitForWrites(ctx context.Context) error {
 	return p.bindings.WaitForWrites(ctx)
 }
 
-// index returns the current policies, sorted by name. A policy that becomes unreadable stays in
-// effect as it was. index returns an error if a policy or binding could never be read.
+// index returns the index of the current policies, sorted by name. A policy that becomes unreadable
+// stays in effect as it was. index returns an error if a policy or binding could never be read.
 func (p *policySet) index() (*matcher.Index[*boundPolicy], error) {
 	policies := p.policies.Store.Snapshot()
 	bindings := p.bindings.Store.Snapshot()
@@ -120,16 +123,16 @@ func (p *policySet) rebuild() *policySnapshot {
 	next.err = cmp.Or(policyErr, bindingErr)
 	entries := make([]matcher.Entry[*boundPolicy], len(compiledPolicies))
 	for i, item := range compiledPolicies {
-		entries[i] = matcher.Entry[*boundPolicy]{Criteria: item.Value.criteria, Value: &boundPolicy{item.Value, byPolicy[item.Value.name]}}
+		entries[i] = matcher.Entry[*boundPolicy]{Criteria: item.Value.criteria, Value: &boundPolicy{policy: item.Value, bindings: byPolicy[item.Value.name]}}
 	}
 	next.index = matcher.NewIndex(p.family, entries)
 	p.current.Store(next)
 	return next
 }
 
-// pairs returns the names of the current pairs of policy and binding. It returns false if the
-// content of a policy or binding is unknown.
-func (p *policySet) pairs() (map[[2]string]bool, bool) {
+// boundPairs returns the names of policies with the names of their bindings: {policy, binding}. It
+// returns false if the content of a policy or binding is unknown.
+func (p *policySet) boundPairs() (map[[2]string]bool, bool) {
 	if _, err := p.index(); err != nil {
 		return nil, false
 	}

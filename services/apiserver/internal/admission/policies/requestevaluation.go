@@ -11,21 +11,22 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// requestEvaluation is the evaluation of one request by all validating or all mutating policies.
+// requestEvaluation is the part of an evaluation that validating and mutating policies share. It is
+// the evaluation of one request by all policies of one type.
 type requestEvaluation struct {
 	config  *Config
 	ctx     context.Context
 	request *admission.Request
 	views   *views.Views
 
-	namespaceKnown bool
-	namespace      func() any
-	// subjects caches the subjects of a request that does not change during the evaluation.
-	subjects map[matcher.MatchedKind]subject
+	// namespace returns the variable namespaceObject; nil until first needed.
+	namespace func() any
+	// inputs caches the results of cachedInput.
+	inputs map[matcher.MatchedKind]requestInput
 }
 
-// selects reports whether a policy matches the request. It returns the resource and kind as which
-// the policy sees the request, and the kind of the policy's parameters.
+// selects reports whether a policy matches the request. If so, as is the version in which the
+// policy sees the request, and params is the resource of the policy's parameters, or nil.
 func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
 	p := candidate.Value.policy
 	as, ok, err = candidate.Selects(e.ctx, e.request, e.request.Object, e.config.Namespaces)
@@ -33,13 +34,14 @@ func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) 
 		err = p.err
 	}
 	if err == nil && ok {
-		params, err = e.config.Parameters.resource(p.params)
+		params, err = e.config.Parameters.resourceFor(p.params)
 	}
 	return as, params, ok, err
 }
 
-// params returns the parameters of a binding. It returns none if the binding does not match the
-// request.
+// params returns the parameters of a binding, each of which the policy is evaluated with. It
+// returns none if the binding does not match the request. kind is the resource of the parameters,
+// or nil.
 func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
 	if b.criteria != nil {
 		_, ok, err := b.criteria.Match(e.ctx, e.request, e.config.Family, e.config.Namespaces)
@@ -53,12 +55,12 @@ func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]paramet
 	return e.config.Parameters.forBinding(e.ctx, kind, b.reference, matcher.Namespace(e.request))
 }
 
-// subject is the request as expressions see it.
-type subject struct{ *matcher.ExpressionInput }
+// requestInput is the request as expressions see it, without a parameter.
+type requestInput struct{ *matcher.ExpressionInput }
 
 // withParam returns the input with a parameter, which may be nil.
-func (s subject) withParam(param map[string]any) expressions.Input {
-	in := s.Input
+func (r requestInput) withParam(param map[string]any) expressions.Input {
+	in := r.Input
 	in.Params = nil
 	if param != nil {
 		in.Params = param
@@ -66,43 +68,45 @@ func (s subject) withParam(param map[string]any) expressions.Input {
 	return in
 }
 
-// cachedSubject returns the cached subject of a request that does not change.
-func (e *requestEvaluation) cachedSubject(as matcher.MatchedKind) (subject, error) {
-	if s, ok := e.subjects[as]; ok {
-		return s, nil
+// cachedInput is newInput with a cache. Only validating policies may use it, because their request
+// does not change during the evaluation.
+func (e *requestEvaluation) cachedInput(as matcher.MatchedKind) (requestInput, error) {
+	if in, ok := e.inputs[as]; ok {
+		return in, nil
 	}
-	s, _, err := e.subject(as)
+	in, _, err := e.newInput(as)
 	if err == nil {
-		if e.subjects == nil {
-			e.subjects = map[matcher.MatchedKind]subject{}
+		if e.inputs == nil {
+			e.inputs = map[matcher.MatchedKind]requestInput{}
 		}
-		e.subjects[as] = s
+		e.inputs[as] = in
 	}
-	return s, err
+	return in, err
 }
 
-// subject returns the request as expressions see it, and the view of its objects.
-func (e *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.View, error) {
+// newInput returns the request as expressions see it in the version as, and the view of its
+// objects.
+func (e *requestEvaluation) newInput(as matcher.MatchedKind) (requestInput, *views.View, error) {
 	view, err := e.views.ForKind(as.Kind)
 	if err != nil {
-		return subject{}, nil, err
+		return requestInput{}, nil, err
 	}
-	s := subject{matcher.NewExpressionInput(e.ctx, e.request, view, as, e.config.Authorizer)}
-	if s.NamespaceObject, err = e.namespaceObject(); err != nil {
-		return subject{}, nil, err
+	in := requestInput{matcher.NewExpressionInput(e.ctx, e.request, view, as, e.config.Authorizer)}
+	if in.NamespaceObject, err = e.namespaceObject(); err != nil {
+		return requestInput{}, nil, err
 	}
-	return s, view, nil
+	return in, view, nil
 }
 
-// namespaceObject returns the namespace as expressions see it. The function returns nil for
-// cluster-scoped objects.
+// namespaceObject returns a function that returns the variable namespaceObject. The variable is nil
+// for cluster-scoped objects.
 func (e *requestEvaluation) namespaceObject() (func() any, error) {
-	if !e.namespaceKnown {
+	if e.namespace == nil {
 		n, err := e.config.namespaceOf(e.ctx, e.request)
 		if err != nil {
 			return nil, err
 		}
-		e.namespaceKnown, e.namespace = true, sync.OnceValue(namespaceTree(n))
+		e.namespace = sync.OnceValue(namespaceTree(n))
 	}
 	return e.namespace, nil
 }

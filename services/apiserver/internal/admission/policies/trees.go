@@ -11,35 +11,35 @@ import (
 const (
 	// maxCachedTrees is the maximum number of cached decoded parameters.
 	maxCachedTrees = 512
-	// maxCachedBytes is the maximum total stored size of cached parameters in bytes. A tree of many
-	// small values takes twenty times as much memory.
+	// maxCachedBytes is the maximum total stored size of cached parameters in bytes. A decoded tree
+	// of many small values takes up to twenty times as much memory.
 	maxCachedBytes = 4 << 20
-	// maxCachedSize is the maximum stored size of a cached parameter in bytes. Large parameters are
-	// rare, and one takes as much memory as all others.
+	// maxCachedSize is the stored size in bytes above which a parameter is not cached. Large
+	// parameters are rare, and a single one could take as much memory as all others.
 	maxCachedSize = 64 << 10
-	// maxSelectedSize is the maximum total size of the parameters that one binding selects for them
-	// to be cached. More would evict each other before they are used again.
+	// maxSelectedSize is the total stored size in bytes above which the parameters that one binding
+	// selects are not cached. They would evict each other before they are used again.
 	maxSelectedSize = maxCachedBytes / 2
 )
 
-// treeKey identifies an object in one version of its kind, by its key in the store.
+// treeKey identifies an object in one version of its kind.
 type treeKey struct {
-	object string
+	object string // key in the store
 	kind   schema.GroupVersionKind
 }
 
 // cachedTree is a decoded object. It does not reference the value from which it was decoded.
 type cachedTree struct {
 	tree map[string]any
-	id   uint64 // of the entry; 0 for an entry that is not from the cache
+	id   uint64 // objects.Entry.ID of the decoded entry; 0 if the entry has no ID
 	size int    // stored size in bytes
 }
 
-// trees is an LRU cache of decoded parameters.
+// trees is an LRU cache of decoded parameters. It is safe for concurrent use.
 type trees struct {
 	mu    sync.Mutex
 	byKey *simplelru.LRU[treeKey, cachedTree]
-	bytes int
+	bytes int // total stored size of the cached parameters
 }
 
 func newTrees() (*trees, error) {
@@ -49,8 +49,8 @@ func newTrees() (*trees, error) {
 	return t, err
 }
 
-// get returns the object as of one entry. It removes a cached object of another entry, which is
-// stale.
+// get returns the cached object if it was decoded from the entry with an ID. Otherwise the cached
+// object is outdated, and get removes it.
 func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,20 +65,21 @@ func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 	return entry.tree, true
 }
 
-// drop removes a deleted object.
+// drop removes an object, which has been deleted in the store.
 func (t *trees) drop(key treeKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byKey.Remove(key)
 }
 
-// add caches an object unless it is large. To make room, it evicts the least recently used objects:
-// deleted ones of the same kind, and as many others as necessary.
+// add caches an object unless it is large. It first evicts the least recently used objects while
+// they are of the same kind and no longer exist, and then as many others as necessary. exists
+// reports whether an object of the same kind exists in the store.
 func (t *trees) add(key treeKey, entry cachedTree, exists func(object string) bool) {
 	if entry.size > maxCachedSize || entry.id == 0 {
 		return
 	}
-	key.object = strings.Clone(key.object) // the key is a slice of the entry's memory
+	key.object = strings.Clone(key.object) // do not retain the memory of the entry
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byKey.Remove(key) // another goroutine may have added it

@@ -22,21 +22,21 @@ import (
 // ValidatingName is the name of the plugin.
 const ValidatingName = "ValidatingAdmissionPolicy"
 
-// Validating is the plugin of ValidatingAdmissionPolicies.
+// Validating is the plugin that enforces ValidatingAdmissionPolicies.
 type Validating struct {
 	Config
 	policies *policySet
 }
 
-// NewValidating returns the plugin.
+// NewValidating returns a plugin that enforces the policies and bindings of two sources.
 func NewValidating(c Config, policies, bindings admission.Source) *Validating {
 	v := &Validating{Config: c}
 	v.policies = newPolicySet(&v.Config, policies, bindings,
 		func(o metav1.Object) *policy {
-			return newPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
+			return newValidatingPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
 		},
 		func(o metav1.Object) *binding {
-			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
+			return newValidatingBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
 		})
 	return v
 }
@@ -56,7 +56,10 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	e := &validatingEvaluation{Validating: v, requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
+	e := &validatingEvaluation{
+		Validating:        v,
+		requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)},
+	}
 	for i := range found {
 		if err := e.evaluatePolicy(&found[i]); err != nil {
 			return err
@@ -72,8 +75,9 @@ type validatingEvaluation struct {
 	rejections []rejection
 }
 
-// addRefusal records that a policy or binding could not be evaluated.
-func (e *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
+// recordFailure records that a policy rejects the request because the policy, or the binding b if
+// it is not nil, could not be evaluated. It does nothing if the policy ignores failures.
+func (e *validatingEvaluation) recordFailure(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
 	}
@@ -87,12 +91,13 @@ func (e *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
 	e.rejections = append(e.rejections, f)
 }
 
-// evaluatePolicy evaluates one policy with all of its bindings.
+// evaluatePolicy evaluates one policy with each of its bindings. It returns an error only if the
+// request cannot be processed; rejections by the policy are recorded.
 func (e *validatingEvaluation) evaluatePolicy(candidate *matcher.Candidate[*boundPolicy]) error {
 	p := candidate.Value.policy
 	as, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		e.addRefusal(p, nil, err)
+		e.recordFailure(p, nil, err)
 		return nil
 	}
 	if !ok {
@@ -117,13 +122,13 @@ func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apis
 		return err
 	}
 	if err != nil {
-		e.addRefusal(p, b, err)
+		e.recordFailure(p, b, err)
 		return nil
 	}
 	if len(params) == 0 {
 		return nil
 	}
-	subject, err := e.cachedSubject(as)
+	in, err := e.cachedInput(as)
 	if err != nil {
 		return err
 	}
@@ -134,13 +139,13 @@ func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apis
 			return err
 		}
 		if err != nil {
-			e.addRefusal(p, b, err)
+			e.recordFailure(p, b, err)
 			return nil
 		}
-		evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: subject.withParam(tree)}
+		evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: in.withParam(tree)}
 		e.evaluateParameter(p, b, evaluation, auditAnnotations)
-		if subject.Err != nil {
-			return apierrors.NewInternalError(subject.Err)
+		if in.Err != nil {
+			return apierrors.NewInternalError(in.Err)
 		}
 	}
 	return nil
@@ -170,12 +175,13 @@ func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluati
 			auditAnnotations.add(n.key, n.value)
 		case !p.ignore:
 			e.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
-			e.rejections = append(e.rejections, rejection{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
+			e.rejections = append(e.rejections, rejection{policy: p.name, binding: b.name, message: n.err.Error(), reason: metav1.StatusReasonInvalid})
 		}
 	}
 }
 
-// applyActions applies the actions of a binding to a result.
+// applyActions carries out the actions of a binding (Deny, Warn, Audit) for a decision. index is
+// the index of the validation in the policy.
 func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d decision) {
 	if !d.denied || d.failed && p.ignore {
 		e.Metrics.observe(p.name, b.name, d.class, allowed, d.duration)
@@ -185,7 +191,7 @@ func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 		switch action {
 		case admissionv1.Deny:
 			e.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
-			e.rejections = append(e.rejections, rejection{p.name, b.name, d.message, d.reason})
+			e.rejections = append(e.rejections, rejection{policy: p.name, binding: b.name, message: d.message, reason: d.reason})
 		case admissionv1.Warn:
 			e.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
 			request.Warn(e.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
@@ -196,10 +202,10 @@ func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 	}
 }
 
-// failureKey is the audit annotation of a failed validation.
+// failureKey is the key of the audit annotation that records a failed validation.
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
-// annotateFailure adds the audit annotation of a failed validation.
+// annotateFailure adds the audit annotation failureKey to the request.
 func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
 	type failure struct {
 		Message           string                         `json:"message"`
@@ -208,12 +214,12 @@ func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 		ExpressionIndex   int                            `json:"expressionIndex"`
 		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 	}
-	if data, err := json.Marshal([]failure{{message, p.name, b.name, index, b.actions}}); err == nil {
+	if data, err := json.Marshal([]failure{{Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: b.actions}}); err == nil {
 		e.request.Annotate(failureKey, string(data))
 	}
 }
 
-// rejection returns one error for all rejections.
+// rejection returns the first recorded rejection as a Status, or nil if there is none.
 func (e *validatingEvaluation) rejection() error {
 	if len(e.rejections) == 0 {
 		return nil
@@ -223,11 +229,11 @@ func (e *validatingEvaluation) rejection() error {
 	if f.binding != "" {
 		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
 	}
-	return rejected(e.request, message, f.reason)
+	return rejectionStatus(e.request, message, f.reason)
 }
 
-// rejected returns a Status with a reason.
-func rejected(r *admission.Request, message string, reason metav1.StatusReason) error {
+// rejectionStatus returns a Status with a reason. If the reason is empty, it is Invalid.
+func rejectionStatus(r *admission.Request, message string, reason metav1.StatusReason) error {
 	err := r.Forbidden(errors.New(message))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -237,13 +243,13 @@ func rejected(r *admission.Request, message string, reason metav1.StatusReason) 
 		reason = metav1.StatusReasonInvalid
 	}
 	status.ErrStatus.Reason = reason
-	status.ErrStatus.Code = codeOf(reason)
+	status.ErrStatus.Code = httpCodeOf(reason)
 	status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
 	return status
 }
 
-// codeOf returns the HTTP status code of a reason.
-func codeOf(reason metav1.StatusReason) int32 {
+// httpCodeOf returns the HTTP status code for a reason that a policy may give.
+func httpCodeOf(reason metav1.StatusReason) int32 {
 	switch reason {
 	case metav1.StatusReasonForbidden:
 		return http.StatusForbidden
@@ -258,9 +264,10 @@ func codeOf(reason metav1.StatusReason) int32 {
 // maxAnnotation is the maximum length in bytes of an audit annotation's value.
 const maxAnnotation = 10 << 10
 
-// annotations holds the audit annotations of one policy without duplicate values.
+// annotations holds the values of one policy's audit annotations by key, without duplicates.
 type annotations map[string][]string
 
+// add adds a value, truncated to maxAnnotation.
 func (a annotations) add(key, value string) {
 	if len(value) > maxAnnotation {
 		value = value[:maxAnnotation]

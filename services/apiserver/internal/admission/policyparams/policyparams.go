@@ -31,8 +31,9 @@ type Plugin struct {
 	Authorizer authorizer.Authorizer
 	// Resource returns the resource of a served kind, or "".
 	Resource func(schema.GroupVersionKind) string
-	// ParamKind returns the parameter kind of a mutating or validating policy. It returns nil if
-	// the policy has none or does not exist.
+	// ParamKind returns the parameter kind of a policy, which is a MutatingAdmissionPolicy if
+	// mutates is set, and a ValidatingAdmissionPolicy otherwise. It returns nil if the policy has
+	// no parameters or does not exist.
 	ParamKind func(ctx context.Context, name string, mutates bool) (*admissionv1.ParamKind, error)
 }
 
@@ -65,7 +66,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// checkPolicy checks that the author of a policy may read its parameter kind.
+// checkPolicy returns an error unless the writer of a policy may get all objects of its parameter
+// kind. An update that does not change the kind needs no permission.
 func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
@@ -76,7 +78,8 @@ func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, ol
 	return p.require(ctx, r, target, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
-// checkBinding checks that the author of a binding may read its parameters.
+// checkBinding returns an error unless the writer of a binding may read the parameters to which it
+// refers. mutates is passed to ParamKind.
 func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
 	if ref == nil {
 		return nil
@@ -94,8 +97,8 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy 
 	return p.require(ctx, r, target, "paramRef", `does not have %q permission on the object referenced by paramRef`, target.Verb)
 }
 
-// readAttributes returns the attributes for reading parameters of a kind. For an unknown kind, it
-// requires access to everything.
+// readAttributes returns the authorization attributes for reading parameters of a kind. If the kind
+// is nil or not served, the user needs access to all resources.
 func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
 	target := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {
@@ -114,8 +117,8 @@ func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKin
 // printedUser is a user without methods, so that %v prints its fields, as in Kubernetes.
 type printedUser authorizer.User
 
-// require returns an error unless the user may read the parameters. It also returns an error if the
-// authorizer fails. permission and args describe the missing permission.
+// require returns an error unless the authorizer allows target. permission and args are the format
+// of the missing permission in the error, fieldName the field of the spec that the error names.
 func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, fieldName, permission string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
