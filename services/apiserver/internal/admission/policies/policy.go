@@ -78,8 +78,9 @@ func newValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func
 	return out
 }
 
-// compileCriteria returns the criterion of a policy or binding. If the selectors are invalid, it
-// returns the error and a criterion with only the rules.
+// compileCriteria compiles the match constraints of a policy or binding. A nil m matches
+// everything. If a selector is invalid, compileCriteria returns the error and criteria without the
+// selectors.
 func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, error) {
 	if m == nil {
 		m = &admissionv1.MatchResources{}

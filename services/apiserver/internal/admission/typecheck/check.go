@@ -2,6 +2,7 @@ package typecheck
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -13,81 +14,87 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Schemas gives access to the schemas of the kinds that are served at one time. It is not safe for
-// concurrent use.
+// Schemas gives access to the schemas of the served kinds, as of the time when it was created. It
+// is not safe for concurrent use.
 type Schemas interface {
-	// Kinds returns the kinds of a resource, given by its plural or singular name. As in
-	// Kubernetes' clients, the core group stands for every group.
+	// Kinds returns the kinds of a resource, given by its plural or singular name. As in the
+	// RESTMapper of Kubernetes, an empty group stands for every group.
 	Kinds(group, version, resource string) []schema.GroupVersionKind
 	// Schema returns the schema of a kind's objects, or nil.
 	Schema(schema.GroupVersionKind) *spec.Schema
-	// Follow resolves a reference in a schema. It returns the target and its name, which is empty
-	// if there is no reference.
+	// Follow resolves a schema that is a $ref. It returns the target and its name. It returns any
+	// other schema unchanged with an empty name.
 	Follow(*spec.Schema) (*spec.Schema, string)
 }
 
-// Bounds of the warnings in a status, in bytes, for one expression and in total. The object must
-// have room for them.
+// Bounds of the warnings in a policy's status, in bytes, so that the policy can still be stored.
 const (
-	maxWarning  = 16 << 10
-	maxWarnings = 256 << 10
+	maxWarning  = 16 << 10  // for one expression
+	maxWarnings = 256 << 10 // for one policy
 )
 
-// check checks policies against schemas and caches the types.
-type check struct {
+// checker checks policies against schemas. It caches the CEL types of the schemas, so one checker
+// serves for many policies.
+type checker struct {
 	compiler *expressions.Compiler
 	schemas  Schemas
-	declared map[declaration]declaredTypes
+	types    map[typeKey]declaredTypes
 }
 
-// declaration identifies the type of a kind's objects. Types of parameters have separate names.
-type declaration struct {
+// typeKey identifies the CEL types of a kind. A kind has other type names as a parameter than as
+// the object of a request.
+type typeKey struct {
 	kind  schema.GroupVersionKind
 	param bool
 }
 
-// declaredTypes holds the type of an object and the types of its fields.
+// declaredTypes holds the CEL types of a kind: the type of the object itself (root), and the fields
+// of all object types in it. root is nil if the schema has no type that CEL can express.
 type declaredTypes struct {
 	root  *cel.Type
 	types objectTypes
 }
 
-func newCheck(c *expressions.Compiler, s Schemas) *check {
-	return &check{compiler: c, schemas: s, declared: map[declaration]declaredTypes{}}
+func newChecker(c *expressions.Compiler, s Schemas) *checker {
+	return &checker{compiler: c, schemas: s, types: map[typeKey]declaredTypes{}}
 }
 
-// typeOf returns the types of a kind's objects. The root is nil if the objects are not visible to CEL.
-// ok reports whether there is a schema.
-func (c *check) typeOf(d declaration) (declared declaredTypes, ok bool) {
-	declared, ok = c.declared[d]
+// typesOf returns the CEL types of a kind. ok reports whether the kind has a schema. Type names
+// begin with the name of the kind and a digit: "Deployment0" as an object, "Deployment1" as a
+// parameter.
+func (c *checker) typesOf(key typeKey) (declared declaredTypes, ok bool) {
+	declared, ok = c.types[key]
 	if ok {
 		return declared, true
 	}
-	s := c.schemas.Schema(d.kind)
+	s := c.schemas.Schema(key.kind)
 	if s == nil {
 		return declaredTypes{}, false
 	}
 	declared.types = objectTypes{}
-	name := d.kind.Kind + "0"
-	if d.param {
-		name = d.kind.Kind + "1"
+	name := key.kind.Kind + "0"
+	if key.param {
+		name = key.kind.Kind + "1"
 	}
-	declared.root = (&declarer{follow: c.schemas.Follow, types: declared.types, inside: map[string]bool{}}).declare(s, name, true)
-	c.declared[d] = declared
+	d := &declarer{follow: c.schemas.Follow, types: declared.types, resolving: map[string]bool{}}
+	declared.root = d.declare(s, name, true)
+	c.types[key] = declared
 	return declared, true
 }
 
-// subject is a kind for which expressions are checked.
-type subject struct {
-	kind   schema.GroupVersionKind
-	policy *expressions.Policy
+// matchedKind is a kind that a policy matches, and an environment in which the variables object and
+// params have the types of that kind and of the policy's parameters.
+type matchedKind struct {
+	kind        schema.GroupVersionKind
+	environment *expressions.Policy
 }
 
-// warnings returns the warnings for a policy's validations and their messages, in order.
-func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
+// warnings returns the type errors in a policy's validations and message expressions, in order. The
+// total size is bounded by maxWarnings.
+func (c *checker) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
 	variables := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	subjects := c.subjects(s, variables)
-	if len(subjects) == 0 {
+	kinds := c.matchedKinds(s, variables)
+	if len(kinds) == 0 {
 		return nil
 	}
 	var out []admissionv1.ExpressionWarning
@@ -96,7 +103,7 @@ func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissi
 		if remaining <= 0 {
 			return
 		}
-		if text := warning(subjects, variables, expression); text != "" {
+		if text := typeErrors(kinds, variables, expression); text != "" {
 			out = append(out, admissionv1.ExpressionWarning{FieldRef: fmt.Sprintf("spec.validations[%d].%s", i, field), Warning: text})
 			remaining -= len(text)
 		}
@@ -111,50 +118,48 @@ func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissi
 	return out
 }
 
-// subjects returns the kinds of a policy whose schemas are known.
-func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []subject {
+// matchedKinds returns the kinds that a policy names and that have a schema.
+func (c *checker) matchedKinds(s *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []matchedKind {
 	var params declaredTypes
 	if kind := paramKind(s.ParamKind); !kind.Empty() {
-		params, _ = c.typeOf(declaration{kind, true})
+		params, _ = c.typesOf(typeKey{kind: kind, param: true})
 	}
-	var out []subject
+	var out []matchedKind
 	for _, kind := range kindsOf(s.MatchConstraints, c.schemas.Kinds) {
-		object, ok := c.typeOf(declaration{kind: kind})
+		object, ok := c.typesOf(typeKey{kind: kind})
 		if !ok {
 			continue
 		}
 		types := objectTypes{}
-		for _, t := range []objectTypes{object.types, params.types} {
-			for name, fields := range t {
-				types[name] = fields
-			}
-		}
-		p := c.compiler.WithTypes(expressions.ObjectTypes{Object: object.root, Params: params.root, Types: types})
+		maps.Copy(types, object.types)
+		maps.Copy(types, params.types)
+		environment := c.compiler.WithTypes(expressions.ObjectTypes{Object: object.root, Params: params.root, Types: types})
 		for i := range s.Variables {
 			// Errors of variables are not reported. An invalid variable has a dynamic type.
-			_ = p.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)
+			_ = environment.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)
 		}
-		out = append(out, subject{kind, p})
+		out = append(out, matchedKind{kind: kind, environment: environment})
 	}
 	return out
 }
 
-// warning returns the errors of an expression for all kinds, or "".
-func warning(subjects []subject, variables expressions.VariableSet, expression string) string {
+// typeErrors returns the type errors of an expression for each kind, one after the other, or "".
+func typeErrors(kinds []matchedKind, variables expressions.VariableSet, expression string) string {
 	var texts []string
-	for _, s := range subjects {
-		issues, err := s.policy.Issues(variables, expression)
+	for _, k := range kinds {
+		issues, err := k.environment.Issues(variables, expression)
 		if err != nil {
 			issues = fmt.Sprintf("type checking error: %v", err)
 		}
 		if issues != "" {
-			texts = append(texts, fmt.Sprintf("%v: %s\n", s.kind, issues))
+			texts = append(texts, fmt.Sprintf("%v: %s\n", k.kind, issues))
 		}
 	}
 	return truncateLines(strings.Join(texts, "\n"))
 }
 
-// truncateLines truncates a text at the end of a line.
+// truncateLines truncates a text to at most maxWarning bytes, at the end of a line, and appends
+// "...".
 func truncateLines(text string) string {
 	if len(text) <= maxWarning {
 		return text
@@ -163,8 +168,9 @@ func truncateLines(text string) string {
 	return text[:strings.LastIndexByte(text, '\n')+1] + "..."
 }
 
-// numbers matches the numbers that end the generated type names of Kubernetes.
-var numbers = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
+// typeNumber matches the number at the end of a type name that Kubernetes generates, with the
+// characters before and after it: "t2'" in "type 'Deployment2'".
+var typeNumber = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
 // equalWarnings reports whether two lists of warnings are equal. It ignores the numbers in type
 // names, because some writers generate new ones each time.
@@ -172,7 +178,7 @@ func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	withoutNumbers := func(text string) string { return numbers.ReplaceAllString(text, "$1$2") }
+	withoutNumbers := func(text string) string { return typeNumber.ReplaceAllString(text, "$1$2") }
 	for i := range a {
 		if a[i].FieldRef != b[i].FieldRef || a[i].Warning != b[i].Warning && withoutNumbers(a[i].Warning) != withoutNumbers(b[i].Warning) {
 			return false

@@ -169,7 +169,7 @@ func TestWarnings(t *testing.T) {
 			if test.response != "" {
 				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.response}}
 			}
-			if got := newCheck(compiler, schemas).warnings(s); !slices.Equal(got, want) {
+			if got := newChecker(compiler, schemas).warnings(s); !slices.Equal(got, want) {
 				t.Errorf("got warnings %q, want %q", got, want)
 			}
 		})
@@ -185,7 +185,7 @@ func TestMessagesAreChecked(t *testing.T) {
 		{Expression: "object.a", MessageExpression: "object.b"}, {Expression: "true", MessageExpression: "object.metadata.name"}, {Expression: "object.c"},
 	}}
 	var got []string
-	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
+	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
 		_, field, _ := strings.Cut(w.Warning, "undefined field ")
 		got = append(got, w.FieldRef+" "+field[:3])
 	}
@@ -248,8 +248,8 @@ func TestLookupsAreBounded(t *testing.T) {
 	one := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
 	}
-	if got := kindsOf(rule(rules...), one); len(got) != enoughKinds {
-		t.Errorf("got %d kinds, want length %v", len(got), enoughKinds)
+	if got := kindsOf(rule(rules...), one); len(got) != maxPolicyKinds {
+		t.Errorf("got %d kinds, want length %v", len(got), maxPolicyKinds)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestWarningsAreBounded(t *testing.T) {
 		s.Validations = append(s.Validations, admissionv1.Validation{Expression: wrong})
 	}
 	total := 0
-	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
+	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
 		total += len(w.Warning)
 		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
 			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %d, with an ellipsis", len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)

@@ -21,12 +21,12 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Manager is the field manager of a Controller.
+// Manager is the field manager under which a Controller writes statuses.
 const Manager = "validatingadmissionpolicy-status"
 
-// Client writes policies as the server itself.
+// Client writes policies with the identity of the server.
 type Client interface {
-	// ApplyStatus applies the wanted status of a policy.
+	// ApplyStatus applies the desired status of a policy by server-side apply.
 	ApplyStatus(ctx context.Context, name string, desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
 }
 
@@ -39,42 +39,46 @@ type Config struct {
 	// definitions up to a revision.
 	Schemas         func() Schemas
 	WaitForRevision func(ctx context.Context, revision int64)
-	Compiler        func() (*expressions.Compiler, error)
-	Client          Client
-	Logger          *slog.Logger
+	// Compiler returns the compiler for expressions. It is not called before the first check.
+	Compiler func() (*expressions.Compiler, error)
+	Client   Client
+	Logger   *slog.Logger
 }
 
-// Controller updates the statuses of all policies.
+// Controller keeps the type checking results in the statuses of all policies up to date.
 type Controller struct {
 	Config
 	informer *informer.Informer
-	// due holds the names of the policies to check, failed those whose status could not be written.
-	// done holds the checked state of all other policies.
-	due, failed map[string]bool
-	done        map[string]checked
+
+	// The informer calls replace and apply one at a time, so these fields need no lock. They
+	// contain the names of policies.
+	due    map[string]bool          // policies to check
+	failed map[string]bool          // policies whose status could not be written; retried later
+	done   map[string]checkedPolicy // all other policies, as they were checked
 
 	mu sync.Mutex // leaf lock
-	// redefined holds the resources whose definition changed since the last check.
+	// redefined holds the resources whose definitions have changed since the last check.
 	redefined map[schema.GroupResource]bool
 }
 
-// checked is the checked state of a policy.
-type checked struct {
+// checkedPolicy identifies the spec of a policy that was checked.
+type checkedPolicy struct {
 	uid        types.UID
 	generation int64
 }
 
-// retryPause is the pause before another attempt to write a status.
+// retryPause is how long the controller waits before it retries a failed write.
 const retryPause = time.Second
 
-// New returns a Controller. It works while Run runs.
+// New returns a Controller. Start it with Run.
 func New(c Config) *Controller {
 	controller := &Controller{Config: c, redefined: map[schema.GroupResource]bool{}}
 	controller.informer = informer.New(informer.Config{Store: c.Policies, Replace: controller.replace, Apply: controller.apply})
 	return controller
 }
 
-// Redefined reports resources whose definition changed or was removed.
+// Redefined records resources whose definitions were changed or removed. The controller then checks
+// the policies that may match them again. It is safe for concurrent use.
 func (c *Controller) Redefined(resources []schema.GroupResource) {
 	c.mu.Lock()
 	for _, r := range resources {
@@ -86,24 +90,25 @@ func (c *Controller) Redefined(resources []schema.GroupResource) {
 	}
 }
 
-// Run updates statuses until ctx ends or the watch cache stops.
+// Run updates statuses until ctx is canceled or the watch cache stops.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.informer.Run(ctx)
 }
 
-// replace checks all policies.
+// replace checks all policies. The informer calls it at the start and after the watch cache was
+// reloaded.
 func (c *Controller) replace(ctx context.Context, policies []*objects.Entry, revision int64) {
 	c.due = map[string]bool{}
 	c.failed = map[string]bool{}
-	c.done = map[string]checked{}
+	c.done = map[string]checkedPolicy{}
 	for _, e := range policies {
 		c.due[e.Name()] = true
 	}
-	c.update(ctx, revision)
+	c.checkDue(ctx, revision)
 }
 
-// apply checks changed policies, those that match changed definitions, and those whose status could
-// not be written.
+// apply checks the changed policies, policies that match changed definitions, and policies
+// whose status could not be written. The informer calls it after changes and after Trigger.
 func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
@@ -112,14 +117,15 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, revi
 			c.due[ev.Entry.Name()] = true
 		}
 	}
-	c.update(ctx, revision)
+	c.checkDue(ctx, revision)
 }
 
-// update checks the due policies against definitions of at least the given revision.
-func (c *Controller) update(ctx context.Context, revision int64) {
+// checkDue checks the due policies and writes their statuses. The schemas that it uses contain
+// the definitions up to at least revision.
+func (c *Controller) checkDue(ctx context.Context, revision int64) {
 	maps.Copy(c.due, c.failed)
 	clear(c.failed)
-	c.recheckRedefined()
+	c.scheduleRedefined()
 	if len(c.due) == 0 {
 		return
 	}
@@ -130,7 +136,7 @@ func (c *Controller) update(ctx context.Context, revision int64) {
 		clear(c.due)
 		return
 	}
-	checker := newCheck(compiler, c.Schemas())
+	checker := newChecker(compiler, c.Schemas())
 	for _, name := range slices.Sorted(maps.Keys(c.due)) {
 		err := c.writeStatus(ctx, checker, name)
 		if ctx.Err() != nil {
@@ -151,8 +157,8 @@ func (c *Controller) update(ctx context.Context, revision int64) {
 	}
 }
 
-// recheckRedefined adds the policies that may match a resource whose definition changed.
-func (c *Controller) recheckRedefined() {
+// scheduleRedefined makes the policies due that may match a resource whose definition changed.
+func (c *Controller) scheduleRedefined() {
 	c.mu.Lock()
 	redefined := c.redefined
 	c.redefined = map[schema.GroupResource]bool{}
@@ -162,11 +168,11 @@ func (c *Controller) recheckRedefined() {
 	}
 	c.Policies.Snapshot().Ascend(c.Policies.Prefix(), "", func(e *objects.Entry) bool {
 		if _, ok := c.done[e.Name()]; !ok {
-			return true // due already, or an event will follow
+			return true // it is due already, or an event will make it due
 		}
 		p, err := c.Decode(e)
 		if err != nil {
-			return true // reported when it is due
+			return true // writeStatus reports the error when the policy is due
 		}
 		for r := range redefined {
 			if mayUse(&p.Spec, r) {
@@ -179,9 +185,9 @@ func (c *Controller) recheckRedefined() {
 	})
 }
 
-// writeStatus writes the status of one policy if it differs from the wanted one. It does not undo
-// later changes by other writers.
-func (c *Controller) writeStatus(ctx context.Context, checker *check, name string) error {
+// writeStatus checks one policy and writes its status if it is not up to date. After it has checked
+// a generation, it does not undo changes of the warnings by other writers.
+func (c *Controller) writeStatus(ctx context.Context, checker *checker, name string) error {
 	e, ok := c.Policies.Get(c.Policies.Prefix() + name)
 	if !ok {
 		return nil
@@ -191,22 +197,22 @@ func (c *Controller) writeStatus(ctx context.Context, checker *check, name strin
 		c.Logger.Error("an admission policy cannot be read; its types are not checked", "policy", name, "error", err)
 		return nil
 	}
-	state := checked{p.UID, p.Generation}
+	state := checkedPolicy{uid: p.UID, generation: p.Generation}
 	if c.done[name] == state && p.Status.ObservedGeneration == p.Generation {
 		return nil
 	}
-	warnings, err := checker.recoverPanics(&p.Spec)
+	warnings, err := checker.warningsWithoutPanic(&p.Spec)
 	if err != nil {
 		c.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
 		c.done[name] = state
 		return nil
 	}
 	var current []admissionv1.ExpressionWarning
-	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
+	if p.Status.TypeChecking != nil { // nil if an empty list was applied before
 		current = p.Status.TypeChecking.ExpressionWarnings
 	}
 	if p.Status.ObservedGeneration != p.Generation || !equalWarnings(current, warnings) {
-		if err := c.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.Client.ApplyStatus(ctx, name, statusFor(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -214,20 +220,20 @@ func (c *Controller) writeStatus(ctx context.Context, checker *check, name strin
 	return nil
 }
 
-// recoverPanics returns the result of warnings. It converts a panic of the compiler into an error,
-// because the expressions are arbitrary user input.
-func (c *check) recoverPanics(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
+// warningsWithoutPanic is warnings, but it converts a panic of the CEL compiler into an error,
+// because expressions are arbitrary user input.
+func (c *checker) warningsWithoutPanic(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
-		if problem := recover(); problem != nil {
-			err = fmt.Errorf("panic: %v", problem)
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
 	return c.warnings(s), nil
 }
 
-// status returns the wanted status for exactly this state of a policy. Another replica with newer
-// definitions may have written since.
-func status(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
+// statusFor returns the desired status of a policy. It has the policy's UID and resource version,
+// so that the write fails if another replica, which may know newer definitions, has written since.
+func statusFor(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
 	checking := admissionapply.TypeChecking()
 	for _, w := range warnings {
 		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))

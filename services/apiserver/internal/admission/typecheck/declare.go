@@ -9,34 +9,39 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// objectTypes holds the fields of nested object types, by name.
+// objectTypes maps the name of an object type to the types of its fields, by their names. Names are
+// those of declarer.
 type objectTypes map[string]map[string]*cel.Type
 
-// declarer converts a schema to CEL types, like Kubernetes. A value of several types is dynamic. A
-// value without a type is not visible to expressions. Neither is a list or map of such values. An
-// object type is named after its path, such as Deployment0.spec.template.
+// declarer converts a schema to CEL types by the rules of Kubernetes:
+//   - An int-or-string value has the dynamic type.
+//   - A value without a type is not visible to expressions, and neither is a list or map of such
+//     values.
+//   - An object type is named after the path of the value, such as Deployment0.spec.template.
 type declarer struct {
-	// follow resolves a reference. It returns the target and its name, or nil.
+	// follow is Schemas.Follow. It returns nil for a reference without a target.
 	follow func(*spec.Schema) (*spec.Schema, string)
-	types  objectTypes
-	// inside holds the references that are being resolved. A recursive type is an object without
-	// known fields.
-	inside map[string]bool
+	// types collects the object types that were declared.
+	types objectTypes
+	// resolving holds the names of the references that lead to the current schema. A reference to
+	// one of them is recursive and becomes an object without known fields.
+	resolving map[string]bool
 }
 
-// declare returns the type of a schema, or nil if its values are not visible. path is the path of the
-// value. root states that the value is a resource, which always has a type and a name.
-func (d *declarer) declare(unresolved *spec.Schema, path string, root bool) *cel.Type {
+// declare returns the type of a schema, or nil if its values are not visible to expressions. path
+// is the path of the value. isResource reports that the value is an API object, which always has a
+// kind, an apiVersion and a name.
+func (d *declarer) declare(unresolved *spec.Schema, path string, isResource bool) *cel.Type {
 	s, name := d.follow(unresolved)
 	if s == nil {
 		return nil
 	}
 	if name != "" {
-		if d.inside[name] {
-			return d.object(path, nil)
+		if d.resolving[name] {
+			return d.declareObject(path, nil)
 		}
-		d.inside[name] = true
-		defer delete(d.inside, name)
+		d.resolving[name] = true
+		defer delete(d.resolving, name)
 	}
 	if hasExtension(s, "x-kubernetes-int-or-string") || s.Format == "int-or-string" {
 		return cel.DynType
@@ -46,16 +51,16 @@ func (d *declarer) declare(unresolved *spec.Schema, path string, root bool) *cel
 	}
 	switch s.Type[0] {
 	case "array":
-		return d.list(s, path)
+		return d.declareList(s, path)
 	case "object":
 		if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-			return d.mapping(a.Schema, path)
+			return d.declareMap(a.Schema, path)
 		}
 		properties := s.Properties
-		if root {
+		if isResource {
 			properties = d.withMeta(s)
 		}
-		return d.object(path, properties)
+		return d.declareObject(path, properties)
 	case "string":
 		return stringType(s.Format)
 	case "boolean":
@@ -73,7 +78,10 @@ func hasExtension(s *spec.Schema, extension string) bool {
 	return yes
 }
 
-func embedded(s *spec.Schema) bool { return hasExtension(s, "x-kubernetes-embedded-resource") }
+// isEmbeddedResource reports whether the values of a schema are API objects inside of another one.
+func isEmbeddedResource(s *spec.Schema) bool {
+	return hasExtension(s, "x-kubernetes-embedded-resource")
+}
 
 func stringType(format string) *cel.Type {
 	switch format {
@@ -87,34 +95,37 @@ func stringType(format string) *cel.Type {
 	return cel.StringType
 }
 
-func (d *declarer) list(s *spec.Schema, path string) *cel.Type {
+// declareList returns the type of a list. The path of its elements ends in ".@idx".
+func (d *declarer) declareList(s *spec.Schema, path string) *cel.Type {
 	if s.Items == nil || s.Items.Schema == nil {
 		return nil
 	}
-	element := d.declare(s.Items.Schema, path+".@idx", embedded(s.Items.Schema))
+	element := d.declare(s.Items.Schema, path+".@idx", isEmbeddedResource(s.Items.Schema))
 	if element == nil {
 		return nil
 	}
 	return cel.ListType(element)
 }
 
-func (d *declarer) mapping(values *spec.Schema, path string) *cel.Type {
-	element := d.declare(values, path+".@elem", embedded(values))
+// declareMap returns the type of a map with values of a schema, whose path ends in ".@elem".
+func (d *declarer) declareMap(values *spec.Schema, path string) *cel.Type {
+	element := d.declare(values, path+".@elem", isEmbeddedResource(values))
 	if element == nil {
 		return nil
 	}
 	return cel.MapType(cel.StringType, element)
 }
 
-// object declares an object type with properties.
-func (d *declarer) object(path string, properties map[string]spec.Schema) *cel.Type {
+// declareObject declares an object type and returns it. Properties whose names are not valid in CEL
+// have escaped names.
+func (d *declarer) declareObject(path string, properties map[string]spec.Schema) *cel.Type {
 	fields := make(map[string]*cel.Type, len(properties))
 	for name, p := range properties {
 		escaped, ok := celenv.Escape(name)
 		if !ok {
 			continue
 		}
-		t := d.declare(&p, path+"."+escaped, embedded(&p))
+		t := d.declare(&p, path+"."+escaped, isEmbeddedResource(&p))
 		if t == nil {
 			continue
 		}
@@ -127,17 +138,17 @@ func (d *declarer) object(path string, properties map[string]spec.Schema) *cel.T
 	return cel.ObjectType(path)
 }
 
-// withMeta returns the properties of a resource. They always include the type, name and
-// generateName.
+// withMeta returns the properties of an API object. If the schema lacks kind, apiVersion,
+// metadata.name or metadata.generateName, withMeta replaces metadata and adds them.
 func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
-	isA := func(p spec.Schema, ok bool, kind string) bool { return ok && p.Type.Contains(kind) }
+	hasType := func(p spec.Schema, ok bool, kind string) bool { return ok && p.Type.Contains(kind) }
 	kind, hasKind := s.Properties["kind"]
 	version, hasVersion := s.Properties["apiVersion"]
-	if meta, ok := s.Properties["metadata"]; ok && isA(kind, hasKind, "string") && isA(version, hasVersion, "string") {
+	if meta, ok := s.Properties["metadata"]; ok && hasType(kind, hasKind, "string") && hasType(version, hasVersion, "string") {
 		if m, _ := d.follow(&meta); m != nil && m.Type.Contains("object") {
 			name, hasName := m.Properties["name"]
 			prefix, hasPrefix := m.Properties["generateName"]
-			if isA(name, hasName, "string") && isA(prefix, hasPrefix, "string") {
+			if hasType(name, hasName, "string") && hasType(prefix, hasPrefix, "string") {
 				return s.Properties
 			}
 		}

@@ -10,9 +10,9 @@
 //	check.go       compiles expressions and returns warnings
 //	controller.go  writes the warnings to the status
 //
-// Kubernetes does this in kube-controller-manager, with the controller
-// validatingadmissionpolicy-status. A Controller produces the same results as that controller in
-// 1.33 and uses the same field manager, so both may run. Unlike it, a Controller checks policies
-// again when definitions of custom resources change. Every replica runs a Controller. It does not
-// write a status that is already correct.
+// In Kubernetes, the controller validatingadmissionpolicy-status in kube-controller-manager does
+// this. A Controller produces the same results as that controller in 1.33 and uses the same field
+// manager, so both may run at the same time. In addition, a Controller checks policies again when
+// definitions of custom resources change. Every replica of the server runs a Controller, which does
+// not write a status that is already correct.
 package typecheck

@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// maxKinds is the maximum number of kinds of one rule. If a rule reaches it, later rules are
-	// skipped.
-	maxKinds = 10
-	// enoughKinds is the number of kinds of a policy after which later rules are skipped.
+	// maxRuleKinds is the maximum number of kinds that one rule contributes. If a rule reaches it,
+	// the later rules of the policy are skipped, as in Kubernetes.
+	maxRuleKinds = 10
+	// maxPolicyKinds is the number of kinds of a policy after which its later rules are skipped.
 	// Kubernetes has no such limit. It is necessary because expressions are checked for each kind.
-	enoughKinds = 100
+	maxPolicyKinds = 100
 	// maxLookups bounds the lookups of kinds, because a rule covers all combinations of its groups,
 	// versions and resources.
 	maxLookups = 10_000
 )
 
-const all = "*"
+// wildcard stands for every group, version or resource in a rule.
+const wildcard = "*"
 
-// kindsOf returns the kinds for which a policy's expressions are checked: those that its rules
-// name, sorted by group, version and kind. Rules for every group or version, patterns and
-// subresources are skipped.
+// kindsOf returns the kinds for which a policy's expressions are checked, sorted by group, version
+// and kind. These are the kinds of the resources that the policy's rules name. Wildcards and
+// subresources are skipped. kinds is Schemas.Kinds.
 func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource string) []schema.GroupVersionKind) []schema.GroupVersionKind {
 	if m == nil {
 		return nil
@@ -35,7 +36,7 @@ func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource 
 	for i := range m.ResourceRules {
 		more, full := kindsOfRule(&m.ResourceRules[i].Rule, &lookups, kinds)
 		found = append(found, more...)
-		if full || len(found) >= enoughKinds {
+		if full || len(found) >= maxPolicyKinds {
 			break
 		}
 	}
@@ -45,13 +46,13 @@ func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource 
 	return slices.Compact(found)
 }
 
-// kindsOfRule returns the kinds that a rule names, and none if it contains patterns. full reports
-// that a limit was reached.
+// kindsOfRule returns the kinds that a rule names. It returns none if a group or version contains a
+// wildcard. It adds the number of its lookups to *lookups. full reports that a limit was reached.
 func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, resource string) []schema.GroupVersionKind) (found []schema.GroupVersionKind, full bool) {
-	if isPattern(r.APIGroups) || isPattern(r.APIVersions) {
+	if hasWildcard(r.APIGroups) || hasWildcard(r.APIVersions) {
 		return nil, false
 	}
-	resources := slices.DeleteFunc(slices.Sorted(slices.Values(r.Resources)), func(name string) bool { return strings.ContainsAny(name, all+"/") })
+	resources := slices.DeleteFunc(slices.Sorted(slices.Values(r.Resources)), func(name string) bool { return strings.ContainsAny(name, wildcard+"/") })
 	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
 		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
 			for _, resource := range resources {
@@ -61,7 +62,7 @@ func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, r
 				}
 				for _, kind := range kinds(group, version, resource) {
 					found = append(found, kind)
-					if len(found) == maxKinds {
+					if len(found) == maxRuleKinds {
 						return found, true
 					}
 				}
@@ -71,11 +72,12 @@ func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, r
 	return found, false
 }
 
-func isPattern(list []string) bool {
-	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, all) })
+func hasWildcard(list []string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, wildcard) })
 }
 
-// paramKind returns the kind of a policy's parameters, or an empty one.
+// paramKind returns the kind of a policy's parameters. It is empty if the policy has none or the
+// apiVersion is invalid.
 func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	if k == nil {
 		return schema.GroupVersionKind{}
@@ -87,8 +89,9 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	return gv.WithKind(k.Kind)
 }
 
-// mayUse reports whether the type check of a policy may use the types of a resource: those of its
-// parameters, or those that its rules match.
+// mayUse reports whether the result of checking a policy may depend on the schema of a resource,
+// because the resource may be the policy's parameter kind or match one of its rules. It may return
+// true without need, which only causes another check.
 func mayUse(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
 	if paramKind(s.ParamKind).Group == r.Group {
 		return true

@@ -17,37 +17,38 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// ServedSchemas returns the schemas of the resources that are served. It is safe for concurrent use.
+// ServedSchemas returns the schemas of the resources that are served at the time of a call. It is
+// safe for concurrent use.
 type ServedSchemas struct {
 	scheme  *runtime.Scheme
 	builtIn *registry.Catalog
 	kinds   *apiset.Live
 
 	mu sync.Mutex // leaf lock
-	// defined holds the served definitions.
+	// defined iterates over the served definitions of custom resources.
 	defined iter.Seq[*kind.CRD]
 }
 
-// NewServedSchemas returns the schemas of built-in kinds and, after the first Set, of defined ones.
+// NewServedSchemas returns a ServedSchemas of the built-in kinds. Set adds custom resources.
 func NewServedSchemas(scheme *runtime.Scheme, builtIn *registry.Catalog, kinds *apiset.Live) *ServedSchemas {
 	return &ServedSchemas{scheme: scheme, builtIn: builtIn, kinds: kinds, defined: slices.Values[[]*kind.CRD](nil)}
 }
 
-// Set applies changed definitions and returns the resources whose schemas may differ.
-func (s *ServedSchemas) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
+// Set applies changed definitions and returns the resources whose schemas may have changed.
+func (s *ServedSchemas) Set(update kind.CRDUpdate) (changed []schema.GroupResource) {
 	s.mu.Lock()
 	s.defined = update.All
 	s.mu.Unlock()
 	for _, c := range update.Changed {
 		d := c.New
 		if d == nil {
-			d = c.Old
+			d = c.Old // the definition was removed
 		} else if c.Old != nil && c.Old.SameVersion(d) {
 			continue // unchanged
 		}
-		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
+		changed = append(changed, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
 	}
-	return other
+	return changed
 }
 
 // Schemas returns the schemas of the resources that are served now.
@@ -64,7 +65,7 @@ func (s *ServedSchemas) Schemas() Schemas {
 	return out
 }
 
-// servedSchemas holds the schemas of the resources that are served now.
+// servedSchemas implements Schemas.
 type servedSchemas struct {
 	*openapi.Schemas
 	kinds   []*registry.Kind

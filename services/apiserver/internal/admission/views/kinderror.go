@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// KindError reports that a change gave an object another kind.
+// KindError reports that a webhook or policy changed the kind of an object, which is not permitted.
 type KindError struct {
 	From, To schema.GroupVersionKind
 	Object   runtime.Object
@@ -23,8 +23,8 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("the kind changed from %s to %s", e.From, e.To)
 }
 
-// Status returns the error in the words of Kubernetes, which converts the object to its former
-// kind.
+// Status returns the error as a Status with the message of Kubernetes. Kubernetes tries to convert
+// the changed object to its former kind, so the message is about a conversion.
 func (e *KindError) Status() error {
 	u, ok := e.Object.(*unstructured.Unstructured)
 	switch {

@@ -11,43 +11,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lazyTree returns an object as a tree for expressions, like Tree. It converts only the parts that an
-// expression reads. The tree is not safe for concurrent use.
-func lazyTree(shapes *StructEncodings, obj runtime.Object, kind schema.GroupVersionKind) any {
+// lazyTree returns an object as a tree for expressions, like Tree, but converts a field only when
+// an expression reads it. The tree is not safe for concurrent use.
+func lazyTree(encodings *StructEncodings, obj runtime.Object, kind schema.GroupVersionKind) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
 	}
-	s := newStructure(shapes, reflect.ValueOf(obj).Elem())
+	s := newLazyStruct(encodings, reflect.ValueOf(obj).Elem())
 	s.kind = &kind
 	return s
 }
 
-// structure presents a Go struct as a map. It converts a field when the field is first read. Any
-// other operation converts the whole struct.
-type structure struct {
+// lazyStruct presents a Go struct to CEL as a map. Find converts the field that it reads. Any other
+// operation, such as an iteration, converts the whole struct.
+type lazyStruct struct {
 	encodings *StructEncodings
 	encoding  *structEncoding
 	value     reflect.Value
-	// kind of an API object. It overrides the kind in the struct.
+	// kind replaces the kind and apiVersion in the struct. It is nil if the struct is not an API
+	// object.
 	kind *schema.GroupVersionKind
-	// fields holds the converted fields, by index in the encoding; nil until first read.
+	// fields holds the converted fields by their index in encoding.fields; nil until first read.
 	fields []ref.Val
-	// remaining holds the fields that only the apimachinery converter can convert; nil until one of
-	// them is read.
+	// remaining holds the fields with the conversion byConverter; nil until one of them is read.
 	remaining map[string]any
-	asMapper  traits.Mapper
+	// wholeMap is the whole struct as a map; nil until it is needed.
+	wholeMap traits.Mapper
 }
 
-var _ traits.Mapper = (*structure)(nil)
+var _ traits.Mapper = (*lazyStruct)(nil)
 
-func newStructure(shapes *StructEncodings, value reflect.Value) *structure {
-	s := &structure{encodings: shapes, encoding: shapes.forType(value.Type()), value: value}
+// newLazyStruct returns the lazyStruct for a struct value.
+func newLazyStruct(encodings *StructEncodings, value reflect.Value) *lazyStruct {
+	s := &lazyStruct{encodings: encodings, encoding: encodings.forType(value.Type()), value: value}
 	s.fields = make([]ref.Val, len(s.encoding.fields))
 	return s
 }
 
 // Find implements traits.Mapper.
-func (s *structure) Find(key ref.Val) (ref.Val, bool) {
+func (s *lazyStruct) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
 		return s.mapper().Find(key)
@@ -72,12 +74,12 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	if f.omitEmpty && isEmpty(v) {
 		return nil, false
 	}
-	s.fields[i] = s.convert(f, v)
+	s.fields[i] = s.convertField(f, v)
 	return s.fields[i], true
 }
 
-// convert returns the value of a field as CEL sees it.
-func (s *structure) convert(f *field, v reflect.Value) ref.Val {
+// convertField returns the value of a field as CEL sees it.
+func (s *lazyStruct) convertField(f *field, v reflect.Value) ref.Val {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -98,10 +100,10 @@ func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 		return types.Bool(v.Bool())
 	case asInt:
 		return types.Int(v.Int())
-	case asStructure:
-		return newStructure(s.encodings, v)
-	case asStructures:
-		return &structures{shapes: s.encodings, list: v, elements: make([]ref.Val, v.Len())}
+	case asLazyStruct:
+		return newLazyStruct(s.encodings, v)
+	case asLazyList:
+		return &lazyList{encodings: s.encodings, list: v, elements: make([]ref.Val, v.Len())}
 	case asStrings:
 		list := make([]string, v.Len())
 		for i := range list {
@@ -111,26 +113,28 @@ func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 	case asStringMap:
 		return types.DefaultTypeAdapter.NativeToValue(v.Interface())
 	}
-	return types.DefaultTypeAdapter.NativeToValue(s.converted()[f.name])
+	return types.DefaultTypeAdapter.NativeToValue(s.remainingFields()[f.name])
 }
 
-// converted returns the fields that only the apimachinery converter can convert.
-func (s *structure) converted() map[string]any {
+// remainingFields converts all fields with the conversion byConverter at once, and returns them by
+// name.
+func (s *lazyStruct) remainingFields() map[string]any {
 	if s.remaining == nil {
+		// The converter accepts only a whole struct, so partial is a copy with only these fields.
 		partial := reflect.New(s.value.Type())
 		for i := range s.encoding.fields {
 			if f := &s.encoding.fields[i]; f.conversion == byConverter {
 				partial.Elem().FieldByIndex(f.index).Set(s.value.FieldByIndex(f.index))
 			}
 		}
-		s.remaining = convert(partial)
+		s.remaining = convertStruct(partial)
 	}
 	return s.remaining
 }
 
-// convert converts the struct that p points to. It panics if the struct cannot be converted, which
-// does not happen for API types.
-func convert(p reflect.Value) map[string]any {
+// convertStruct converts the struct that p points to. It panics if the struct cannot be converted,
+// which does not happen for API types.
+func convertStruct(p reflect.Value) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Interface())
 	if err != nil {
 		panic(err)
@@ -139,19 +143,20 @@ func convert(p reflect.Value) map[string]any {
 }
 
 // mapper returns the whole struct as a CEL map.
-func (s *structure) mapper() traits.Mapper {
-	if s.asMapper == nil {
-		m := convert(s.value.Addr())
+func (s *lazyStruct) mapper() traits.Mapper {
+	if s.wholeMap == nil {
+		m := convertStruct(s.value.Addr())
 		if s.kind != nil {
-			m["kind"], m["apiVersion"] = s.kind.Kind, s.kind.GroupVersion().String()
+			m["kind"] = s.kind.Kind
+			m["apiVersion"] = s.kind.GroupVersion().String()
 		}
-		s.asMapper = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
+		s.wholeMap = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
 	}
-	return s.asMapper
+	return s.wholeMap
 }
 
 // Get implements traits.Indexer.
-func (s *structure) Get(key ref.Val) ref.Val {
+func (s *lazyStruct) Get(key ref.Val) ref.Val {
 	if v, ok := s.Find(key); ok {
 		return v
 	}
@@ -159,7 +164,7 @@ func (s *structure) Get(key ref.Val) ref.Val {
 }
 
 // Contains implements traits.Container.
-func (s *structure) Contains(key ref.Val) ref.Val {
+func (s *lazyStruct) Contains(key ref.Val) ref.Val {
 	v, ok := s.Find(key)
 	if v != nil && types.IsUnknownOrError(v) {
 		return v
@@ -168,27 +173,27 @@ func (s *structure) Contains(key ref.Val) ref.Val {
 }
 
 // Type implements ref.Val.
-func (*structure) Type() ref.Type { return types.MapType }
+func (*lazyStruct) Type() ref.Type { return types.MapType }
 
 // Size implements traits.Sizer.
-func (s *structure) Size() ref.Val { return s.mapper().Size() }
+func (s *lazyStruct) Size() ref.Val { return s.mapper().Size() }
 
 // Iterator implements traits.Iterable.
-func (s *structure) Iterator() traits.Iterator { return s.mapper().Iterator() }
+func (s *lazyStruct) Iterator() traits.Iterator { return s.mapper().Iterator() }
 
 // Equal implements ref.Val.
-func (s *structure) Equal(other ref.Val) ref.Val { return s.mapper().Equal(other) }
+func (s *lazyStruct) Equal(other ref.Val) ref.Val { return s.mapper().Equal(other) }
 
 // ConvertToNative implements ref.Val.
-func (s *structure) ConvertToNative(expected reflect.Type) (any, error) {
+func (s *lazyStruct) ConvertToNative(expected reflect.Type) (any, error) {
 	return s.mapper().ConvertToNative(expected)
 }
 
 // ConvertToType implements ref.Val.
-func (s *structure) ConvertToType(to ref.Type) ref.Val { return s.mapper().ConvertToType(to) }
+func (s *lazyStruct) ConvertToType(to ref.Type) ref.Val { return s.mapper().ConvertToType(to) }
 
 // IsZeroValue implements traits.Zeroer.
-func (s *structure) IsZeroValue() bool { return s.mapper().Size() == types.IntZero }
+func (s *lazyStruct) IsZeroValue() bool { return s.mapper().Size() == types.IntZero }
 
 // Value implements ref.Val.
-func (s *structure) Value() any { return s.mapper().Value() }
+func (s *lazyStruct) Value() any { return s.mapper().Value() }

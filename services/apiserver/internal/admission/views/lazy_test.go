@@ -74,7 +74,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 			}
 			looked += compare(t, at+"."+name, found, value)
 		}
-		if s, ok := got.(*structure); ok {
+		if s, ok := got.(*lazyStruct); ok {
 			for _, f := range s.encoding.fields {
 				if _, ok := want[f.name]; ok {
 					continue

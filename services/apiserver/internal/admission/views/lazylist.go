@@ -8,36 +8,38 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// structures is a list of Go structs. Each element is converted when it is first read.
-type structures struct {
-	shapes   *StructEncodings
-	list     reflect.Value
-	elements []ref.Val // nil until first read
-	asLister traits.Lister
+// lazyList presents a slice of Go structs to CEL as a list. Each element becomes a lazyStruct when
+// it is first read.
+type lazyList struct {
+	encodings *StructEncodings
+	list      reflect.Value // the slice
+	elements  []ref.Val     // nil until first read
+	wholeList traits.Lister // nil until an operation needs all elements
 }
 
-var _ traits.Lister = (*structures)(nil)
+var _ traits.Lister = (*lazyList)(nil)
 
-func (l *structures) element(i int) ref.Val {
+// element returns the element at an index, which must be in range.
+func (l *lazyList) element(i int) ref.Val {
 	if l.elements[i] == nil {
-		l.elements[i] = newStructure(l.shapes, l.list.Index(i))
+		l.elements[i] = newLazyStruct(l.encodings, l.list.Index(i))
 	}
 	return l.elements[i]
 }
 
-// lister returns the list as a CEL list.
-func (l *structures) lister() traits.Lister {
-	if l.asLister == nil {
+// lister returns the whole list as a CEL list.
+func (l *lazyList) lister() traits.Lister {
+	if l.wholeList == nil {
 		for i := range l.elements {
 			l.element(i)
 		}
-		l.asLister = types.NewRefValList(types.DefaultTypeAdapter, l.elements)
+		l.wholeList = types.NewRefValList(types.DefaultTypeAdapter, l.elements)
 	}
-	return l.asLister
+	return l.wholeList
 }
 
 // Get implements traits.Indexer.
-func (l *structures) Get(index ref.Val) ref.Val {
+func (l *lazyList) Get(index ref.Val) ref.Val {
 	if i, ok := index.(types.Int); ok && i >= 0 && int(i) < len(l.elements) {
 		return l.element(int(i))
 	}
@@ -45,13 +47,14 @@ func (l *structures) Get(index ref.Val) ref.Val {
 }
 
 // Iterator implements traits.Iterable.
-func (l *structures) Iterator() traits.Iterator { return &iterator{list: l} }
+func (l *lazyList) Iterator() traits.Iterator { return &iterator{list: l} }
 
-// iterator is an iterator over structures.
+// iterator iterates over a lazyList. It embeds a nil traits.Iterator for the methods of ref.Val,
+// which CEL does not call on iterators.
 type iterator struct {
-	traits.Iterator // for methods that are never called
-	list            *structures
-	next            int
+	traits.Iterator
+	list *lazyList
+	next int
 }
 
 // HasNext implements traits.Iterator.
@@ -67,33 +70,33 @@ func (i *iterator) Next() ref.Val {
 }
 
 // Size implements traits.Sizer.
-func (l *structures) Size() ref.Val { return types.Int(len(l.elements)) }
+func (l *lazyList) Size() ref.Val { return types.Int(len(l.elements)) }
 
 // Type implements ref.Val.
-func (*structures) Type() ref.Type { return types.ListType }
+func (*lazyList) Type() ref.Type { return types.ListType }
 
 // Add implements traits.Adder.
-func (l *structures) Add(other ref.Val) ref.Val { return l.lister().Add(other) }
+func (l *lazyList) Add(other ref.Val) ref.Val { return l.lister().Add(other) }
 
 // Contains implements traits.Container.
-func (l *structures) Contains(value ref.Val) ref.Val { return l.lister().Contains(value) }
+func (l *lazyList) Contains(value ref.Val) ref.Val { return l.lister().Contains(value) }
 
 // Equal implements ref.Val.
-func (l *structures) Equal(other ref.Val) ref.Val { return l.lister().Equal(other) }
+func (l *lazyList) Equal(other ref.Val) ref.Val { return l.lister().Equal(other) }
 
 // ConvertToNative implements ref.Val.
-func (l *structures) ConvertToNative(expected reflect.Type) (any, error) {
+func (l *lazyList) ConvertToNative(expected reflect.Type) (any, error) {
 	return l.lister().ConvertToNative(expected)
 }
 
 // ConvertToType implements ref.Val.
-func (l *structures) ConvertToType(to ref.Type) ref.Val { return l.lister().ConvertToType(to) }
+func (l *lazyList) ConvertToType(to ref.Type) ref.Val { return l.lister().ConvertToType(to) }
 
 // IsZeroValue implements traits.Zeroer.
-func (l *structures) IsZeroValue() bool { return len(l.elements) == 0 }
+func (l *lazyList) IsZeroValue() bool { return len(l.elements) == 0 }
 
-// Value implements ref.Val. It returns a list of trees.
-func (l *structures) Value() any {
+// Value implements ref.Val. It returns a []any of maps.
+func (l *lazyList) Value() any {
 	out := make([]any, len(l.elements))
 	for i := range out {
 		out[i] = l.element(i).Value()

@@ -12,61 +12,62 @@ import (
 // zero value is empty.
 type StructEncodings struct{ cache sync.Map } // of *structEncoding, by reflect.Type
 
-// structEncoding holds the fields of a struct, including those of inlined structs.
+// structEncoding holds the JSON fields of a Go struct, including the fields of inlined structs.
 type structEncoding struct {
 	fields []field
-	byName map[string]int
+	byName map[string]int // index in fields by JSON name
 }
 
-// field describes how CEL reads a field of a Go struct.
+// field describes how to convert a field of a Go struct for CEL.
 type field struct {
-	name  string
-	index []int
-	// omitEmpty states that the field is omitted if it is empty.
+	name  string // in JSON
+	index []int  // for reflect.Value.FieldByIndex
+	// omitEmpty reports whether the field is absent in JSON if it is empty.
 	omitEmpty  bool
 	conversion conversionMode
 }
 
-// conversionMode selects the conversion of a value.
+// conversionMode is how a field is converted. All modes also apply to pointers to the types below.
 type conversionMode int
 
 const (
-	// byConverter means that only the apimachinery converter can convert the field.
-	byConverter conversionMode = iota
-	asString
-	asBool
-	asInt
-	asStructure
-	asStructures // list of structs
-	asStrings
-	asStringMap
+	// byConverter is for types that only the apimachinery converter can convert, such as types with
+	// a MarshalJSON method.
+	byConverter  conversionMode = iota
+	asString                    // string
+	asBool                      // bool
+	asInt                       // signed integers
+	asLazyStruct                // structs without MarshalJSON
+	asLazyList                  // slices of such structs
+	asStrings                   // []string
+	asStringMap                 // map[string]string
 )
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// marshals reports whether a type encodes itself.
-func marshals(t reflect.Type) bool {
+// hasMarshalJSON reports whether a type, or a pointer to it, implements json.Marshaler.
+func hasMarshalJSON(t reflect.Type) bool {
 	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
 }
 
-// byFields reports whether a struct is encoded field by field.
-func byFields(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
+// isPlainStruct reports whether a type is a struct that is encoded field by field.
+func isPlainStruct(t reflect.Type) bool { return t.Kind() == reflect.Struct && !hasMarshalJSON(t) }
 
-// forType returns the encoding of a struct.
+// forType returns the encoding of a struct type, from the cache if possible.
 func (s *StructEncodings) forType(t reflect.Type) *structEncoding {
 	if known, ok := s.cache.Load(t); ok {
 		return known.(*structEncoding)
 	}
 	created := &structEncoding{byName: map[string]int{}}
-	created.add(t, nil)
+	created.addFields(t, nil)
 	s.cache.Store(t, created)
 	return created
 }
 
-// add adds the fields of t, including those of inlined structs. parent is the index of t in the
-// struct as in reflect.Value.FieldByIndex; nil for the struct itself. If two fields have the same
-// name, the later one wins, as in the apimachinery converter.
-func (s *structEncoding) add(t reflect.Type, parent []int) {
+// addFields adds the fields of t, including the fields of inlined structs. parent is the index path
+// of t in the struct, as in reflect.Value.FieldByIndex; it is nil for the struct itself. If two
+// fields have the same name, the later one wins, as in the apimachinery converter.
+func (s *structEncoding) addFields(t reflect.Type, parent []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -74,17 +75,20 @@ func (s *structEncoding) add(t reflect.Type, parent []int) {
 		switch {
 		case name == "-" || !f.IsExported():
 			continue
-		case name == "" && byFields(f.Type):
-			s.add(f.Type, index)
+		case name == "" && isPlainStruct(f.Type):
+			s.addFields(f.Type, index) // inlined
 			continue
 		case name == "":
 			continue
 		}
 		s.byName[name] = len(s.fields)
-		s.fields = append(s.fields, field{name, index, slices.Contains(strings.Split(options, ","), "omitempty"), conversionOf(f.Type)})
+		s.fields = append(s.fields, field{
+			name: name, index: index, omitEmpty: slices.Contains(strings.Split(options, ","), "omitempty"), conversion: conversionOf(f.Type),
+		})
 	}
 }
 
+// conversionOf returns how fields of a type are converted.
 func conversionOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -92,7 +96,7 @@ func conversionOf(t reflect.Type) conversionMode {
 			return byConverter
 		}
 	}
-	if marshals(t) {
+	if hasMarshalJSON(t) {
 		return byConverter
 	}
 	switch t.Kind() {
@@ -103,13 +107,13 @@ func conversionOf(t reflect.Type) conversionMode {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return asInt
 	case reflect.Struct:
-		return asStructure
+		return asLazyStruct
 	case reflect.Slice:
 		e := t.Elem()
 		switch {
-		case byFields(e):
-			return asStructures
-		case e.Kind() == reflect.String && !marshals(e):
+		case isPlainStruct(e):
+			return asLazyList
+		case e.Kind() == reflect.String && !hasMarshalJSON(e):
 			return asStrings
 		}
 	case reflect.Map:
@@ -120,7 +124,7 @@ func conversionOf(t reflect.Type) conversionMode {
 	return byConverter
 }
 
-// isEmpty reports whether omitempty omits a value.
+// isEmpty reports whether a field with omitempty is absent in JSON if it has the value v.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Struct:

@@ -19,25 +19,28 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Views holds the objects of one request in several versions.
+// Views holds the objects of one request in several versions. At most one view contains a change
+// that the request's own object does not have yet. The change is converted when another view is
+// needed, or by WriteBack.
 type Views struct {
 	ctx         context.Context // of the request, because conversion may call a webhook
 	codec       *codec.Codec
-	shapes      *StructEncodings
+	encodings   *StructEncodings
 	request     *admission.Request
 	family      func() []*apiset.Resource
 	viewsByKind map[schema.GroupVersionKind]*View
-	// changed is the view with a change that is not yet written back.
+	// changed is the view with the change that is not written back yet, or nil.
 	changed *View
 }
 
-// NewViews returns the views of a request. ctx bounds calls of conversion webhooks. shapes is
+// NewViews returns the views of a request. ctx bounds calls of conversion webhooks. encodings is
 // shared by all requests. family returns the served versions of the request's resource.
-func NewViews(ctx context.Context, c *codec.Codec, shapes *StructEncodings, r *admission.Request, family func() []*apiset.Resource) *Views {
-	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
+func NewViews(ctx context.Context, c *codec.Codec, encodings *StructEncodings, r *admission.Request, family func() []*apiset.Resource) *Views {
+	return &Views{ctx: ctx, codec: c, encodings: encodings, request: r, family: family}
 }
 
-// Object returns the current object in the version in which it was last changed, or nil.
+// Object returns the object with all changes so far, in the version in which it was last changed.
+// It returns nil if the request has no object.
 func (v *Views) Object() runtime.Object {
 	if v.changed != nil {
 		return v.changed.Object
@@ -45,11 +48,11 @@ func (v *Views) Object() runtime.Object {
 	return v.request.Object
 }
 
-// View holds the objects in one version.
+// View holds the object and the old object of a request in one version.
 type View struct {
 	Kind schema.GroupVersionKind
-	// Object and Old are nil if the request has none. In the request's own version they are the
-	// request's objects.
+	// Object and Old are nil if the request has no such object. In the view of the request's own
+	// version, they are the request's objects themselves.
 	Object, Old runtime.Object
 
 	views               *Views
@@ -57,25 +60,25 @@ type View struct {
 	objectTree, oldTree any
 }
 
-// ForKind returns the view in a kind. It converts changes that were made in another kind. An error
-// is a Status.
+// ForKind returns the view of the objects in a kind, which is a version of the request's resource.
+// It includes changes that were made in other views. An error is a Status.
 func (v *Views) ForKind(kind schema.GroupVersionKind) (*View, error) {
 	view, err := v.viewIn(kind)
-	return view, v.rejection(err)
+	return view, v.statusError(err)
 }
 
-// rejection converts an error of a view to a Status for the client.
-func (v *Views) rejection(err error) error {
+// statusError converts an error of a conversion to a Status for the client.
+func (v *Views) statusError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case v.ctx.Err() != nil: // not a fault of the converter
+	case v.ctx.Err() != nil: // the request has timed out or was canceled
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	return apierrors.NewInternalError(err)
 }
 
-// viewIn returns the view of the request's objects in a kind.
+// viewIn is ForKind with errors that are not Statuses.
 func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 	if v.changed != nil && v.changed.Kind != kind {
 		if err := v.convertBack(); err != nil {
@@ -100,10 +103,12 @@ func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 	return view, nil
 }
 
-// WriteBack writes a change in a view back to the request's object. An error is a Status.
-func (v *Views) WriteBack() error { return v.rejection(v.convertBack()) }
+// WriteBack converts a change in a view to the request's version and writes it to the request's
+// object. An error is a Status.
+func (v *Views) WriteBack() error { return v.statusError(v.convertBack()) }
 
-// convertBack converts the changed object to the kind of the request.
+// convertBack is WriteBack with errors that are not Statuses. It discards all views, because they
+// lack the change.
 func (v *Views) convertBack() error {
 	view := v.changed
 	if view == nil {
@@ -119,7 +124,8 @@ func (v *Views) convertBack() error {
 	return nil
 }
 
-// assign copies from to the object that to points to.
+// assign replaces the contents of to with the contents of from. Callers that hold to see the
+// change.
 func assign(to, from runtime.Object) {
 	if to == from {
 		return
@@ -133,7 +139,8 @@ func assign(to, from runtime.Object) {
 	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
 }
 
-// convert converts an object through the stored form, which all versions share.
+// convert returns an object in another version of its resource. It encodes the object in the
+// storage version and decodes that in the version to.
 func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
 	if obj == nil || from == to {
 		return obj, nil
@@ -156,7 +163,7 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	return out, nil
 }
 
-// resourceOf returns the served version with a kind, or nil.
+// resourceOf returns the served version of the request's resource that has a kind, or nil.
 func (v *Views) resourceOf(kind schema.GroupVersionKind) *apiset.Resource {
 	for _, r := range v.family() {
 		if r.GVK() == kind {
@@ -166,7 +173,8 @@ func (v *Views) resourceOf(kind schema.GroupVersionKind) *apiset.Resource {
 	return nil
 }
 
-// Replace replaces the object with obj and reports whether it differs.
+// Replace replaces the object of the view with obj, and discards all other views. If the two are
+// equal, Replace does nothing and returns false. The object of the view must not be nil.
 func (v *View) Replace(obj runtime.Object) (changed bool) {
 	obj.GetObjectKind().SetGroupVersionKind(v.Object.GetObjectKind().GroupVersionKind())
 	changed = !semantic.Equal(v.Object, obj)
@@ -189,9 +197,10 @@ func (v *View) Replace(obj runtime.Object) (changed bool) {
 	return true
 }
 
-// Decode decodes JSON as an object of the view, whose kind it must have. It drops unknown fields.
+// Decode decodes JSON as an object of the view's kind. It drops unknown fields. If the JSON has
+// another kind, it returns a KindError.
 func (v *View) Decode(doc []byte) (runtime.Object, error) {
-	if _, ok := v.Object.(*unstructured.Unstructured); ok { // an unstructured object has no other type information
+	if _, ok := v.Object.(*unstructured.Unstructured); ok { // no Go type fixes the kind
 		kind, err := kjson.DefaultMetaFactory.Interpret(doc)
 		switch {
 		case err != nil:
@@ -205,10 +214,10 @@ func (v *View) Decode(doc []byte) (runtime.Object, error) {
 	return v.decode(doc, false)
 }
 
-// DecodeStrict decodes JSON as an object of the view. It rejects unknown fields of a Go type.
+// DecodeStrict is Decode, but returns an error for fields that the Go type of the object lacks.
 func (v *View) DecodeStrict(doc []byte) (runtime.Object, error) { return v.decode(doc, true) }
 
-// Read converts a tree to an object of the view. It does not retain the tree.
+// Read converts a tree to an object of the view's kind. It does not retain the tree.
 func (v *View) Read(tree map[string]any) (runtime.Object, error) {
 	if _, ok := v.Object.(*unstructured.Unstructured); ok {
 		doc, err := json.Marshal(tree)
@@ -240,7 +249,8 @@ func (v *View) setDefaults(obj runtime.Object) {
 	}
 }
 
-// decode decodes a changed object. strict rejects unknown fields.
+// decode decodes JSON as an object of the view's kind and sets defaults. strict makes unknown
+// fields of a Go type an error.
 func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if _, ok := v.Object.(*unstructured.Unstructured); ok {
 		resource := v.views.resourceOf(v.Kind)
@@ -248,13 +258,13 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 			return nil, fmt.Errorf("no kind %q is served for version %q", v.Kind.Kind, v.Kind.GroupVersion())
 		}
 		d, err := resource.Coder.DecodeBody("application/json", doc, false)
-		return sameKind(d, err, v.Kind)
+		return requireKind(d, err, v.Kind)
 	}
 	d, err := v.views.codec.Decode("application/json", doc, v.Kind, nil, strict)
 	if err == nil && len(d.Unknown) > 0 {
 		err = runtime.NewStrictDecodingError(d.Unknown)
 	}
-	obj, err := sameKind(d, err, v.Kind)
+	obj, err := requireKind(d, err, v.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -262,15 +272,16 @@ func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	return obj, nil
 }
 
-// sameKind returns a decoded object, or a KindError if it has another kind than expected.
-func sameKind(d codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
+// requireKind returns a decoded object. It returns a KindError if the object does not have the
+// expected kind, and err if decoding has failed.
+func requireKind(d codec.Decoded, err error, expected schema.GroupVersionKind) (runtime.Object, error) {
 	if err == nil && d.GVK != expected {
 		err = &KindError{From: expected, To: d.GVK, Object: d.Object}
 	}
 	return d.Object, err
 }
 
-// ObjectJSON returns the JSON of the object with its kind, or null.
+// ObjectJSON returns the JSON of the object with its kind, or "null" if there is no object.
 func (v *View) ObjectJSON() (b []byte, err error) {
 	if v.objectJSON == nil {
 		v.objectJSON, err = v.encode(v.Object)
@@ -278,7 +289,7 @@ func (v *View) ObjectJSON() (b []byte, err error) {
 	return v.objectJSON, err
 }
 
-// OldJSON returns the JSON of the old object with its kind, or null.
+// OldJSON returns the JSON of the old object with its kind, or "null" if there is no old object.
 func (v *View) OldJSON() (b []byte, err error) {
 	if v.oldJSON == nil {
 		v.oldJSON, err = v.encode(v.Old)
@@ -286,7 +297,7 @@ func (v *View) OldJSON() (b []byte, err error) {
 	return v.oldJSON, err
 }
 
-// encode returns the JSON of an object, or null.
+// encode returns the JSON of an object, or "null" if obj is nil.
 func (v *View) encode(obj runtime.Object) ([]byte, error) {
 	if obj == nil {
 		return []byte("null"), nil
@@ -313,15 +324,16 @@ func (v *View) ObjectTree() any { return v.tree(&v.objectTree, v.Object) }
 // OldTree returns the old object as a map for expressions, or nil.
 func (v *View) OldTree() any { return v.tree(&v.oldTree, v.Old) }
 
-// tree returns the tree of an object from *cached, and creates it if it is nil.
+// tree returns the tree of an object. It caches the tree in *cached.
 func (v *View) tree(cached *any, obj runtime.Object) any {
 	if *cached == nil && obj != nil {
-		*cached = lazyTree(v.views.shapes, obj, v.Kind)
+		*cached = lazyTree(v.views.encodings, obj, v.Kind)
 	}
 	return *cached
 }
 
-// Tree returns an object as a tree for expressions.
+// Tree returns an object as a map for expressions, with its kind. It converts the whole object.
+// Callers must not change the result, which may share memory with obj.
 func Tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object, nil

@@ -101,11 +101,11 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 				}
 				return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}, {Port: port}}}}, nil
 			}},
-		}, breakers{ctx: t.Context(), metrics: NewMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler)})
+		}, breakerFactory{ctx: t.Context(), metrics: NewMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		caller := clients.caller("k", &hook{}, c.config)
+		caller := clients.callerFor("k", &hook{}, c.config)
 		client, err := caller.connect()
 		if err == nil {
 			again, _ := caller.connect()

@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// failureThreshold is the number of consecutive failures that open a breaker.
+	// failureThreshold is the number of consecutive failures to connect that open a breaker.
 	failureThreshold = 3
 	// probeInterval is the time between probes of a webhook whose breaker is open.
 	probeInterval = time.Second
 )
 
-// ReachabilityEvent reports that a webhook became unreachable or reachable.
+// ReachabilityEvent reports that a webhook became unreachable or reachable again.
 type ReachabilityEvent struct {
-	Kind, Configuration, Webhook string
-	Reachable                    bool
-	Reason                       string
+	Kind          string // of the configuration
+	Configuration string // name
+	Webhook       string // name
+	Reachable     bool
+	Reason        string // error of the last attempt; empty if the webhook is reachable
 }
 
-// breakers holds what all breakers of a plugin share.
-type breakers struct {
+// breakerFactory creates the breakers of a plugin. Its fields are common to all of them.
+type breakerFactory struct {
 	ctx      context.Context // canceled to stop probes
 	probes   *sync.WaitGroup
 	notify   func(context.Context, ReachabilityEvent)
@@ -34,41 +36,42 @@ type breakers struct {
 	log      *slog.Logger
 }
 
-// breaker avoids the repeated cost of timeouts of a webhook that cannot be reached. Only failed
-// connections count, because the object may be the cause of a request without response, and must
-// not affect the objects of other users.
+// breaker rejects calls of a webhook that cannot be reached, so that each request does not wait for
+// a timeout. Only failed connections count. If the webhook was reached but did not respond, the
+// cause may be the object in the request, which must not affect the objects of other users.
 type breaker struct {
 	*limit.Breaker
-	breakers
-	hook   *hook
-	log    *slog.Logger
+	breakerFactory
+	hook *hook
+	log  *slog.Logger
+	// retire stops probes. It is called when the webhook is no longer configured.
 	retire context.CancelFunc
-	// closed ends the open state in the metrics; nil if the breaker is not open.
-	closed atomic.Pointer[func()]
+	// countClosed decrements the metric of open breakers; nil if the breaker is not open.
+	countClosed atomic.Pointer[func()]
 }
 
-// new returns the breaker of a webhook.
-func (b breakers) new(h *hook) *breaker {
-	out := &breaker{breakers: b, hook: h}
+// newBreaker returns the breaker of a webhook.
+func (b breakerFactory) newBreaker(h *hook) *breaker {
+	out := &breaker{breakerFactory: b, hook: h}
 	out.log = b.log.With("configuration", h.configuration, "webhook", h.name, "refuses", !h.ignore)
 	var ctx context.Context
 	ctx, out.retire = context.WithCancel(b.ctx)
 	out.Breaker = limit.NewBreaker(ctx, b.probes, limit.BreakerOptions{
-		Threshold: failureThreshold, Interval: probeInterval, Probe: h.probe, OnChange: out.changed,
+		Threshold: failureThreshold, Interval: probeInterval, Probe: h.probe, OnChange: out.stateChanged,
 	})
 	context.AfterFunc(ctx, out.recordClosed)
 	return out
 }
 
-// kind returns the kind of the configuration.
-func (b *breaker) kind() string {
+// configurationKind returns the kind of the webhook configuration.
+func (b *breaker) configurationKind() string {
 	if b.hookType == typeMutating {
 		return "MutatingWebhookConfiguration"
 	}
 	return "ValidatingWebhookConfiguration"
 }
 
-// check returns a failure if the breaker is open.
+// check returns a *failure if the breaker is open.
 func (b *breaker) check(h *hook) error {
 	err := b.Open()
 	if err == nil {
@@ -76,11 +79,11 @@ func (b *breaker) check(h *hook) error {
 	}
 	f := newFailure(h, err)
 	f.open = true
-	b.metrics.skipped(h.name, b.hookType)
+	b.metrics.observeSkipped(h.name, b.hookType)
 	return f
 }
 
-// record applies the outcome of a call.
+// record counts the outcome of a call. reason is the error of the call, or nil.
 func (b *breaker) record(result outcome, reason error) {
 	if result != unreachable {
 		b.Succeeded()
@@ -89,26 +92,29 @@ func (b *breaker) record(result outcome, reason error) {
 	}
 }
 
-// changed reports that the breaker has opened or closed.
-func (b *breaker) changed(ctx context.Context, reason error) {
-	notice := ReachabilityEvent{Kind: b.kind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
+// stateChanged logs and publishes that the breaker has opened, for a reason, or closed, if reason
+// is nil. ctx is canceled when the breaker is retired.
+func (b *breaker) stateChanged(ctx context.Context, reason error) {
+	event := ReachabilityEvent{Kind: b.configurationKind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
 	if reason == nil {
 		b.recordClosed()
 		b.log.Info("admission webhook reachable again")
 	} else {
-		notice.Reason = reason.Error()
-		closed := b.metrics.opened(b.hook.name, b.hookType)
-		b.closed.Store(&closed)
-		if ctx.Err() != nil {
+		event.Reason = reason.Error()
+		countClosed := b.metrics.observeOpened(b.hook.name, b.hookType)
+		b.countClosed.Store(&countClosed)
+		if ctx.Err() != nil { // retired meanwhile, so that newBreaker's AfterFunc may have run already
 			b.recordClosed()
 		}
 		b.log.Error("admission webhook unreachable; not called until it responds", "error", reason)
 	}
-	b.notify(ctx, notice)
+	b.notify(ctx, event)
 }
 
+// recordClosed records in the metrics that the breaker is no longer open. It does so once per
+// opening.
 func (b *breaker) recordClosed() {
-	if closed := b.closed.Swap(nil); closed != nil {
-		(*closed)()
+	if countClosed := b.countClosed.Swap(nil); countClosed != nil {
+		(*countClosed)()
 	}
 }

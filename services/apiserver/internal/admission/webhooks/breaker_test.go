@@ -102,8 +102,8 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	for _, f := range change {
 		f(&w)
 	}
-	s.h = compile(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
-	s.h.caller = s.d.clients.caller("h", s.h, w.ClientConfig)
+	s.h = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
+	s.h.caller = s.d.clients.callerFor("h", s.h, w.ClientConfig)
 	return s
 }
 
@@ -285,8 +285,8 @@ func TestTypeLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := NewMetrics(r)
 	for _, hookType := range []string{typeMutating, typeValidating} {
-		m.evaluated("n", hookType, "CREATE", 0)
-		m.excluded("n", hookType, "CREATE")
+		m.observeConditions("n", hookType, "CREATE", 0)
+		m.observeExclusion("n", hookType, "CREATE")
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -317,13 +317,13 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 	}
 	use := func(name string) {
 		for _, hookType := range []string{typeMutating, typeValidating} {
-			m.observe(name, hookType, "CREATE", 0, false, 200)
-			m.rejected(name, hookType, "CREATE", noError, 400)
-			m.failedOpen(name, hookType)
-			m.evaluated(name, hookType, "CREATE", 0)
-			m.excluded(name, hookType, "CREATE")
-			m.opened(name, hookType)()
-			m.skipped(name, hookType)
+			m.observeCall(name, hookType, "CREATE", 0, false, 200)
+			m.observeRejection(name, hookType, "CREATE", noError, 400)
+			m.observeFailOpen(name, hookType)
+			m.observeConditions(name, hookType, "CREATE", 0)
+			m.observeExclusion(name, hookType, "CREATE")
+			m.observeOpened(name, hookType)()
+			m.observeSkipped(name, hookType)
 		}
 	}
 	series := func() (n int) {

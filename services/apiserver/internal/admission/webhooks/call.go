@@ -21,7 +21,8 @@ import (
 
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
 
-// call calls a webhook. The error is a *failure if the call failed.
+// call sends a review to the webhook and returns its response, which may deny the request. An error
+// is a *failure. mutating permits patches in the response.
 func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (*reviewResponse, error) {
 	if h.err != nil {
 		return nil, newFailure(h, h.err)
@@ -36,10 +37,11 @@ func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (
 	}
 	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(review, uid) })
 	defer span.End()
-	response, reached, err := h.send(ctx, review, uid, mutating)
-	// A client that disconnected or a request that timed out says nothing about the webhook.
-	if reached == responded || ctx.Err() == nil {
-		h.caller.breaker.record(reached, err)
+	response, result, err := h.send(ctx, review, uid, mutating)
+	// If the client has disconnected or the request has timed out, a missing response is not a
+	// fault of the webhook.
+	if result == responded || ctx.Err() == nil {
+		h.caller.breaker.record(result, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)
@@ -47,7 +49,7 @@ func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (
 	return response, nil
 }
 
-// spanAttributes describes a call in traces.
+// spanAttributes returns the attributes of a call in traces.
 func (h *hook) spanAttributes(review *reviewRequest, uid types.UID) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", review.resource),
@@ -55,21 +57,22 @@ func (h *hook) spanAttributes(review *reviewRequest, uid types.UID) []attribute.
 	}
 }
 
-// outcome is how far a call got.
+// outcome is the stage that a call reached.
 type outcome int
 
 const (
-	// unreachable means that there was no connection.
+	// unreachable means that no connection could be established.
 	unreachable outcome = iota
-	// noResponse means that the request was sent, and the webhook did not respond in time or closed
-	// the connection.
+	// noResponse means that there was a connection, but the webhook did not respond in time or
+	// closed it.
 	noResponse
-	// responded means that there was a response, valid or not.
+	// responded means that the webhook sent a response, valid or not, or that the call failed for a
+	// reason that is not the webhook's.
 	responded
 )
 
-// send sends a review and validates the response.
-func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, mutating bool) (response *reviewResponse, reached outcome, err error) {
+// send sends a review, and decodes and validates the response.
+func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, mutating bool) (response *reviewResponse, result outcome, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
 		return nil, responded, fmt.Errorf("could not get REST client: %w", err)
@@ -78,20 +81,20 @@ func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, 
 	defer cancel()
 	callCtx, limited := h.caller.clients.responses.Start(callCtx, h.caller.key, 0)
 	defer limited.End()
-	var sent atomic.Bool
-	callCtx = traceConnection(callCtx, &sent)
-	head, parts := request.body(h.version, uid, request.dryRun)
+	var connected atomic.Bool
+	callCtx = traceConnection(callCtx, &connected)
+	head, parts := request.body(h.version, uid)
 	req := client.Post().Body(head).SetHeader("Content-Type", "application/json")
 	if remaining := timeLeft(callCtx); remaining > 0 {
 		req.Timeout(remaining)
 	}
-	result := req.Do(webhookclient.WithBodyParts(callCtx, parts...))
-	status := 0
-	result.StatusCode(&status)
+	restResult := req.Do(webhookclient.WithBodyParts(callCtx, parts...))
+	status := 0 // HTTP status code; stays 0 without a response
+	restResult.StatusCode(&status)
 	var invalid error
-	err = limited.DecodeInto(result, MaxValues, func([]byte) error {
+	err = limited.DecodeInto(restResult, MaxValues, func([]byte) error {
 		review := newReview(h.version)
-		if err := result.Into(review); err != nil {
+		if err := restResult.Into(review); err != nil {
 			return err
 		}
 		response, invalid = parseResponse(review, uid, mutating)
@@ -103,42 +106,44 @@ func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, 
 	case err == nil:
 		return response, responded, nil
 	case limited.SlotTimeout(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
-		reached = responded
-	case sent.Load():
-		reached = noResponse
+		result = responded
+	case connected.Load():
+		result = noResponse
 	}
-	return nil, reached, fmt.Errorf("failed to call webhook: %w", err)
+	return nil, result, fmt.Errorf("failed to call webhook: %w", err)
 }
 
-// traceConnection returns a context for a request that sets connected when it has a connection.
+// traceConnection returns a context for an HTTP request. When the request gets a connection, it
+// sets connected.
 func traceConnection(ctx context.Context, connected *atomic.Bool) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
 }
 
-// maxProbeResponse bounds the response to a probe, which is ignored.
+// maxProbeResponse bounds the response to a probe in bytes. The response is ignored.
 const maxProbeResponse = 16 << 10
 
 // probe returns an error if no connection to the webhook can be established.
 func (h *hook) probe(ctx context.Context) error {
 	client, err := h.caller.connect()
 	if err != nil {
-		return nil // calls return this error
+		return nil // calls are not prevented, so that they return this error
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	ctx, limited := h.caller.clients.responses.Start(ctx, h.caller.key, maxProbeResponse)
 	defer limited.End()
-	var sent atomic.Bool
-	_, err = client.Get().Do(traceConnection(ctx, &sent)).Raw()
-	if sent.Load() {
-		return nil // there was a connection, whatever the response
+	var connected atomic.Bool
+	_, err = client.Get().Do(traceConnection(ctx, &connected)).Raw()
+	if connected.Load() {
+		return nil // the response does not matter
 	}
 	return err
 }
 
-// timeLeft returns the time until the deadline, rounded up to seconds.
+// timeLeft returns the time until the deadline of ctx, rounded up to whole seconds, or 0 if it has
+// no deadline.
 func timeLeft(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -151,7 +156,8 @@ func timeLeft(ctx context.Context) time.Duration {
 	return left
 }
 
-// failure is a failed call. The failurePolicy decides on the request.
+// failure is the error of a call that failed or was prevented by the breaker. The failurePolicy of
+// the webhook decides whether the request is rejected.
 type failure struct {
 	webhook string
 	reason  error
@@ -169,7 +175,7 @@ func (f *failure) Error() string {
 // Unwrap returns the reason.
 func (f *failure) Unwrap() error { return f.reason }
 
-// newFailure returns the failure of a call of a webhook for a reason.
+// newFailure returns the failure of a call of h for a reason.
 func newFailure(h *hook, reason error) *failure {
 	code := http.StatusServiceUnavailable
 	var status *apierrors.StatusError
@@ -179,10 +185,10 @@ func newFailure(h *hook, reason error) *failure {
 	return &failure{webhook: h.name, reason: reason, code: code}
 }
 
-// retryAfter is the Retry-After of rejections by an open breaker, in seconds.
+// retryAfter is the Retry-After, in seconds, of rejections because of an open breaker.
 const retryAfter = 1
 
-// status returns the error for the client.
+// status returns the failure as a Status for the client.
 func (f *failure) status() error {
 	err := apierrors.NewInternalError(f)
 	if f.open {
@@ -197,7 +203,7 @@ type denial struct{ status *apierrors.StatusError }
 // Error implements error.
 func (d *denial) Error() string { return d.status.Error() }
 
-// newDenial returns the rejection with the result of a webhook.
+// newDenial returns the rejection by a webhook. result is the Status in its response, or nil.
 func newDenial(webhook string, result *metav1.Status) *denial {
 	if result == nil {
 		result = &metav1.Status{}
@@ -216,5 +222,5 @@ func newDenial(webhook string, result *metav1.Status) *denial {
 	default:
 		out.Message = message + " without explanation"
 	}
-	return &denial{&apierrors.StatusError{ErrStatus: out}}
+	return &denial{status: &apierrors.StatusError{ErrStatus: out}}
 }

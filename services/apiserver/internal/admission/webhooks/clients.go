@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -22,31 +23,32 @@ import (
 )
 
 const (
-	// MaxResponse bounds the body of a response; patches may be as long as objects.
+	// MaxResponse is the maximum size of a response in bytes. A patch may be as large as an object.
 	MaxResponse = 8 << 20
-	// MaxValues bounds the JSON values of a response; a patch is a single string.
+	// MaxValues is the maximum number of JSON values in a response. A patch counts as one value,
+	// because it is an encoded string.
 	MaxValues = 1 << 17
 )
 
-// clients creates and caches the connections to webhooks, which live as long as the configuration
-// of a webhook is unchanged.
+// clients holds the callers of all configured webhooks of a plugin. A caller, with its connections,
+// lives as long as the client configuration of its webhook is unchanged.
 type clients struct {
 	credentials *Credentials
 	services    *webhookclient.Services
-	internal    http.RoundTripper // to this server itself; may be nil
+	internal    http.RoundTripper // for webhooks that this server serves itself; may be nil
 	dialers     webhookclient.Dialers
 	content     rest.ClientContentConfig
 	calls       *webhookclient.Metrics
 	responses   *webhookclient.ResponseLimiter
-	breakers    breakers
+	breakers    breakerFactory
 	log         *slog.Logger
 
-	mu      sync.Mutex // acquired before the mutexes of callers
-	callers map[string]*caller
+	mu      sync.Mutex         // acquired before the mutexes of callers
+	callers map[string]*caller // by caller.key
 }
 
-// newClients returns clients for webhooks that share connections by their configuration.
-func newClients(c *Config, b breakers) (*clients, error) {
+// newClients returns a clients without callers. b creates the breakers of the callers.
+func newClients(c *Config, b breakerFactory) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -66,7 +68,8 @@ func newClients(c *Config, b breakers) (*clients, error) {
 		responses = webhookclient.NewResponseLimiter(0)
 	}
 	return &clients{
-		credentials: c.Credentials, services: c.Services, internal: internal, dialers: c.Dialers, calls: c.Calls, responses: responses, breakers: b, log: c.Logger, callers: map[string]*caller{},
+		credentials: c.Credentials, services: c.Services, internal: internal, dialers: c.Dialers, calls: c.Calls,
+		responses: responses, breakers: b, log: c.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -74,32 +77,33 @@ func newClients(c *Config, b breakers) (*clients, error) {
 	}, nil
 }
 
-// caller calls one webhook.
+// caller holds the client and the breaker of one webhook.
 type caller struct {
-	key     string
+	key     string // UID of the configuration, name and client configuration of the webhook
 	config  admissionv1.WebhookClientConfig
 	clients *clients
 	breaker *breaker
 
-	mu      sync.Mutex // leaf lock
-	client  *rest.RESTClient
-	release func()
+	mu      sync.Mutex       // leaf lock
+	client  *rest.RESTClient // nil before the first successful connect
+	release func()           // closes the connections of client
 }
 
-// caller returns the caller for a key, and creates it if needed.
-func (c *clients) caller(key string, h *hook, config admissionv1.WebhookClientConfig) *caller {
+// callerFor returns the caller with a key, and creates it if needed.
+func (c *clients) callerFor(key string, h *hook, config admissionv1.WebhookClientConfig) *caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.callers[key]
 	if found == nil {
 		found = &caller{key: key, config: config, clients: c}
-		found.breaker = c.breakers.new(h)
+		found.breaker = c.breakers.newBreaker(h)
 		c.callers[key] = found
 	}
 	return found
 }
 
-// retain closes all callers except those in use. Calls in progress complete.
+// retain removes and closes the callers whose keys are not in used. Their calls in progress
+// complete.
 func (c *clients) retain(used map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,15 +126,15 @@ func (c *caller) close() {
 	}
 }
 
-// connect returns the client, and creates it at the first call. After an error, the next call tries
-// again, because a missing credentials file may exist then.
+// connect returns the REST client of the webhook. It creates the client when it is first called.
+// After an error, the next call tries again, because a missing credentials file may exist by then.
 func (c *caller) connect() (*rest.RESTClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.client != nil {
 		return c.client, nil
 	}
-	client, release, err := c.clients.connect(&c.config)
+	client, release, err := c.clients.newClient(&c.config)
 	if err == nil {
 		c.client = client
 		c.release = release
@@ -138,14 +142,14 @@ func (c *caller) connect() (*rest.RESTClient, error) {
 	return client, err
 }
 
-// connect returns a REST client for a webhook, and a function that closes its connections.
-func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
-	address, config, err := c.address(w)
+// newClient returns a REST client for a webhook, and a function that closes its connections.
+func (c *clients) newClient(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
+	address, config, err := c.addressOf(w)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(w.CABundle) > 0 {
-		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
+		config.CAData = slices.Concat(config.CAData, []byte{'\n'}, w.CABundle)
 	}
 	client := webhookclient.NewInternalClient(c.internal, address, MaxResponse, c.calls)
 	release := func() {}
@@ -162,11 +166,11 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	return out, release, nil
 }
 
-// address returns the address of a webhook and the client configuration for it.
-func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+// addressOf returns the URL of a webhook, and the client configuration with the credentials for it.
+func (c *clients) addressOf(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	s := w.Service
 	if s == nil {
-		return c.urlAddress(w)
+		return c.addressOfURL(w)
 	}
 	port := int32(443)
 	if s.Port != nil {
@@ -184,7 +188,8 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 	config.ServerName = host
 	namespace := s.Namespace
 	name := s.Name
-	dial := c.dialers.Select(true)
+	const inCluster = true
+	dial := c.dialers.Select(inCluster)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {
@@ -195,8 +200,8 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 	return address, config, nil
 }
 
-// urlAddress returns the address of a webhook that is configured by URL.
-func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+// addressOfURL is addressOf for a webhook that is configured by URL instead of by service.
+func (c *clients) addressOfURL(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	if w.URL == nil {
 		return nil, nil, errNoAddress
 	}
@@ -212,6 +217,7 @@ func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *res
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Dial = c.dialers.Select(false)
+	const inCluster = false
+	config.Dial = c.dialers.Select(inCluster)
 	return address, config, nil
 }

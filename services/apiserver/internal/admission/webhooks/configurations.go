@@ -16,9 +16,11 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// configurations compiles the webhook configurations when they change.
+// configurations holds the compiled webhook configurations of one kind. When a request arrives
+// after a configuration has changed, it compiles the changed ones.
 type configurations struct {
-	source   admission.Source
+	source admission.Source
+	// hooksOf returns the webhooks of a decoded configuration.
 	hooksOf  func(metav1.Object) []webhook
 	compiler func() (*expressions.Compiler, error)
 	family   matcher.Family
@@ -27,44 +29,44 @@ type configurations struct {
 
 	mu       sync.Mutex // serializes compilation; acquired before clients.mu
 	compiled lister.Compiled[[]*hook]
-	current  atomic.Pointer[state]
+	current  atomic.Pointer[hookSnapshot]
 }
 
-// state is the result of all entries.
-type state struct {
+// hookSnapshot is the result of compiling all configurations at one version of their store.
+type hookSnapshot struct {
 	version objects.Version
 	index   *matcher.Index[*hook]
-	// err is set if a configuration is unreadable and has no previous state.
+	// err is set if a configuration is unreadable and was never readable before.
 	err error
 }
 
-// get returns the currently configured hooks. A configuration that became unreadable keeps its
-// previous state. A configuration that was never readable is an error, because its webhooks are
-// unknown.
-func (c *configurations) get() (*matcher.Index[*hook], error) {
+// hooks returns an index of the configured hooks. A configuration that becomes unreadable stays in
+// effect as it was. hooks returns an error if a configuration was never readable, because its
+// webhooks are unknown.
+func (c *configurations) hooks() (*matcher.Index[*hook], error) {
 	snapshot := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.version == snapshot.Version() {
-		return now.index, now.err
+	if current := c.current.Load(); current != nil && current.version == snapshot.Version() {
+		return current.index, current.err
 	}
-	now := c.rebuild()
-	return now.index, now.err
+	current := c.rebuild()
+	return current.index, current.err
 }
 
 // rebuild compiles the current configurations, unless another goroutine has done so.
-func (c *configurations) rebuild() *state {
+func (c *configurations) rebuild() *hookSnapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	snapshot := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.version == snapshot.Version() {
-		return now
+	if current := c.current.Load(); current != nil && current.version == snapshot.Version() {
+		return current
 	}
-	next := &state{version: snapshot.Version()}
+	next := &hookSnapshot{version: snapshot.Version()}
 	var items []lister.Item[[]*hook]
 	items, next.err = c.compiled.Update(snapshot, nil)
 	var entries []matcher.Entry[*hook]
 	for _, item := range items {
 		for _, h := range item.Value {
-			numbered := *h
+			numbered := *h // the ordinal changes when other configurations change
 			numbered.ordinal = len(entries)
 			entries = append(entries, matcher.Entry[*hook]{Criteria: h.criteria, Value: &numbered})
 		}
@@ -81,7 +83,7 @@ func (c *configurations) rebuild() *state {
 
 // names returns the names of the configured hooks, and false if a configuration is unreadable.
 func (c *configurations) names() (map[string]bool, bool) {
-	if _, err := c.get(); err != nil {
+	if _, err := c.hooks(); err != nil {
 		return nil, false
 	}
 	c.mu.Lock()
@@ -95,6 +97,7 @@ func (c *configurations) names() (map[string]bool, bool) {
 	return out, true
 }
 
+// compile returns the compiled hooks of a stored configuration.
 func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	obj, err := c.source.Decode(e)
 	if err != nil {
@@ -103,15 +106,17 @@ func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	hooks := c.hooksOf(obj)
 	out := make([]*hook, len(hooks))
 	for i := range hooks {
-		h := compile(c.compiler, obj, &hooks[i])
-		config, _ := json.Marshal(hooks[i].ClientConfig) // strings and numbers never fail
-		h.caller = c.clients.caller(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
+		h := compileHook(c.compiler, obj, &hooks[i])
+		config, _ := json.Marshal(hooks[i].ClientConfig) // cannot fail for strings and numbers
+		h.caller = c.clients.callerFor(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
 		out[i] = h
 	}
 	return out, nil
 }
 
-func (c *configurations) unreadable(e *objects.Entry, retained bool, err error) {
+// logUnreadable logs that a configuration cannot be read. retained reports whether its last
+// readable state stays in effect.
+func (c *configurations) logUnreadable(e *objects.Entry, retained bool, err error) {
 	consequence := "rejecting requests because the webhooks to call are unknown"
 	if retained {
 		consequence = "keeping its previous state"

@@ -18,12 +18,12 @@ import (
 // userAgent is the User-Agent that webhooks see.
 const userAgent = "kube-apiserver-admission"
 
-// Credentials are the credentials for webhooks: the users of a kubeconfig, each named by a host.
-// Nil and the zero value send none.
+// Credentials are the credentials that the server presents to webhooks. They are the users of a
+// kubeconfig, whose names are host patterns. Nil and the zero value send no credentials.
 type Credentials struct{ users *clientcmdapi.Config }
 
-// LoadCredentials loads the kubeconfig that the configuration of a plugin names, of kind
-// WebhookAdmissionConfiguration. It returns nil without a configuration.
+// LoadCredentials loads the kubeconfig that a WebhookAdmissionConfiguration names. It returns nil
+// if the configuration is empty.
 func LoadCredentials(configuration []byte) (*Credentials, error) {
 	if len(configuration) == 0 {
 		return nil, nil
@@ -46,15 +46,19 @@ func LoadCredentials(configuration []byte) (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Credentials{users}, nil
+	return &Credentials{users: users}, nil
 }
 
-// httpsPort is the port that the names of users may omit.
+// httpsPort is the default port of https URLs. Names of users in the kubeconfig may omit it.
 const httpsPort = "443"
 
-// forHost returns a client configuration with the credentials for a host and port. It tries, in
-// this order: the user named after host and port, wildcards for parent domains, both without port
-// 443, the user "*", and the user of the current context.
+// forHost returns a client configuration with the credentials for a host and port. It uses the
+// first user that exists. For a.b.svc:443 it tries, in this order:
+//
+//	a.b.svc:443, *.b.svc:443, *.svc:443
+//	a.b.svc, *.b.svc, *.svc    only for port 443
+//	*
+//	the user of the current context
 func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	if c == nil || c.users == nil {
 		return restConfig(nil)
@@ -76,7 +80,8 @@ func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	return restConfig(nil)
 }
 
-// userFor returns the user for a host, or for the longest pattern that matches the host.
+// userFor returns the user named target, or else the user named by the longest pattern "*.parent"
+// that matches target. It returns nil if there is none.
 func (c *Credentials) userFor(target string) *clientcmdapi.AuthInfo {
 	if u := c.users.AuthInfos[target]; u != nil {
 		return u
@@ -93,7 +98,8 @@ func (c *Credentials) userFor(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
-// restConfig returns the client configuration for a user of the kubeconfig.
+// restConfig returns the client configuration for a user of the kubeconfig. If u is nil, it has no
+// credentials.
 func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	c := &rest.Config{UserAgent: userAgent}
 	if u == nil {

@@ -11,10 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// hook is a compiled webhook of a configuration.
+// hook is a compiled webhook.
 type hook struct {
 	configuration, name string
-	// ordinal is the index among all hooks of its type.
+	// ordinal is the position among all hooks of the plugin, for audit annotations.
 	ordinal int
 	// ignore reports whether failurePolicy is Ignore.
 	ignore bool
@@ -23,22 +23,23 @@ type hook struct {
 	timeout  time.Duration
 	// dryRun reports whether the hook may be called for dry runs.
 	dryRun bool
-	// version is the AdmissionReview version to send.
+	// version is the version of AdmissionReview to send, reviewV1 or reviewV1beta1.
 	version    string
 	criteria   *matcher.CompiledCriteria
 	conditions *matcher.Conditions
 	caller     *caller
-	// err, if set, is the error of every call.
+	// err, if set, is the error with which every call fails, because the webhook did not compile.
 	err error
 }
 
 // defaultTimeout applies to configurations that were stored without a timeout.
 const defaultTimeout = 10 * time.Second
 
-// webhook holds the common fields of both kinds of configurations.
+// webhook is an element of a webhook configuration of either kind. A mutating webhook has the
+// fields of a validating one, and a reinvocation policy.
 type webhook struct {
 	admissionv1.ValidatingWebhook
-	reinvoke bool
+	reinvoke bool // reinvocationPolicy is IfNeeded
 }
 
 // validatingHooks returns the webhooks of a configuration.
@@ -64,9 +65,9 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 	return out
 }
 
-// compile compiles a webhook. A webhook that cannot be compiled becomes a hook that matches by its
-// rules and fails.
-func compile(compiler func() (*expressions.Compiler, error), configuration metav1.Object, w *webhook) *hook {
+// compileHook compiles a webhook of a configuration. If that fails, the hook matches by its rules
+// only, and its calls fail, so that the failurePolicy decides on these requests.
+func compileHook(compiler func() (*expressions.Compiler, error), configuration metav1.Object, w *webhook) *hook {
 	h := &hook{
 		configuration: configuration.GetName(), name: w.Name, reinvoke: w.reinvoke, timeout: defaultTimeout,
 		ignore: w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore,

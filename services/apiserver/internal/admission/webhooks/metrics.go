@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Types of webhooks; values of the label type.
+// Types of webhooks, as values of the label type. Some metrics have other values; see typesOf.
 const (
 	typeMutating   = "admit"
 	typeValidating = "validating"
@@ -25,7 +25,8 @@ const (
 	noError       = "no_error"
 )
 
-// Metrics holds the metrics of webhooks, under the names of Kubernetes, and two of our own.
+// Metrics holds the metrics of webhooks. Their names are the same as in Kubernetes, except for open
+// and skippedCalls.
 type Metrics struct {
 	duration             *prometheus.HistogramVec
 	rejections, requests *prometheus.CounterVec
@@ -35,12 +36,14 @@ type Metrics struct {
 	open                 *prometheus.GaugeVec
 	skippedCalls         *prometheus.CounterVec
 
-	hooks *metrics.Series[hookKey, string] // the label value of a webhook
-	mu    sync.Mutex                       // leaf lock
+	// labels holds the value of the label name for each webhook: its name, or otherHook.
+	labels *metrics.Series[hookKey, string]
+	mu     sync.Mutex // leaf lock
+	// names returns the names of the configured webhooks, by type; see keepWhileConfigured.
 	names map[string]func() (map[string]bool, bool)
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics creates the metrics and registers them with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	const prefix = "apiserver_admission_webhook_"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -69,8 +72,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		skippedCalls: counter("binnacle_admission_webhook_unasked_total", "Requests decided by the failurePolicy of an admission webhook without a call, because it does not respond.", "name", "type"),
 	}
 	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.skippedCalls}
-	m.hooks = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
-		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{k.hookType, otherHook} },
+	m.labels = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
+		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{hookType: k.hookType, name: otherHook} },
 		Add: func(k hookKey) string { return k.name },
 		Remove: func(k hookKey) {
 			for _, label := range typesOf[k.hookType] {
@@ -81,19 +84,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		},
 	})
 	for _, v := range vectors {
-		m.hooks.MustRegister(r, v)
+		m.labels.MustRegister(r, v)
 	}
-	m.hooks.KeepWhile(m.configured)
+	m.labels.KeepWhile(m.isConfigured)
 	return m
 }
 
-// vector is a metric with labels.
+// vector is the common interface of metrics with labels.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// hookKey identifies the series of a webhook.
+// hookKey identifies a webhook. hookType is typeMutating or typeValidating.
 type hookKey struct{ hookType, name string }
 
 const (
@@ -106,42 +109,46 @@ const (
 // typesOf maps a type of webhook to the values of the label type in all metrics.
 var typesOf = map[string][]string{typeMutating: {"admit", "mutating"}, typeValidating: {"validating", "validate"}}
 
-// keepWhileConfigured removes the series of webhooks of a type that are no longer configured. names
-// returns the configured webhooks, and false if they are unknown.
+// keepWhileConfigured arranges that the series of webhooks of a type are removed when the webhooks
+// are no longer configured. names returns the names of the configured webhooks, or false while they
+// are unknown.
 func (m *Metrics) keepWhileConfigured(hookType string, names func() (map[string]bool, bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.names[hookType] = names
 }
 
-// configured returns a function that reports whether a webhook is configured.
-func (m *Metrics) configured() func(hookKey) bool {
+// isConfigured returns a function that reports whether a webhook is configured now, or may be.
+func (m *Metrics) isConfigured() func(hookKey) bool {
 	m.mu.Lock()
 	byType := maps.Clone(m.names)
 	m.mu.Unlock()
 	known := map[string]map[string]bool{}
 	for hookType, names := range byType {
-		if now, ok := names(); ok {
-			known[hookType] = now
+		if configured, ok := names(); ok {
+			known[hookType] = configured
 		}
 	}
 	return func(k hookKey) bool {
-		now, ok := known[k.hookType]
-		return !ok || k.name == otherHook || now[k.name]
+		configured, ok := known[k.hookType]
+		return !ok || k.name == otherHook || configured[k.name]
 	}
 }
 
-// withName calls use with the label value for a webhook. It looks up the value again afterwards,
-// which removes series that were created after the webhook was removed.
+// withName calls use with the value of the label name for a webhook. If the webhook was removed
+// meanwhile, use may have created its series again. The second lookup removes them.
 func (m *Metrics) withName(name, hookType string, use func(name string)) {
-	use(m.hooks.WithLabels(hookKey{hookType, name}))
-	m.hooks.WithLabels(hookKey{hookType, name})
+	key := hookKey{hookType: hookType, name: name}
+	use(m.labels.WithLabels(key))
+	m.labels.WithLabels(key)
 }
 
-// maxCode bounds the values of labels with status codes.
+// maxCode is the largest value of labels with HTTP status codes. Larger codes are truncated to it.
 const maxCode = 600
 
-func (m *Metrics) observe(name, hookType string, op admission.Operation, d time.Duration, rejected bool, code int) {
+// observeCall records a call of a webhook: its duration, whether it rejected the request, and the
+// HTTP status code.
+func (m *Metrics) observeCall(name, hookType string, op admission.Operation, d time.Duration, rejected bool, code int) {
 	rejectedLabel := strconv.FormatBool(rejected)
 	m.withName(name, hookType, func(name string) {
 		m.duration.WithLabelValues(name, hookType, string(op), rejectedLabel).Observe(d.Seconds())
@@ -149,17 +156,20 @@ func (m *Metrics) observe(name, hookType string, op admission.Operation, d time.
 	})
 }
 
-func (m *Metrics) rejected(name, hookType string, op admission.Operation, errorType string, code int) {
+// observeRejection counts a rejected request. code is the HTTP status code of the rejection, or 0.
+func (m *Metrics) observeRejection(name, hookType string, op admission.Operation, errorType string, code int) {
 	m.withName(name, hookType, func(name string) {
 		m.rejections.WithLabelValues(name, hookType, string(op), errorType, strconv.Itoa(min(code, maxCode))).Inc()
 	})
 }
 
-func (m *Metrics) failedOpen(name, hookType string) {
+// observeFailOpen counts a failed call that did not reject the request.
+func (m *Metrics) observeFailOpen(name, hookType string) {
 	m.withName(name, hookType, func(name string) { m.failOpen.WithLabelValues(name, hookType).Inc() })
 }
 
-func (m *Metrics) evaluated(name, hookType string, op admission.Operation, d time.Duration) {
+// observeConditions records the duration of evaluating the match conditions of a webhook.
+func (m *Metrics) observeConditions(name, hookType string, op admission.Operation, d time.Duration) {
 	label := hookType
 	if hookType == typeMutating {
 		label = "mutating"
@@ -169,7 +179,8 @@ func (m *Metrics) evaluated(name, hookType string, op admission.Operation, d tim
 	})
 }
 
-func (m *Metrics) excluded(name, hookType string, op admission.Operation) {
+// observeExclusion counts a request that the match conditions of a webhook exclude.
+func (m *Metrics) observeExclusion(name, hookType string, op admission.Operation) {
 	label := hookType
 	if hookType == typeValidating {
 		label = "validate"
@@ -177,9 +188,9 @@ func (m *Metrics) excluded(name, hookType string, op admission.Operation) {
 	m.withName(name, hookType, func(name string) { m.exclusions.WithLabelValues(name, "webhook", label, string(op)).Inc() })
 }
 
-// opened records an open breaker and returns a function that records its end. The function leaves
-// no series behind if the webhook was removed in between.
-func (m *Metrics) opened(name, hookType string) (closed func()) {
+// observeOpened counts an open breaker. It returns a function that the caller must call when the
+// breaker is no longer open. The function creates no series, even if the webhook was removed.
+func (m *Metrics) observeOpened(name, hookType string) (closed func()) {
 	m.withName(name, hookType, func(name string) {
 		g := m.open.WithLabelValues(name, hookType)
 		g.Inc()
@@ -188,6 +199,7 @@ func (m *Metrics) opened(name, hookType string) (closed func()) {
 	return closed
 }
 
-func (m *Metrics) skipped(name, hookType string) {
+// observeSkipped counts a call that an open breaker prevented.
+func (m *Metrics) observeSkipped(name, hookType string) {
 	m.withName(name, hookType, func(name string) { m.skippedCalls.WithLabelValues(name, hookType).Inc() })
 }

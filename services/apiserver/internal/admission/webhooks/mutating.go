@@ -19,16 +19,16 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// maxOperations bounds the operations of a patch, as for patches of clients. Each operation may
-// move a whole list.
+// maxOperations is the maximum number of operations in a patch. Patches of clients have the same
+// limit, because a single operation may move a whole list.
 const maxOperations = 10000
 
 // reinvocationKey is the key under which a request keeps the state for its second run.
 type reinvocationKey struct{}
 
 // Admit implements admission.Mutator. It calls the hooks in order, and each hook sees the changes
-// of the previous ones. The second run calls only hooks that ask for reinvocation, if the object
-// changed after their first call.
+// of the previous ones. In the second run of the phase, it calls only hooks with the
+// reinvocationPolicy IfNeeded, and only if the object has changed after their first call.
 func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	found, err := p.candidates(ctx, r)
 	if err != nil || len(found) == 0 {
@@ -51,15 +51,16 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// callIfSelected calls a hook if it selects the request.
+// callIfSelected calls a hook if its selectors and conditions match the request. It returns the
+// error for the client if the request is rejected.
 func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views, reinvocation *admission.Reinvocation) error {
-	presentation, view, err := p.selects(ctx, c, r, requestViews)
+	presentation, view, err := p.selectedView(ctx, c, r, requestViews)
 	if err != nil || view == nil {
 		return err
 	}
 	h := c.Value
 	start := time.Now()
-	changed, err := p.apply(ctx, h, r, presentation, view)
+	changed, err := p.callAndPatch(ctx, h, r, presentation, view)
 	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(start))
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
 	p.observe(h, r, start, err)
@@ -85,7 +86,8 @@ func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hoo
 	return err
 }
 
-// roundIndex identifies a call in the keys of audit annotations.
+// roundIndex returns the part of an audit annotation's key that identifies a call, such as
+// "round_0_index_2".
 func roundIndex(h *hook, r *admission.Request) string {
 	round := 0
 	if r.Reinvoked() {
@@ -94,8 +96,9 @@ func roundIndex(h *hook, r *admission.Request) string {
 	return fmt.Sprintf("round_%d_index_%d", round, h.ordinal)
 }
 
-// apply calls a hook and patches the view.
-func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, presentation matcher.MatchedKind, view *views.View) (changed bool, err error) {
+// callAndPatch calls a hook and applies the patch in its response to the view. An error is a
+// *failure, a *denial or a Status.
+func (p *Mutating) callAndPatch(ctx context.Context, h *hook, r *admission.Request, presentation matcher.MatchedKind, view *views.View) (changed bool, err error) {
 	var response *reviewResponse
 	defer func() { annotate(h, r, response, changed) }()
 	if r.DryRun && !h.dryRun {
@@ -108,7 +111,7 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, pre
 	resume := request.Suspend(ctx)
 	response, err = h.call(ctx, review, true)
 	resume()
-	recordExtras(ctx, h, r, response)
+	addAnnotationsAndWarnings(ctx, h, r, response)
 	if err != nil {
 		return false, err
 	}
@@ -116,15 +119,17 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, pre
 		return false, newDenial(h.name, response.result)
 	}
 	if n := len(response.patch); n > 0 {
-		// A rejection is ignored, because it would look like one of the webhook.
+		// A rejection by the limiter is ignored, because it would look like a rejection by the
+		// webhook.
 		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(response.patch)))
 	}
-	return patch(h, view, review.object, response)
+	return applyPatch(h, view, review.object, response)
 }
 
-// patch applies the patch of a response. An invalid patch fails the request, regardless of the
-// failurePolicy.
-func patch(h *hook, view *views.View, doc []byte, response *reviewResponse) (bool, error) {
+// applyPatch applies the patch in a response to the view, whose object has the JSON doc. An
+// invalid patch rejects the request, regardless of the failurePolicy. An unsupported patch type
+// is a *failure.
+func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse) (bool, error) {
 	if len(response.patch) == 0 {
 		return false, nil
 	}
@@ -160,14 +165,15 @@ func patch(h *hook, view *views.View, doc []byte, response *reviewResponse) (boo
 	return view.Replace(obj), nil
 }
 
-// annotate adds audit annotations about the changes of a webhook.
+// annotate adds the audit annotations of a call: whether it changed the object, and the patch.
+// response is nil if the call failed.
 func annotate(h *hook, r *admission.Request, response *reviewResponse, changed bool) {
 	call := roundIndex(h, r)
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
 		Mutated       bool   `json:"mutated"`
-	}{h.configuration, h.name, changed})
+	}{Configuration: h.configuration, Webhook: h.name, Mutated: changed})
 	if err == nil {
 		r.Annotate("mutation.webhook.admission.k8s.io/"+call, string(value))
 	}
@@ -179,7 +185,7 @@ func annotate(h *hook, r *admission.Request, response *reviewResponse, changed b
 		Webhook       string          `json:"webhook"`
 		Patch         json.RawMessage `json:"patch,omitempty"`
 		PatchType     string          `json:"patchType,omitempty"`
-	}{h.configuration, h.name, response.patch, string(response.patchType)})
+	}{Configuration: h.configuration, Webhook: h.name, Patch: response.patch, PatchType: string(response.patchType)})
 	if err == nil {
 		r.Detail("patch.webhook.admission.k8s.io/"+call, string(value))
 	}

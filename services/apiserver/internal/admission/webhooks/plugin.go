@@ -30,7 +30,7 @@ const (
 	ValidatingName = "ValidatingAdmissionWebhook"
 )
 
-// Config configures both plugins.
+// Config holds the dependencies of the mutating or the validating plugin.
 type Config struct {
 	// Configurations provides the webhook configurations.
 	Configurations admission.Source
@@ -40,10 +40,11 @@ type Config struct {
 	Family     matcher.Family
 	Namespaces matcher.Namespaces
 	Authorizer authorizer.Authorizer
-	// Compiler is called when it is first needed.
+	// Compiler returns the compiler for match conditions. It is expensive to create, so Compiler is
+	// not called before a webhook with conditions is compiled.
 	Compiler func() (*expressions.Compiler, error)
 	Codec    *codec.Codec
-	// StructEncodings caches the decoding of kinds across requests.
+	// StructEncodings caches how Go structs are encoded. All requests share it.
 	StructEncodings *views.StructEncodings
 	// Credentials, Services and Dialers configure the connections to webhooks.
 	Credentials *Credentials
@@ -52,53 +53,58 @@ type Config struct {
 	Calls       *webhookclient.Metrics // may be nil
 	// Responses bounds concurrent large responses; nil means no limit.
 	Responses *webhookclient.ResponseLimiter
-	// Notify is called, in a separate goroutine, when a webhook becomes unreachable or reachable.
+	// Notify is called, in a separate goroutine, when a webhook becomes unreachable or reachable
+	// again.
 	Notify  func(context.Context, ReachabilityEvent)
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
 
-// dispatcher holds what both plugins share.
+// dispatcher is the common part of the plugins Mutating and Validating. It determines the hooks to
+// call.
 type dispatcher struct {
 	Config
-	hookType string
-	hooks    *configurations
-	clients  *clients
-	stop     context.CancelFunc
-	probes   *sync.WaitGroup
+	hookType       string // typeMutating or typeValidating
+	configurations *configurations
+	clients        *clients
+	stop           context.CancelFunc // stops probes
+	probes         *sync.WaitGroup    // running probes
 }
 
-// newDispatcher returns the part that validating and mutating webhooks share.
+// newDispatcher returns a dispatcher for a type of hooks. hooksOf returns the webhooks of a decoded
+// configuration.
 func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webhook) (*dispatcher, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{Config: c, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}
 	var err error
-	d.clients, err = newClients(&c, breakers{ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, hookType: hookType, log: c.Logger})
+	d.clients, err = newClients(&c, breakerFactory{
+		ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, hookType: hookType, log: c.Logger,
+	})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	d.hooks = &configurations{
+	d.configurations = &configurations{
 		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger,
 	}
-	d.hooks.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.hooks.compile, OnInvalid: d.hooks.unreadable}
+	d.configurations.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.configurations.compile, OnInvalid: d.configurations.logUnreadable}
 	if c.Metrics != nil {
-		c.Metrics.keepWhileConfigured(hookType, d.hooks.names)
+		c.Metrics.keepWhileConfigured(hookType, d.configurations.names)
 	}
 	return d, nil
 }
 
-// Close stops probes and closes idle connections.
+// Close stops probes, waits for them, and closes idle connections.
 func (d *dispatcher) Close() {
 	d.stop()
 	d.clients.retain(nil)
 	d.probes.Wait()
 }
 
-// Mutating is the plugin of mutating webhooks.
+// Mutating is the plugin that calls mutating webhooks.
 type Mutating struct{ *dispatcher }
 
-// NewMutating creates the plugin. The caller must close it.
+// NewMutating returns the plugin. The caller must close it.
 func NewMutating(c Config) (*Mutating, error) {
 	d, err := newDispatcher(c, typeMutating, func(o metav1.Object) []webhook {
 		if m, ok := o.(*admissionv1.MutatingWebhookConfiguration); ok {
@@ -109,10 +115,10 @@ func NewMutating(c Config) (*Mutating, error) {
 	return &Mutating{d}, err
 }
 
-// Validating is the plugin of validating webhooks.
+// Validating is the plugin that calls validating webhooks.
 type Validating struct{ *dispatcher }
 
-// NewValidating creates the plugin. The caller must close it.
+// NewValidating returns the plugin. The caller must close it.
 func NewValidating(c Config) (*Validating, error) {
 	d, err := newDispatcher(c, typeValidating, func(o metav1.Object) []webhook {
 		if v, ok := o.(*admissionv1.ValidatingWebhookConfiguration); ok {
@@ -123,19 +129,22 @@ func NewValidating(c Config) (*Validating, error) {
 	return &Validating{d}, err
 }
 
-// candidates returns the hooks whose rules match a request.
+// candidates returns the hooks whose rules match a request. It returns none for requests with
+// request.State.Startup, which the server sends to itself before it becomes ready.
 func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]matcher.Candidate[*hook], error) {
 	if matcher.Exempt(r) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
+	// Ready is called before and after WaitForWrites, because the acknowledged writes may fix an
+	// unreadable configuration.
 	ready := d.Ready()
 	if err := d.Configurations.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}
-	if !ready && !d.Ready() { // the acknowledged writes may have fixed an unreadable configuration
+	if !ready && !d.Ready() {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
-	hooks, err := d.hooks.get()
+	hooks, err := d.configurations.hooks()
 	if err != nil {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
@@ -145,16 +154,17 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 // CallsExternal implements admission.ExternalCaller.
 func (d *dispatcher) CallsExternal(ctx context.Context, r *admission.Request) bool {
 	found, err := d.candidates(ctx, r)
-	return err == nil && len(found) > 0 // the phases of the chain return the error
+	return err == nil && len(found) > 0 // Admit and Validate return the error
 }
 
-// views returns the views of a request.
+// views returns the views of a request's objects in other versions.
 func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Views {
 	return views.NewViews(ctx, d.Codec, d.StructEncodings, r, func() []*apiset.Resource { return d.Family(r.Resource) })
 }
 
-// selects returns the view of a request for a hook, or nil if the hook does not select it.
-func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views) (matcher.MatchedKind, *views.View, error) {
+// selectedView returns the version in which a hook sees a request, and the view of its objects. The
+// view is nil if the selectors or conditions of the hook do not match. An error is a Status.
+func (d *dispatcher) selectedView(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views) (matcher.MatchedKind, *views.View, error) {
 	as, ok, err := c.Selects(ctx, r, requestViews.Object(), d.Namespaces)
 	if err != nil || !ok {
 		return as, nil, err
@@ -168,45 +178,46 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 		return as, view, nil
 	}
 	start := time.Now()
-	subject := matcher.NewExpressionInput(ctx, r, view, as, d.Authorizer)
-	ok, _, err = h.conditions.Match(r.Metered(ctx), &subject.Input)
-	d.Metrics.evaluated(h.name, d.hookType, r.Operation, time.Since(start))
+	in := matcher.NewExpressionInput(ctx, r, view, as, d.Authorizer)
+	ok, _, err = h.conditions.Match(r.Metered(ctx), &in.Input)
+	d.Metrics.observeConditions(h.name, d.hookType, r.Operation, time.Since(start))
 	switch {
-	case subject.Err != nil:
-		return as, nil, apierrors.NewInternalError(subject.Err)
+	case in.Err != nil:
+		return as, nil, apierrors.NewInternalError(in.Err)
 	case err != nil:
 		return as, nil, apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, err)
 	case !ok:
-		d.Metrics.excluded(h.name, d.hookType, r.Operation)
+		d.Metrics.observeExclusion(h.name, d.hookType, r.Operation)
 		return as, nil, nil
 	}
 	return as, view, nil
 }
 
-// observe records the metrics of a call.
+// observe records the metrics of a call that began at start and returned err.
 func (d *dispatcher) observe(h *hook, r *admission.Request, start time.Time, err error) {
 	took := time.Since(start)
 	switch e := err.(type) {
 	case nil:
-		d.Metrics.observe(h.name, d.hookType, r.Operation, took, false, 200)
+		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, false, 200)
 	case *failure:
 		if !h.ignore {
-			d.Metrics.rejected(h.name, d.hookType, r.Operation, errorCalling, e.code)
+			d.Metrics.observeRejection(h.name, d.hookType, r.Operation, errorCalling, e.code)
 		} else {
-			d.Metrics.failedOpen(h.name, d.hookType)
+			d.Metrics.observeFailOpen(h.name, d.hookType)
 		}
-		d.Metrics.observe(h.name, d.hookType, r.Operation, took, !h.ignore, e.code)
+		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, !h.ignore, e.code)
 	case *denial:
-		d.Metrics.rejected(h.name, d.hookType, r.Operation, noError, int(e.status.ErrStatus.Code))
-		d.Metrics.observe(h.name, d.hookType, r.Operation, took, true, int(e.status.ErrStatus.Code))
+		d.Metrics.observeRejection(h.name, d.hookType, r.Operation, noError, int(e.status.ErrStatus.Code))
+		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, true, int(e.status.ErrStatus.Code))
 	default:
-		d.Metrics.rejected(h.name, d.hookType, r.Operation, errorInternal, 0)
-		d.Metrics.observe(h.name, d.hookType, r.Operation, took, true, 0)
+		d.Metrics.observeRejection(h.name, d.hookType, r.Operation, errorInternal, 0)
+		d.Metrics.observeCall(h.name, d.hookType, r.Operation, took, true, 0)
 	}
 }
 
-// recordExtras adds the audit annotations and warnings of a response.
-func recordExtras(ctx context.Context, h *hook, r *admission.Request, response *reviewResponse) {
+// addAnnotationsAndWarnings adds the audit annotations of a response, which may be nil, to the
+// request, and its warnings to the response to the client.
+func addAnnotationsAndWarnings(ctx context.Context, h *hook, r *admission.Request, response *reviewResponse) {
 	if response == nil {
 		return
 	}
@@ -225,7 +236,7 @@ func timeoutError() error {
 	return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 }
 
-// dryRunUnsupported rejects a dry run for a webhook with side effects.
+// dryRunUnsupported returns the rejection of a dry run because the webhook may have side effects.
 func dryRunUnsupported(h *hook) error {
-	return &denial{apierrors.NewBadRequest("admission webhook \"" + h.name + "\" does not support dry run")}
+	return &denial{status: apierrors.NewBadRequest("admission webhook \"" + h.name + "\" does not support dry run")}
 }

@@ -27,19 +27,21 @@ const (
 	reviewV1beta1 = "v1beta1"
 )
 
-// reviewRequest is an encoded AdmissionRequest without its UID. Hooks share the encoded parts.
+// reviewRequest is an AdmissionRequest without its UID, in encoded parts. Hooks that see the
+// request in the same version share it.
 type reviewRequest struct {
-	head                 []byte // the fields other than object, old and options, without braces
-	object, old, options []byte
+	// head holds the encoded fields that have no field below, without the enclosing braces.
+	head                 []byte
+	object, old, options []byte // JSON; "null" if absent
 	dryRun               bool
 	// resource, subresource and operation are used in traces.
 	resource, subresource, operation string
 }
 
-// newReviewRequest encodes a request.
+// newReviewRequest encodes a request in the version as, of which v is the view.
 func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
 	d := matcher.NewAdmissionRequest(r, as)
-	d.DryRun = nil
+	d.DryRun = nil // body encodes it
 	review := &reviewRequest{
 		dryRun: r.DryRun, options: []byte("null"),
 		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
@@ -56,6 +58,8 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 			return nil, err
 		}
 	}
+	// The outer fields hide the fields of AdmissionRequest with the same JSON names, and are
+	// omitted.
 	head := struct {
 		*admissionv1.AdmissionRequest
 		UID       *string `json:"uid,omitempty"`
@@ -66,20 +70,20 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 	if review.head, err = json.Marshal(head); err != nil {
 		return nil, err
 	}
-	review.head = review.head[1 : len(review.head)-1]
+	review.head = review.head[1 : len(review.head)-1] // without braces
 	return review, nil
 }
 
-// body returns the encoded AdmissionReview as a list of parts. The first part differs between calls.
-// Calls share most other parts.
-func (r *reviewRequest) body(version string, uid types.UID, dryRun bool) (first []byte, others [][]byte) {
+// body returns an encoded AdmissionReview of a version as a list of parts. first contains the UID,
+// so it differs between calls. The large parts of others are shared by all calls.
+func (r *reviewRequest) body(version string, uid types.UID) (first []byte, others [][]byte) {
 	first = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return first, [][]byte{
-		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, dryRun), r.options, []byte("}}"),
+		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, r.dryRun), r.options, []byte("}}"),
 	}
 }
 
-// reviewResponse is the response of a webhook.
+// reviewResponse is the validated response of a webhook.
 type reviewResponse struct {
 	allowed          bool
 	result           *metav1.Status
@@ -89,7 +93,7 @@ type reviewResponse struct {
 	warnings         []string
 }
 
-// newReview returns the object to decode a response into.
+// newReview returns an empty AdmissionReview of a version.
 func newReview(version string) runtime.Object {
 	if version == reviewV1beta1 {
 		return &admissionv1beta1.AdmissionReview{}
@@ -97,7 +101,8 @@ func newReview(version string) runtime.Object {
 	return &admissionv1.AdmissionReview{}
 }
 
-// parseResponse validates a response.
+// parseResponse validates the response in a review of any version, and truncates it to its bounds.
+// uid is the UID of the request. mutating permits patches.
 func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*reviewResponse, error) {
 	var response *reviewResponse
 	err := fmt.Errorf("unexpected response type %T", review)
@@ -114,7 +119,7 @@ func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*review
 	return response, nil
 }
 
-// parseV1 checks a v1 response and returns its parts.
+// parseV1 validates a v1 response.
 func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*reviewResponse, error) {
 	r := a.Response
 	if r == nil {
@@ -147,7 +152,8 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 	return response, nil
 }
 
-// parseV1beta1 validates less than parseV1, as Kubernetes does for that version.
+// parseV1beta1 validates a v1beta1 response. As in Kubernetes, it checks neither the UID nor the
+// patch type.
 func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) {
 	r := a.Response
 	if r == nil {
@@ -160,19 +166,20 @@ func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) 
 	return response, nil
 }
 
-// Bounds of the warnings and annotations of a response, which are kept with the request.
+// Bounds of the warnings and audit annotations of a response, which the request retains.
 const (
-	// maxWarnings bounds the number of warnings; request.Warn bounds their length.
+	// maxWarnings is the maximum number of warnings; request.Warn bounds their length.
 	maxWarnings = 1000
-	// maxAnnotations bounds the number of audit annotations, and maxAnnotationBytes the length of
-	// all their keys and values.
-	maxAnnotations     = 1000
+	// maxAnnotations is the maximum number of audit annotations.
+	maxAnnotations = 1000
+	// maxAnnotationBytes is the maximum total length of the keys and values of audit annotations.
 	maxAnnotationBytes = 256 << 10
-	// omittedKey is the key of the annotation that contains the number of omitted ones.
+	// omittedKey is the key of the audit annotation that contains the number of omitted
+	// annotations.
 	omittedKey = "annotations-left-out"
 )
 
-// truncate removes what exceeds the bounds.
+// truncate removes warnings and audit annotations that exceed the bounds, and invalid annotations.
 func (r *reviewResponse) truncate() {
 	r.warnings = slices.Clone(r.warnings[:min(len(r.warnings), maxWarnings)])
 	if r.result != nil {
@@ -200,8 +207,7 @@ func (r *reviewResponse) truncate() {
 	r.auditAnnotations = retained
 }
 
-// validAnnotation reports whether a key is valid as the part of an annotation key after the name of
-// the webhook and a slash. The audit log omits invalid annotations.
+// validAnnotation reports whether "<webhook>/<key>" is a valid key of an audit annotation.
 func validAnnotation(key string) bool {
 	return !strings.Contains(key, "/") && len(validation.IsQualifiedName(key)) == 0
 }

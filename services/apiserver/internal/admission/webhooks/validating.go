@@ -17,9 +17,9 @@ import (
 type hookCall struct {
 	hook     *hook
 	request  *reviewRequest
-	response *reviewResponse
+	response *reviewResponse // nil if the call failed
 	err      error
-	panicked any
+	panicked any // value of a panic during the call, or nil
 }
 
 // Validate implements admission.Validator. It calls all hooks concurrently. If several reject the
@@ -51,7 +51,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	all.Wait()
 	for _, c := range calls {
 		if c.panicked != nil {
-			panic(c.panicked) // in the goroutine of the request, which recovers
+			panic(c.panicked) // again, in the goroutine of the request, which recovers
 		}
 	}
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
@@ -65,7 +65,7 @@ func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidat
 	requests := map[matcher.MatchedKind]*reviewRequest{}
 	var out []*hookCall
 	for i := range found {
-		presentation, view, err := p.selects(ctx, &found[i], r, views)
+		presentation, view, err := p.selectedView(ctx, &found[i], r, views)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidat
 	return out, nil
 }
 
-// callHook calls a webhook and records its response or error.
+// callHook calls the webhook of c and sets its response or error.
 func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Request) {
 	start := time.Now()
 	if r.DryRun && !c.hook.dryRun {
@@ -99,11 +99,12 @@ func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Req
 	p.observe(c.hook, r, start, c.err)
 }
 
-// firstError records the results and returns the first error.
+// firstError records the annotations and warnings of all calls. It returns the first error that
+// rejects the request, as a Status.
 func (p *Validating) firstError(ctx context.Context, calls []*hookCall, r *admission.Request) error {
 	var first error
 	for _, c := range calls {
-		recordExtras(ctx, c.hook, r, c.response)
+		addAnnotationsAndWarnings(ctx, c.hook, r, c.response)
 		err := c.err
 		switch e := err.(type) {
 		case *failure:

@@ -20,9 +20,9 @@ type Configuration struct {
 	DefaultAllow bool
 }
 
-// serialized is the configuration as it is written. TTLs are in seconds, the backoff is in
+// file is the configuration as it is written. TTLs are in seconds, the backoff is in
 // milliseconds. 0 means the default, and -1 disables caching or retries.
-type serialized struct {
+type file struct {
 	ImagePolicy struct {
 		KubeConfigFile string `json:"kubeConfigFile"`
 		AllowTTL       int64  `json:"allowTTL"`
@@ -37,7 +37,7 @@ func Load(data []byte) (*Configuration, error) {
 	if data == nil {
 		return nil, errors.New("no config specified")
 	}
-	var f serialized
+	var f file
 	if err := configuration.DecodeBare(data, &f); err != nil {
 		return nil, err
 	}
