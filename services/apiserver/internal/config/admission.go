@@ -14,18 +14,19 @@ import (
 
 // AdmissionOptions enable, disable and configure admission plugins.
 type AdmissionOptions struct {
+	// Enable and Disable are names of plugins to enable or disable in addition to the defaults.
 	Enable, Disable []string
 	// AdmissionControl, if not empty, lists the enabled plugins (--admission-control) and replaces
 	// Enable and Disable.
 	AdmissionControl []string
-	// ConfigFile holds the configuration of plugins.
+	// ConfigFile is the path of an AdmissionConfiguration.
 	ConfigFile string
-	// TypeChecks enables reports of type errors in the statuses of policies.
+	// TypeChecks enables the reports of type errors in the statuses of ValidatingAdmissionPolicies.
 	TypeChecks bool
-	// NotReadySeconds and UnreachableSeconds are how long pods without their own toleration stay on
-	// a node that is not ready or unreachable.
+	// NotReadySeconds and UnreachableSeconds are how long a pod without such a toleration stays on
+	// a node that is not ready or unreachable, in seconds.
 	NotReadySeconds, UnreachableSeconds int64
-	// mayAuthorizeNodes reports whether an authorizer may recognize kubelets.
+	// mayAuthorizeNodes is AuthorizationOptions.mayAuthorizeNodes. Complete sets it.
 	mayAuthorizeNodes bool
 }
 

@@ -17,9 +17,9 @@ import (
 type AggregationOptions struct {
 	// Routing connects to the endpoints of services instead of their cluster IPs.
 	Routing bool
-	// ProxyClient is the client certificate for extension servers and peers. RejectRedirects
-	// rejects redirects of extension servers.
-	ProxyClient     struct{ CertFile, KeyFile string }
+	// ProxyClient is the client certificate for extension servers and peers.
+	ProxyClient struct{ CertFile, KeyFile string }
+	// RejectRedirects rejects redirects of extension servers instead of forwarding them.
 	RejectRedirects bool
 	Peers           PeerOptions
 }
@@ -35,9 +35,11 @@ func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
 	o.Peers.addFlags(m)
 }
 
-// PeerOptions configure requests to other API servers.
+// PeerOptions configure requests to other API servers of the cluster (peers).
 type PeerOptions struct {
-	CAFile, AdvertiseIP, AdvertisePort string
+	CAFile string // verifies peers
+	// AdvertiseIP and AdvertisePort are where peers reach this server; empty means the defaults.
+	AdvertiseIP, AdvertisePort string
 }
 
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
@@ -56,9 +58,9 @@ func (o *Options) validatePeers() (errs []error) {
 	p := &o.Aggregation.Peers
 	if !o.Features.Enabled(gate) {
 		for _, f := range []struct{ name, value string }{
-			{"peer-ca-file", p.CAFile},
-			{"peer-advertise-ip", p.AdvertiseIP},
-			{"peer-advertise-port", p.AdvertisePort},
+			{name: "peer-ca-file", value: p.CAFile},
+			{name: "peer-advertise-ip", value: p.AdvertiseIP},
+			{name: "peer-advertise-port", value: p.AdvertisePort},
 		} {
 			if f.value != "" {
 				bad("--%s requires %s feature to be turned on", f.name, gate)
@@ -90,10 +92,11 @@ const (
 
 // ServiceOptions configure the addresses and ports of services, and the kubernetes service.
 type ServiceOptions struct {
-	// ClusterIPRange is the value of the flag. Ranges is set by Complete.
-	ClusterIPRange     string
-	Ranges             []*net.IPNet
-	NodePorts          utilnet.PortRange
+	// ClusterIPRange is the value of the flag, and Ranges its parsed form, which Complete sets.
+	ClusterIPRange string
+	Ranges         []*net.IPNet
+	NodePorts      utilnet.PortRange
+	// KubernetesNodePort is the node port of the kubernetes service; 0 for none.
 	KubernetesNodePort int
 	// EndpointReconciler selects how the endpoints of the kubernetes service are maintained.
 	EndpointReconciler string
@@ -116,7 +119,7 @@ func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
 		"Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 
-// complete parses the ranges.
+// complete sets Ranges from ClusterIPRange.
 func (o *ServiceOptions) complete() error {
 	for _, r := range strings.Split(o.ClusterIPRange, ",") {
 		_, n, err := net.ParseCIDR(strings.TrimSpace(r))

@@ -11,13 +11,13 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/backends"
 )
 
-// AuditOptions configure the audit policy and its backends.
+// AuditOptions configure the audit policy and the backends that receive audit events.
 type AuditOptions struct {
-	PolicyFile string
+	PolicyFile string // empty disables auditing
 	Log        backends.LogOptions
 	Webhook    backends.WebhookOptions
-	// LatencyThreshold is the duration from which the latency of a request is recorded in its audit
-	// event; 0 means half a second. No flag sets it.
+	// LatencyThreshold is the minimum duration of requests whose audit event records their latency;
+	// 0 means half a second. No flag sets it.
 	LatencyThreshold time.Duration
 }
 
@@ -76,7 +76,7 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 	addBackendFlags(f, "webhook", &w.Options)
 }
 
-// addBackendFlags adds the flags that both kinds of backends share.
+// addBackendFlags adds the flags audit-<name>-*, which both kinds of backends have.
 func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
 	f.StringVar(&o.Mode, flag("mode"), o.Mode,

@@ -30,20 +30,26 @@ type AuthenticationOptions struct {
 	Proxy           ProxyOptions
 	JWT             *authnconfig.Options
 
-	ServiceAccountIssuers       []string
-	ServiceAccountKeyFiles      []string
-	ServiceAccountSigner        string
-	ServiceAccountLookup        bool
+	ServiceAccountIssuers  []string
+	ServiceAccountKeyFiles []string
+	// ServiceAccountSigner is the file with the private key that signs tokens.
+	ServiceAccountSigner string
+	// ServiceAccountLookup enables the check that the secret of a legacy token exists.
+	ServiceAccountLookup bool
+	// ServiceAccountMaxExpiration bounds the validity of tokens; 0 for no bound.
 	ServiceAccountMaxExpiration time.Duration
-	ServiceAccountExtend        bool
-	ServiceAccountJWKSURI       string
+	// ServiceAccountExtend extends the validity of tokens that are mounted into pods.
+	ServiceAccountExtend  bool
+	ServiceAccountJWKSURI string
 	// ServiceAccountSigningEndpoint is the socket of an external signer.
 	ServiceAccountSigningEndpoint string
 
+	// ProxyCAs verifies the certificates of authenticating proxies. Complete sets it if
+	// Proxy.CAFile is set.
 	ProxyCAs *tlsfiles.Bundle
 	flags    *pflag.FlagSet
 	// EverythingAllowed reports whether the authorizer allows everything. AnonymousReset reports
-	// whether Anonymous was disabled for that reason.
+	// whether Anonymous was disabled for that reason. Complete sets both.
 	EverythingAllowed, AnonymousReset bool
 }
 
@@ -126,9 +132,9 @@ func (o *AuthenticationOptions) AnonymousGiven() bool {
 	return o.flags != nil && o.flags.Changed(anonymousFlag)
 }
 
-// complete sets options that default to others. It returns the CAs of proxies, which the server
-// names to clients in TLS handshakes.
-func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error) {
+// complete sets options that default to others, and loads ProxyCAs. It returns the CA bundles that
+// the server lists in TLS handshakes, so that clients choose a certificate of one of them.
+func (o *AuthenticationOptions) complete() (clientCAs []*tlsfiles.Bundle, err error) {
 	if len(o.Audiences) == 0 {
 		o.Audiences = slices.Clone(o.ServiceAccountIssuers)
 	}
@@ -142,8 +148,8 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 	return []*tlsfiles.Bundle{o.ProxyCAs}, nil
 }
 
-// restrictAnonymous disables anonymous requests if the authorizer allows everything. Otherwise
-// every client with network access would have full control of the cluster.
+// restrictAnonymous disables anonymous requests if the authorizer allows everything, because every
+// client with network access would then have full control of the cluster.
 func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
 	o.EverythingAllowed = z.allowsEverything()
 	if o.EverythingAllowed && o.Anonymous {
@@ -152,9 +158,11 @@ func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
 	}
 }
 
-// pathOrSocket matches the path of a socket and the name of an abstract one, as in Kubernetes.
+// pathOrSocket matches the absolute path of a socket, and "@" with the name of an abstract socket,
+// as in Kubernetes.
 var pathOrSocket = regexp.MustCompile(`(^(/[^/ ]*)+/?$)|(^@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+$)`)
 
+// maxTokenExpiration is the largest valid ServiceAccountMaxExpiration.
 const maxTokenExpiration = (1 << 32) * time.Second
 
 func (o *AuthenticationOptions) validate() (errs []error) {
@@ -208,7 +216,7 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	return append(errs, o.Proxy.validate()...)
 }
 
-// validateGates rejects options whose feature gates are disabled.
+// validateGates returns an error for each option that needs a disabled feature gate.
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
 	errs = o.JWT.ValidateGates(g)
 	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {

@@ -12,9 +12,9 @@ import (
 // AuthorizationOptions configure the authorizers.
 type AuthorizationOptions struct {
 	authzconfig.Flags
-	// ConfigFile replaces the flags.
+	// ConfigFile is the path of an AuthorizationConfiguration, which replaces Flags.
 	ConfigFile string
-
+	// flagsGiven returns the flags of Flags that were set; nil before addFlags.
 	flagsGiven func() []string
 }
 
@@ -66,14 +66,15 @@ func (o *AuthorizationOptions) validate() []error {
 	return nil
 }
 
-// allowsEverything reports whether the authorizer AlwaysAllow is enabled, which only the flag can
-// do.
+// allowsEverything reports whether the authorizer AlwaysAllow is enabled. A configuration file
+// cannot enable it.
 func (o *AuthorizationOptions) allowsEverything() bool {
 	return o.ConfigFile == "" && slices.Contains(o.Modes, authzconfig.AlwaysAllow)
 }
 
-// mayAuthorizeNodes reports whether an authorizer may recognize nodes, in process or in a webhook.
-// A configuration file may enable one at any time.
+// mayAuthorizeNodes reports whether the Node authorizer or a webhook, which may treat nodes the
+// same way, may be enabled. With a configuration file it returns true, because the file may enable
+// one of them at any time.
 func (o *AuthorizationOptions) mayAuthorizeNodes() bool {
 	return o.ConfigFile != "" || slices.Contains(o.Modes, authzconfig.Node) || slices.Contains(o.Modes, authzconfig.Webhook)
 }

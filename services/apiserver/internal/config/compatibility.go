@@ -22,18 +22,19 @@ import (
 // CompatibilityOptions are flags of kube-apiserver that have little or no effect here. The server
 // logs a warning if a flag without effect is set.
 type CompatibilityOptions struct {
+	// StorageMediaType is the media type in which built-in kinds are stored.
 	StorageMediaType string
-	WatchCache       bool
-	Emulated         EmulationOptions
-	EgressSelector   string
-
-	noEffect []*pflag.Flag
+	// WatchCache, if false, makes lists with resourceVersion=0 obey the limit of the client.
+	WatchCache     bool
+	Emulated       EmulationOptions
+	EgressSelector string // path of the egress selector configuration
+	noEffect       []*pflag.Flag
 }
 
-// noEffectFlag is accepted and ignored.
+// noEffectFlag is a flag that the server accepts and ignores.
 type noEffectFlag struct {
 	section, name string
-	// sample has the type and the default of the flag.
+	// sample is the default value. Its type is the type of the flag.
 	sample any
 	// reason completes "Has no effect: ...".
 	reason string
@@ -41,10 +42,11 @@ type noEffectFlag struct {
 	deprecated bool
 }
 
+// noEffectFlags returns all flags without effect.
 func noEffectFlags() []noEffectFlag {
 	const (
-		counted = "objects are counted on each change, and sizes are read on each scrape"
-		logging = "log lines are not buffered"
+		countReason = "objects are counted on each change, and sizes are read on each scrape"
+		logReason   = "log lines are not buffered"
 	)
 	return []noEffectFlag{
 		{
@@ -53,8 +55,8 @@ func noEffectFlags() []noEffectFlag {
 			sample:  []string(nil),
 			reason:  "watch history covers five minutes, within --watch-history-memory",
 		},
-		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, reason: counted},
-		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, reason: counted},
+		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, reason: countReason},
+		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, reason: countReason},
 		{section: "etcd", name: "default-watch-cache-size", sample: 100, reason: "the watch cache has no fixed size", deprecated: true},
 		{
 			section:    "misc",
@@ -70,11 +72,11 @@ func noEffectFlags() []noEffectFlag {
 			sample:  time.Minute,
 			reason:  "the server is ready once everything is loaded",
 		},
-		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, reason: logging},
-		{section: "logs", name: "log-text-info-buffer-size", sample: "", reason: logging},
-		{section: "logs", name: "log-text-split-stream", sample: false, reason: logging},
-		{section: "logs", name: "log-json-info-buffer-size", sample: "", reason: logging},
-		{section: "logs", name: "log-json-split-stream", sample: false, reason: logging},
+		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, reason: logReason},
+		{section: "logs", name: "log-text-info-buffer-size", sample: "", reason: logReason},
+		{section: "logs", name: "log-text-split-stream", sample: false, reason: logReason},
+		{section: "logs", name: "log-json-info-buffer-size", sample: "", reason: logReason},
+		{section: "logs", name: "log-json-split-stream", sample: false, reason: logReason},
 		{section: "logs", name: "vmodule", sample: "", reason: "--v applies to the whole process"},
 	}
 }
@@ -113,7 +115,7 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	}
 }
 
-// apiserverCount is the name of a flag without effect whose value is validated.
+// apiserverCount is the only flag without effect whose value is validated.
 const apiserverCount = "apiserver-count"
 
 func (o *CompatibilityOptions) validate() (errs []error) {
@@ -151,12 +153,15 @@ func (o *CompatibilityOptions) Warn(log *slog.Logger) {
 
 // EmulationOptions select the Kubernetes version that the server emulates.
 type EmulationOptions struct {
-	// Versions holds the values of the flag.
+	// Versions holds the values of --emulated-version, such as "kube=1.32" or "1.32".
 	Versions []string
-	// Forward and Named serve more APIs than the emulated version had.
-	Forward, Named bool
-
-	version *utilversion.Version // nil means the server's own version
+	// Forward also serves newer stable and beta versions of resources than the emulated version
+	// had.
+	Forward bool
+	// Named also serves newer APIs that --runtime-config enables by group and version.
+	Named bool
+	// version is the emulated version, which complete sets; nil means the server's own version.
+	version *utilversion.Version
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
@@ -168,7 +173,8 @@ func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
 		"With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
 }
 
-// complete parses the version. Feature gates depend on it.
+// complete sets the emulated version from Versions. It runs before the feature gates are completed,
+// because their defaults depend on the version.
 func (o *EmulationOptions) complete() error {
 	for _, specified := range o.Versions {
 		name, number, named := strings.Cut(specified, "=")
@@ -192,7 +198,7 @@ func (o *EmulationOptions) complete() error {
 	return nil
 }
 
-// component is the name of the component whose version is emulated.
+// component is the only component whose version can be emulated.
 const component = "kube"
 
 func (o *EmulationOptions) validate() (errs []error) {
@@ -212,7 +218,7 @@ func (o *EmulationOptions) validate() (errs []error) {
 	return errs
 }
 
-// Emulation returns which APIs are served.
+// Emulation returns which Kubernetes version the server emulates, for package builtin.
 func (o *CompatibilityOptions) Emulation() builtin.Emulation {
 	e := builtin.Emulation{Minor: version.MinorNumber, Forward: o.Emulated.Forward, Named: o.Emulated.Named}
 	if o.Emulated.version != nil {

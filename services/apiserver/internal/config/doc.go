@@ -1,7 +1,7 @@
 // Package config defines every flag of the API server, with its default, help and validation.
 //
-// A file holds the flags of one section of --help. Options is parsed (AddFlags), completed
-// (Complete) and validated (Validate) by libs/options. Afterwards it is a value that does not
-// change: package build passes its parts to constructors. Packages below define plain structs for
-// their options, such as fanout.Options, and config binds flags to the fields.
+// Each file is about one section of --help. libs/options calls AddFlags, Complete and Validate of
+// Options, in this order. Afterwards the Options do not change, and package build passes their
+// parts to constructors. Some packages define plain structs for their options, such as
+// fanout.Options, and the flags are bound to their fields here.
 package config

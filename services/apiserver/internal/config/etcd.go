@@ -29,18 +29,19 @@ const (
 
 // EtcdOptions configure the storage of objects.
 type EtcdOptions struct {
-	Backend                   string // BackendEtcd or BackendMemory
-	Servers                   []string
-	Overrides                 []string // values of the flag
+	Backend   string   // BackendEtcd or BackendMemory
+	Servers   []string // URLs; empty for the embedded etcd
+	Overrides []string // values of --etcd-servers-overrides; see ParsedOverrides
+	// CAFile, CertFile and KeyFile are for connections to Servers.
 	CAFile, CertFile, KeyFile string
-	Prefix                    string
-	CompactionInterval        time.Duration
+	Prefix                    string        // of all keys
+	CompactionInterval        time.Duration // 0 disables compaction
 	LeaseReuseSeconds         int
 	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks. The flags
 	// accept 0 for the default.
 	HealthTimeout, ReadyTimeout time.Duration
-	DataDir                     string
-	Embedded                    EmbeddedEtcdOptions // without Servers
+	DataDir                     string // of the embedded etcd
+	Embedded                    EmbeddedEtcdOptions
 }
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
@@ -65,7 +66,7 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 	o.Embedded.addFlags(s)
 }
 
-// complete replaces a timeout of 0.
+// complete sets the default timeouts.
 func (o *EtcdOptions) complete() {
 	for _, timeout := range []*time.Duration{&o.HealthTimeout, &o.ReadyTimeout} {
 		if *timeout == 0 {
@@ -91,10 +92,10 @@ func (o *Options) validateBackend() (errs []error) {
 		name  string
 		given bool
 	}{
-		{"--etcd-servers", len(o.Etcd.Servers) > 0},
-		{"--etcd-servers-overrides", len(o.Etcd.Overrides) > 0},
-		{"--embedded-etcd-listen-client-url", o.Etcd.Embedded.ListenClientURL != ""},
-		{"--nats-servers", len(o.Fanout.Servers) > 0},
+		{name: "--etcd-servers", given: len(o.Etcd.Servers) > 0},
+		{name: "--etcd-servers-overrides", given: len(o.Etcd.Overrides) > 0},
+		{name: "--embedded-etcd-listen-client-url", given: o.Etcd.Embedded.ListenClientURL != ""},
+		{name: "--nats-servers", given: len(o.Fanout.Servers) > 0},
 	} {
 		if f.given {
 			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, BackendMemory))
@@ -103,10 +104,10 @@ func (o *Options) validateBackend() (errs []error) {
 	return errs
 }
 
-// EncryptionOptions select the resources that are stored encrypted.
+// EncryptionOptions configure the encryption of stored objects.
 type EncryptionOptions struct {
-	ConfigFile string
-	Reload     bool
+	ConfigFile string // path of an EncryptionConfiguration; empty disables encryption
+	Reload     bool   // reload ConfigFile when it changes
 }
 
 func (o *EncryptionOptions) addFlags(s *options.Sections) {
@@ -124,7 +125,8 @@ func (o *EncryptionOptions) validate() []error {
 	return nil
 }
 
-// Override is one value of --etcd-servers-overrides: a resource and its servers.
+// Override is a parsed value of --etcd-servers-overrides: "/events#http://a;http://b" has the
+// resource events of the core group and two servers.
 type Override struct {
 	Resource schema.GroupResource // Resource may be "*"
 	Servers  []string
@@ -132,7 +134,8 @@ type Override struct {
 
 var errOverride = errors.New("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
 
-// ParsedOverrides parses the flag. Later values take precedence.
+// ParsedOverrides parses Overrides. It omits invalid values and returns their errors. If several
+// values are for the same resource, the last one applies.
 func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
 	for _, value := range o.Overrides {
 		resource, servers, ok := strings.Cut(value, "#")
@@ -151,12 +154,12 @@ func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
 
 // validateOverrides validates --etcd-servers-overrides.
 func (o *EtcdOptions) validateOverrides() []error {
-	list, errs := o.ParsedOverrides()
-	for _, each := range list {
-		if mainEtcdOnly(each.Resource) {
-			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", each.Resource))
+	overrides, errs := o.ParsedOverrides()
+	for _, override := range overrides {
+		if mainEtcdOnly(override.Resource) {
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", override.Resource))
 		}
-		for _, s := range each.Servers {
+		for _, s := range override.Servers {
 			scheme, rest, _ := strings.Cut(s, "://")
 			if rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
 				errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %q is not a URL of an etcd server", s))
@@ -185,8 +188,8 @@ var mainEtcdGroups = []string{
 	"rbac.authorization.k8s.io",
 }
 
-// mainEtcdResources are resources of other groups that must be stored in the main etcd. "*", which
-// stands for all resources of a group, includes them.
+// mainEtcdResources are the resources of other groups that must be stored in the main etcd, by
+// group.
 var mainEtcdResources = map[string][]string{
 	"": {
 		"configmaps", "endpoints", "limitranges", "namespaces", "nodes", "persistentvolumeclaims",
@@ -200,34 +203,36 @@ var mainEtcdResources = map[string][]string{
 	"storage.k8s.io":      {"csidrivers", "storageclasses", "volumeattachments"},
 }
 
-// OverridePrefixes returns the key prefixes of the resources in other clusters, by the servers of
-// the cluster. stored maps the prefixes to the resources. An override of a resource takes precedence
-// over one of its group. ineffective is called for each override of a resource that is not stored.
+// OverridePrefixes returns the key prefixes of the resources that are stored in other etcd
+// clusters. A key of the result is the sorted, semicolon-separated list of a cluster's servers.
+// stored maps key prefixes to resources. An override of a resource takes precedence over an
+// override of its group. ineffective is called for each override of a resource that is not in
+// stored.
 func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, ineffective func(schema.GroupResource)) map[string][]string {
-	list, _ := o.ParsedOverrides() // validated before
-	exact := map[schema.GroupResource]string{}
-	groups := map[string]string{}
-	for _, each := range list {
-		servers := strings.Join(slices.Compact(slices.Sorted(slices.Values(each.Servers))), ";")
-		if each.Resource.Resource == "*" {
-			groups[each.Resource.Group] = servers
+	overrides, _ := o.ParsedOverrides() // Validate has reported the errors
+	byResource := map[schema.GroupResource]string{}
+	byGroup := map[string]string{}
+	for _, override := range overrides {
+		servers := strings.Join(slices.Compact(slices.Sorted(slices.Values(override.Servers))), ";")
+		if override.Resource.Resource == "*" {
+			byGroup[override.Resource.Group] = servers
 		} else {
-			exact[each.Resource] = servers
+			byResource[override.Resource] = servers
 		}
 	}
 	out := map[string][]string{}
 	for prefix, resource := range stored {
-		servers, ok := exact[resource]
+		servers, ok := byResource[resource]
 		if ok {
-			delete(exact, resource)
+			delete(byResource, resource)
 		} else {
-			servers, ok = groups[resource.Group]
+			servers, ok = byGroup[resource.Group]
 		}
 		if ok {
 			out[servers] = append(out[servers], prefix)
 		}
 	}
-	for resource := range exact {
+	for resource := range byResource {
 		ineffective(resource)
 	}
 	for servers := range out {
@@ -241,7 +246,9 @@ const MinQuota = 16 << 20
 
 // EmbeddedEtcdOptions configure the embedded etcd.
 type EmbeddedEtcdOptions struct {
-	QuotaBytes                       int64
+	QuotaBytes int64 // size of the database above which etcd rejects writes
+	// ListenClientURL is the URL for local tools; empty for none. CertFile, KeyFile and
+	// TrustedCAFile are for an https URL.
 	ListenClientURL                  string
 	CertFile, KeyFile, TrustedCAFile string
 }
@@ -262,7 +269,8 @@ func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 		"CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
 }
 
-// validate returns all errors. external reports whether --etcd-servers is set.
+// validate returns all errors. external reports whether --etcd-servers is set, so that etcd is not
+// embedded.
 func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if external {
@@ -307,11 +315,13 @@ func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 // etcd.
 const SnapshotName = "snapshot"
 
-// SnapshotCommand returns the command. Without a subcommand it saves.
+// SnapshotCommand returns the command SnapshotName. Without a subcommand, it saves a snapshot.
 func SnapshotCommand() options.Command {
-	save := &saveOptions{snapshot.SaveCommand{Timeout: 10 * time.Minute, Keep: 7}}
-	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
-	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
+	save := &saveOptions{SaveCommand: snapshot.SaveCommand{Timeout: 10 * time.Minute, Keep: 7}}
+	restore := &restoreOptions{RestoreCommand: snapshot.RestoreCommand{
+		RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump},
+	}}
+	status := &statusOptions{StatusCommand: snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
 		Name:    SnapshotName,
 		Short:   "Save, restore and inspect snapshots of etcd.",

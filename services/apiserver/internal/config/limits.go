@@ -25,28 +25,31 @@ import (
 	"binnacle/services/apiserver/internal/server/overload"
 )
 
-// Limits are the limits that clients share. Package build passes each one to the
-// constructor that needs it. LimitTable describes them, with the limits of a single
-// document, which are constants of the packages that read it.
+// Limits are the limits on what all clients together may use. No flag sets them. Package build
+// passes each one to the constructor that needs it. LimitTable describes them, together with the
+// limits of a single document, which are constants of other packages.
 type Limits struct {
 	Requests overload.Bounds
-	// MaxConcurrentTokenReviews is the number of bearer tokens that another server reviews at a time.
+	// MaxConcurrentTokenReviews is the maximum number of bearer tokens that the token webhook
+	// reviews at a time.
 	MaxConcurrentTokenReviews int
-	// MaxQueuedAuthorizations is the number of requests that wait for one authorization webhook.
+	// MaxQueuedAuthorizations is the maximum number of requests that wait for one authorization
+	// webhook.
 	MaxQueuedAuthorizations int
-	// MaxLargeWebhookResponses is the number of responses of more than 1 MiB that are read at a
-	// time, from admission webhooks and from conversion webhooks.
+	// MaxLargeWebhookResponses is the maximum number of responses of more than 1 MiB that are read
+	// at a time, from admission webhooks and from conversion webhooks.
 	MaxLargeWebhookResponses int
-	// Conversions bounds the objects that conversion webhooks convert, and the results that responses
-	// hold.
+	// Conversions bounds the objects that conversion webhooks convert, and the converted objects
+	// that responses hold.
 	Conversions responsewriters.ConversionBounds
-	// MinProxied and MaxProxied bound the number of proxied requests, which otherwise is a quarter
-	// of the open file limit: each has two connections.
+	// MinProxied and MaxProxied bound the limit on concurrent proxied requests. Between them, the
+	// limit is a quarter of the open file limit, because each such request has two connections.
 	MinProxied, MaxProxied int
-	// MaxConcurrentServerChecks is the number of extension servers that are checked at a time.
+	// MaxConcurrentServerChecks is the maximum number of extension servers that are checked at a
+	// time.
 	MaxConcurrentServerChecks int
-	// MaxRewrittenPages is the number of proxied HTML pages whose links are rewritten
-	// at a time, of at most 1 MiB each.
+	// MaxRewrittenPages is the maximum number of proxied HTML pages, of at most 1 MiB each, whose
+	// links are rewritten at a time.
 	MaxRewrittenPages int
 	// MaxAuditObjectBytes is the maximum size in bytes of an object in an audit event.
 	MaxAuditObjectBytes int64
@@ -55,9 +58,11 @@ type Limits struct {
 	MaxAuditObjectsBytes int64
 	// MaxAuditQueueBytes is the maximum size in bytes of events that wait for an audit backend.
 	MaxAuditQueueBytes int64
-	// MaxConcurrentAuditPosts is the number of batches that an audit webhook receives at a time.
+	// MaxConcurrentAuditPosts is the maximum number of batches that an audit webhook receives at a
+	// time.
 	MaxConcurrentAuditPosts int
-	// Cached bounds the decoded objects of a kind that every write in a namespace reads.
+	// Cached bounds the cached decoded objects of each kind that every write in a namespace reads:
+	// quotas and limit ranges.
 	Cached lister.Bounds
 }
 
@@ -94,16 +99,17 @@ type LimitRow struct {
 	Section string
 	// Subject is the thing whose size, number or duration is bounded.
 	Subject string
-	// Flag is the flag that sets the bound, if any. Limit is the value, with
-	// its unit. A %s in it is the default of the flag.
-	Flag, Limit string
+	// Flag is the name of the flag that sets the bound, or "".
+	Flag string
+	// Limit is the value with its unit. "%s" in it stands for the default of the flag.
+	Limit string
 	// Effect is what happens to a request that exceeds the bound.
 	Effect string
 	// Reason is what the bound protects.
 	Reason string
 }
 
-// LimitTable returns the limits of the service, section by section.
+// LimitTable returns the rows of docs/user/limits.md, section by section.
 func (b *Limits) LimitTable() (all []LimitRow) {
 	for _, section := range []struct {
 		name string
@@ -123,94 +129,94 @@ func (b *Limits) LimitTable() (all []LimitRow) {
 	return all
 }
 
-// requestLimits returns the limits of requests.
+// requestLimits returns the rows of the section Requests.
 func (b *Limits) requestLimits() []LimitRow {
 	r := &b.Requests
 	return []LimitRow{
 		{Subject: "duration", Flag: "request-timeout", Limit: "%s", Effect: "504", Reason: "requests that never end"},
 		{Subject: "reads in flight", Flag: "max-requests-inflight", Limit: "%s", Effect: "waits, then 429", Reason: "CPU and memory"},
 		{Subject: "writes in flight", Flag: "max-mutating-requests-inflight", Limit: "%s", Effect: "waits, then 429", Reason: "CPU and memory"},
-		{Subject: "body", Limit: size(request.MaxBody), Effect: "413", Reason: "memory; etcd rejects larger values"},
+		{Subject: "body", Limit: formatBytes(request.MaxBody), Effect: "413", Reason: "memory; etcd rejects larger values"},
 		{Subject: "pause in a body", Flag: "stalled-client-timeout", Limit: "%s", Effect: "408", Reason: "memory of bodies that never arrive"},
 		{
 			Subject: "headers",
-			Limit:   fmt.Sprintf("%s, %s fields", size(conns.DefaultMaxBytes), count(conns.MaxHeaderLines)),
+			Limit:   fmt.Sprintf("%s, %s fields", formatBytes(conns.DefaultMaxBytes), formatCount(conns.MaxHeaderLines)),
 			Effect:  "431",
 			Reason:  "memory before authentication",
 		},
 		{
 			Subject: "`Accept`, `Accept-Encoding` and `Content-Type` together",
-			Limit:   size(r.NegotiationFields),
+			Limit:   formatBytes(r.NegotiationFields),
 			Effect:  "431",
 			Reason:  "CPU before authentication",
 		},
-		{Subject: "bearer token", Limit: size(authenticator.MaxTokenBytes), Effect: "401", Reason: "CPU before authentication"},
+		{Subject: "bearer token", Limit: formatBytes(authenticator.MaxTokenBytes), Effect: "401", Reason: "CPU before authentication"},
 		{
 			Subject: "headers of 16 KiB and more of all requests",
-			Limit:   size(conns.MaxReservedHeaders) + "; half of it per address",
+			Limit:   formatBytes(conns.MaxReservedHeaders) + "; half of it per address",
 			Effect:  "431, 429",
 			Reason:  "memory before authentication",
 		},
 		{
 			Subject: "bodies of a priority level",
-			Limit:   fmt.Sprintf("%s per CPU, at least %s", size(r.BodyBytesPerCPU), size(r.MinBodyBytes)),
+			Limit:   fmt.Sprintf("%s per CPU, at least %s", formatBytes(r.BodyBytesPerCPU), formatBytes(r.MinBodyBytes)),
 			Effect:  "waits, then 429",
 			Reason:  "memory",
 		},
-		{Subject: "bodies of a principal that wait", Limit: count(r.WaitingBodies), Effect: "429", Reason: "memory of waiting requests"},
+		{Subject: "bodies of a principal that wait", Limit: formatCount(r.WaitingBodies), Effect: "429", Reason: "memory of waiting requests"},
 		{
 			Subject: "large request bodies being processed (from 64 KiB or 512 values)",
-			Limit:   size(r.LargeBytesPerCPU) + " × (CPUs − 1)",
+			Limit:   formatBytes(r.LargeBytesPerCPU) + " × (CPUs − 1)",
 			Effect:  "waits, then 429",
 			Reason:  "memory: a decoded object is many times larger than its JSON; CPU of other requests",
 		},
 		{
 			Subject: "large bodies of requests that wait for a webhook or etcd",
-			Limit:   size(r.SuspendedBytes),
+			Limit:   formatBytes(r.SuspendedBytes),
 			Effect:  "counted as being processed",
 			Reason:  "memory while a webhook does not respond",
 		},
 		{
 			Subject: "responses whose client does not read",
-			Limit:   count(r.Stalled),
+			Limit:   formatCount(r.Stalled),
 			Effect:  "keeps its API Priority and Fairness seats",
 			Reason:  "memory of the buffers",
 		},
 		{
 			Subject: "document",
-			Limit:   fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s", count(doccheck.MaxDepth), count(doccheck.MaxContainers), count(doccheck.MaxValues), size(doccheck.MaxKey)),
+			Limit:   fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s", formatCount(doccheck.MaxDepth), formatCount(doccheck.MaxContainers), formatCount(doccheck.MaxValues), formatBytes(doccheck.MaxKey)),
 			Effect:  "400",
 			Reason:  "memory and CPU of `{},{},…`",
 		},
-		{Subject: "YAML with its aliases", Limit: size(doccheck.MaxExpanded), Effect: "400", Reason: "memory of repeated aliases"},
+		{Subject: "YAML with its aliases", Limit: formatBytes(doccheck.MaxExpanded), Effect: "400", Reason: "memory of repeated aliases"},
 		{
 			Subject: "patch",
-			Limit:   fmt.Sprintf("%s operations, %s of copies, %s comparisons", count(patch.MaxOperations), size(jsonpatch.MaxCopies), count(patch.MaxCompared)),
+			Limit:   fmt.Sprintf("%s operations, %s of copies, %s comparisons", formatCount(patch.MaxOperations), formatBytes(jsonpatch.MaxCopies), formatCount(patch.MaxCompared)),
 			Effect:  "413, 422",
 			Reason:  "memory and CPU of repeated copies",
 		},
 		{
 			Subject: "objects with `managedFields`",
-			Limit:   count(apply.MaxMembers) + " members of lists",
+			Limit:   formatCount(apply.MaxMembers) + " members of lists",
 			Effect:  "413 for an apply",
 			Reason:  "CPU of the comparison of field owners",
 		},
 		{
 			Subject: "label and field selectors",
-			Limit:   count(requestinfo.MaxRequirements) + " requirements",
+			Limit:   formatCount(requestinfo.MaxRequirements) + " requirements",
 			Effect:  "400",
 			Reason:  "CPU for each object of a list",
 		},
 		{
 			Subject: "large selectors of watches (from about 1 KiB)",
-			Limit:   size(handlers.MaxSelectorBytes),
+			Limit:   formatBytes(handlers.MaxSelectorBytes),
 			Effect:  "429",
 			Reason:  "memory of selectors that watches hold",
 		},
 	}
 }
 
-// connectionLimits returns the limits of connections.
+// connectionLimits returns the rows of the section Connections.
 func (b *Limits) connectionLimits() []LimitRow {
 	return []LimitRow{
 		{Subject: "HTTP/2 streams of a connection", Flag: "http2-max-streams-per-connection", Limit: "%s", Effect: "wait", Reason: "memory"},
@@ -223,70 +229,70 @@ func (b *Limits) connectionLimits() []LimitRow {
 		},
 		{
 			Subject: "logs, exec, port-forward and proxies",
-			Limit:   fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)),
+			Limit:   fmt.Sprintf("a quarter of the open file limit, from %s to %s", formatCount(b.MinProxied), formatCount(b.MaxProxied)),
 			Effect:  "429",
 			Reason:  "open files: each has two connections",
 		},
 		{
 			Subject: "proxied HTML pages whose links are rewritten",
-			Limit:   count(b.MaxRewrittenPages) + " at a time; half of them per principal",
+			Limit:   formatCount(b.MaxRewrittenPages) + " at a time; half of them per principal",
 			Effect:  "returned without rewritten links",
 			Reason:  "memory",
 		},
-		{Subject: "certificates that a client presents", Limit: count(certchain.MaxCertificates), Effect: "401", Reason: "CPU before authentication"},
-		{Subject: "WebSocket frame of exec and attach", Limit: size(kubeletproxy.MaxFrame), Effect: "the connection is closed", Reason: "memory"},
+		{Subject: "certificates that a client presents", Limit: formatCount(certchain.MaxCertificates), Effect: "401", Reason: "CPU before authentication"},
+		{Subject: "WebSocket frame of exec and attach", Limit: formatBytes(kubeletproxy.MaxFrame), Effect: "the connection is closed", Reason: "memory"},
 	}
 }
 
-// serverLimits returns the limits of calls of other servers.
+// serverLimits returns the rows of the section Webhooks and other servers.
 func (b *Limits) serverLimits() []LimitRow {
 	return []LimitRow{
 		{
 			Subject: "response of an admission webhook",
-			Limit:   fmt.Sprintf("%s, %s values", size(webhooks.MaxResponse), count(webhooks.MaxValues)),
+			Limit:   fmt.Sprintf("%s, %s values", formatBytes(webhooks.MaxResponse), formatCount(webhooks.MaxValues)),
 			Effect:  "`failurePolicy`",
 			Reason:  "memory",
 		},
 		{
 			Subject: "response of a conversion webhook",
-			Limit:   size(conversion.MaxResponse) + "; four times the request and 1 MiB per object",
+			Limit:   formatBytes(conversion.MaxResponse) + "; four times the request and 1 MiB per object",
 			Effect:  "500",
 			Reason:  "memory",
 		},
 		{
 			Subject: "head of a response",
-			Limit:   size(responselimit.MaxHead),
+			Limit:   formatBytes(responselimit.MaxHead),
 			Effect:  "`failurePolicy`, 500 or 503",
 			Reason:  "memory: decoded fields are many times larger than their text",
 		},
 		{
 			Subject: "document of an extension server",
-			Limit:   size(aggregation.MaxDiscovery) + "; OpenAPI v2 " + size(aggregation.MaxOpenAPI),
+			Limit:   formatBytes(aggregation.MaxDiscovery) + "; OpenAPI v2 " + formatBytes(aggregation.MaxOpenAPI),
 			Effect:  "the server is shown as stale",
 			Reason:  "memory: all clients receive the resources",
 		},
-		{Subject: "webhook responses of more than 1 MiB", Limit: count(b.MaxLargeWebhookResponses) + " at a time", Effect: "wait", Reason: "memory"},
+		{Subject: "webhook responses of more than 1 MiB", Limit: formatCount(b.MaxLargeWebhookResponses) + " at a time", Effect: "wait", Reason: "memory"},
 		{
 			Subject: "objects in concurrent conversion requests",
-			Limit:   size(b.Conversions.Stored) + "; half of it per principal",
+			Limit:   formatBytes(b.Conversions.Stored) + "; half of it per principal",
 			Effect:  "wait",
 			Reason:  "memory while a webhook does not respond",
 		},
 		{
 			Subject: "converted objects of responses that are written",
-			Limit:   size(b.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal",
+			Limit:   formatBytes(b.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal",
 			Effect:  "wait",
 			Reason:  "memory of slow clients",
 		},
 		{
 			Subject: "token reviews in progress",
-			Limit:   count(b.MaxConcurrentTokenReviews),
+			Limit:   formatCount(b.MaxConcurrentTokenReviews),
 			Effect:  "wait, then 429",
 			Reason:  "memory of requests while the service does not respond",
 		},
 		{
 			Subject: "requests waiting for an authorization webhook",
-			Limit:   count(b.MaxQueuedAuthorizations),
+			Limit:   formatCount(b.MaxQueuedAuthorizations),
 			Effect:  "wait, then 429",
 			Reason:  "requests of other users while the service does not respond",
 		},
@@ -296,17 +302,17 @@ func (b *Limits) serverLimits() []LimitRow {
 			Effect:  "429",
 			Reason:  "requests to other servers while one does not respond",
 		},
-		{Subject: "checks of extension servers", Limit: count(b.MaxConcurrentServerChecks) + " at a time", Effect: "wait", Reason: "connections"},
+		{Subject: "checks of extension servers", Limit: formatCount(b.MaxConcurrentServerChecks) + " at a time", Effect: "wait", Reason: "connections"},
 	}
 }
 
-// customLimits returns the limits of custom resources and policies.
+// customLimits returns the rows of the section Custom resources and policies.
 func (b *Limits) customLimits() []LimitRow {
 	return []LimitRow{
-		{Subject: "custom resource with its defaults", Limit: size(schema.MaxNormalized), Effect: "400", Reason: "memory of defaults in many items"},
+		{Subject: "custom resource with its defaults", Limit: formatBytes(schema.MaxNormalized), Effect: "400", Reason: "memory of defaults in many items"},
 		{
 			Subject: "regular expressions of a schema",
-			Limit:   count(schema.MaxMatched) + " bytes times instructions per request",
+			Limit:   formatCount(schema.MaxMatched) + " bytes times instructions per request",
 			Effect:  "422",
 			Reason:  "CPU of nested repetitions",
 		},
@@ -314,23 +320,23 @@ func (b *Limits) customLimits() []LimitRow {
 	}
 }
 
-// auditLimits returns the limits of audit events and caches.
+// auditLimits returns the rows of the section Audit and caches.
 func (b *Limits) auditLimits() []LimitRow {
 	return []LimitRow{
-		{Subject: "object in an audit event", Limit: size(b.MaxAuditObjectBytes), Effect: "omitted from the event", Reason: "memory"},
+		{Subject: "object in an audit event", Limit: formatBytes(b.MaxAuditObjectBytes), Effect: "omitted from the event", Reason: "memory"},
 		{
 			Subject: "objects of all requests in progress in audit events",
-			Limit:   size(b.MaxAuditObjectsBytes),
+			Limit:   formatBytes(b.MaxAuditObjectsBytes),
 			Effect:  "omitted from the events",
 			Reason:  "memory",
 		},
 		{
 			Subject: "events that wait for an audit backend",
-			Limit:   size(b.MaxAuditQueueBytes),
+			Limit:   formatBytes(b.MaxAuditQueueBytes),
 			Effect:  "events are dropped and counted",
 			Reason:  "memory while the backend does not respond",
 		},
-		{Subject: "batches that an audit webhook receives at a time", Limit: count(b.MaxConcurrentAuditPosts), Effect: "wait", Reason: "connections"},
+		{Subject: "batches that an audit webhook receives at a time", Limit: formatCount(b.MaxConcurrentAuditPosts), Effect: "wait", Reason: "connections"},
 		{Subject: "all caches", Flag: "cache-memory", Limit: "a quarter of `GOMEMLIMIT`, or 192 MiB", Effect: "evicted", Reason: "memory"},
 		{
 			Subject: "watch history",
@@ -341,26 +347,26 @@ func (b *Limits) auditLimits() []LimitRow {
 		},
 		{
 			Subject: "decoded quotas, limit ranges",
-			Limit:   fmt.Sprintf("%s objects, %s of each", count(b.Cached.Objects), size(b.Cached.Bytes)),
+			Limit:   fmt.Sprintf("%s objects, %s of each", formatCount(b.Cached.Objects), formatBytes(b.Cached.Bytes)),
 			Effect:  "decoded on each use",
 			Reason:  "memory",
 		},
 	}
 }
 
-// size formats a number of bytes.
-func size[T int | int64](n T) string {
+// formatBytes formats a number of bytes: "8 MiB", "64 KiB", "1,000 bytes".
+func formatBytes[T int | int64](n T) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
 		return fmt.Sprintf("%d MiB", n>>20)
 	case n%(1<<10) == 0:
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
-	return count(int(n)) + " bytes"
+	return formatCount(int(n)) + " bytes"
 }
 
-// count formats a number with commas.
-func count(n int) string {
+// formatCount formats a number with commas: "4,096".
+func formatCount(n int) string {
 	digits := fmt.Sprint(n)
 	var out strings.Builder
 	for i, d := range digits {

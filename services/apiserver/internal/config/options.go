@@ -43,7 +43,7 @@ type Options struct {
 	Metrics        metrics.Lifecycle
 	Tracing        tracing.Options
 
-	Bounds      Limits
+	Bounds      Limits // no flag sets them
 	Requests    RequestOptions
 	Services    ServiceOptions
 	Aggregation AggregationOptions
@@ -51,22 +51,23 @@ type Options struct {
 
 	RuntimeConfig   builtin.RuntimeConfig
 	AllowPrivileged bool
-	// AdvertiseAddress is the address at which members of the cluster reach the server, and
-	// ExternalHostname the name that discovery shows.
+	// AdvertiseAddress is the address at which members of the cluster reach the server. If it is
+	// not set, Complete sets it.
 	AdvertiseAddress net.IP
+	// ExternalHostname is the name that discovery shows; empty means AdvertiseAddress.
 	ExternalHostname string
 	Compatibility    CompatibilityOptions
 
 	// Host is the name of this machine; empty means the hostname of the operating system. Tests
 	// give replicas on one machine different names.
 	Host string
-	// WrapSource, if set, wraps the change stream that feeds the cache.
+	// WrapSource, if set, wraps the change stream that feeds the watch cache. Tests use it.
 	WrapSource func(watchcache.Source) watchcache.Source
 
 	flags *options.Sections // set by AddFlags; /flagz shows them
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns options with the defaults that AddFlags shows in --help.
 func NewOptions() *Options {
 	return &Options{
 		Serving: serving.NewOptions(Name, 6443),
@@ -93,7 +94,7 @@ func NewOptions() *Options {
 	}
 }
 
-// Defaults returns the options of a command line without flags.
+// Defaults returns the options of a command line without flags. They are not completed.
 func Defaults() *Options {
 	o := NewOptions()
 	o.AddFlags(&options.Sections{})
@@ -134,7 +135,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
-// FlagValues returns the names and values of all flags; nil before AddFlags.
+// FlagValues returns the name and value of each flag, or nil before AddFlags.
 func (o *Options) FlagValues() [][2]string {
 	if o.flags == nil {
 		return nil
@@ -153,15 +154,15 @@ func (o *Options) Complete() error {
 		return err
 	}
 	if o.AdvertiseAddress == nil {
-		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
+		o.AdvertiseAddress = defaultAdvertiseAddress(o.Serving.BindAddress)
 	}
 	o.Authentication.restrictAnonymous(&o.Authorization)
 	o.Admission.mayAuthorizeNodes = o.Authorization.mayAuthorizeNodes()
-	hinted, err := o.Authentication.complete()
+	clientCAs, err := o.Authentication.complete()
 	if err != nil {
 		return err
 	}
-	o.Serving.ExtraClientCAs = append(o.Serving.ExtraClientCAs, hinted...)
+	o.Serving.ExtraClientCAs = append(o.Serving.ExtraClientCAs, clientCAs...)
 	o.Serving.AdvertiseAddress = o.AdvertiseAddress
 	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.Services.Ranges[0]))

@@ -12,19 +12,22 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// RequestOptions configure how requests are limited and answered.
+// RequestOptions configure how requests are limited and processed.
 type RequestOptions struct {
 	// MinRequestTimeout is the minimum duration of a watch in seconds.
-	MinRequestTimeout                int
+	MinRequestTimeout int
+	// MaxInFlight and MaxMutatingInFlight are the maximum numbers of concurrent reads and writes; 0
+	// for no limit.
 	MaxInFlight, MaxMutatingInFlight int
 	PriorityAndFairness              bool
-	// AllowedOrigins are patterns of origins that browsers may call from.
+	// AllowedOrigins are regular expressions of the origins that CORS allows.
 	AllowedOrigins []string
-	// GoawayChance is the fraction of HTTP/2 requests after which the connection is closed.
+	// GoawayChance is the probability, from 0 to 0.02, that a request closes its HTTP/2 connection.
 	GoawayChance float64
 	// HSTS holds the directives of the Strict-Transport-Security header.
-	HSTS                    []string
-	EventTTL                time.Duration
+	HSTS     []string
+	EventTTL time.Duration
+	// GarbageCollector leaves the dependents of deleted objects to the garbage collector.
 	GarbageCollector        bool
 	DeleteCollectionWorkers int
 }
@@ -62,8 +65,8 @@ func (o *RequestOptions) addFlags(generic, misc *pflag.FlagSet) {
 	misc.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "Time to retain events.")
 }
 
-// MaxPerServer returns how many concurrent requests one extension server or peer
-// may occupy: a quarter of all. 0 means no limit.
+// MaxPerServer returns the maximum number of concurrent requests to one extension server or peer: a
+// quarter of all requests in flight. 0 means no limit.
 func (o *RequestOptions) MaxPerServer() int {
 	all := o.MaxInFlight + o.MaxMutatingInFlight
 	if all <= 0 {
@@ -74,9 +77,9 @@ func (o *RequestOptions) MaxPerServer() int {
 
 // MemoryOptions bound the memory of caches.
 type MemoryOptions struct {
-	// Caches bounds all caches together; 0 derives the bound from GOMEMLIMIT.
+	// Caches is the maximum size of all caches together in bytes; 0 derives it from GOMEMLIMIT.
 	Caches quantity
-	// History bounds the part of Caches that the watch history may use; 0 means two thirds.
+	// History is the part of Caches that the watch history may use in bytes; 0 means two thirds.
 	History quantity
 }
 

@@ -14,8 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
-// WarnInsecure logs what makes a server insecure or unusable, and the flags that change it. The
-// defaults are those of Kubernetes, which are not meant to be used as they are.
+// WarnInsecure logs a warning that lists why the server is insecure or unusable, and which flags to
+// set. The default flags cause such a warning: they are the defaults of kube-apiserver, which are
+// not meant to be used unchanged.
 func (o *Options) WarnInsecure(log *slog.Logger) {
 	var problems []string
 	if o.Authorization.allowsEverything() {
@@ -33,7 +34,7 @@ func (o *Options) WarnInsecure(log *slog.Logger) {
 	}
 }
 
-// authenticatesClients reports whether clients other than the server itself can authenticate.
+// authenticatesClients reports whether any authentication method for clients is configured.
 func (o *Options) authenticatesClients() bool {
 	a := &o.Authentication
 	return o.Serving.ClientCAFile != "" || a.TokenFile != "" || a.BootstrapTokens || a.Webhook.Kubeconfig != "" || a.Proxy.CAFile != "" ||
@@ -48,7 +49,7 @@ func (o *Options) Hostname() (string, error) {
 	return os.Hostname()
 }
 
-// PrimaryFamily returns the IP family of the first service range.
+// PrimaryFamily returns the IP family of the first service range, or IPv4 before Complete.
 func (o *Options) PrimaryFamily() corev1.IPFamily {
 	if len(o.Services.Ranges) > 0 && o.Services.Ranges[0].IP.To4() == nil {
 		return corev1.IPv6Protocol
@@ -64,13 +65,13 @@ func serviceAddress(n *net.IPNet) string {
 	return ip.String()
 }
 
-// advertised returns the address at which members of the cluster reach the server: the bind address
-// if it is reachable, otherwise an address of this host.
-func advertised(bind net.IP) net.IP {
+// defaultAdvertiseAddress returns the address at which members of the cluster reach the server: the
+// bind address if it is reachable, otherwise an address of this host.
+func defaultAdvertiseAddress(bind net.IP) net.IP {
 	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
 		return bind
 	}
-	// No packet is sent; the kernel only selects the interface.
+	// Dial sends no packet for UDP. The kernel only selects the interface of the default route.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer c.Close()
 		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
@@ -85,7 +86,7 @@ func advertised(bind net.IP) net.IP {
 			}
 		}
 	}
-	return net.IPv4(127, 0, 0, 1) // no other host can connect
+	return net.IPv4(127, 0, 0, 1) // the host has no network
 }
 
 // addFanoutFlags binds the flags of the section fan-out.
@@ -114,14 +115,12 @@ func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
 		"List of node address types for connections to kubelets, in order of preference.")
 }
 
-// DebugOptions configure what helps to debug the server.
+// DebugOptions configure the facilities for debugging the server.
 type DebugOptions struct {
-	Profiling bool
-	// ContentionProfiling enables the block and mutex profiles. Socket is the Unix socket that
-	// serves profiles. LogFiles serves /logs.
-	ContentionProfiling bool
-	Socket              string
-	LogFiles            bool
+	Profiling           bool   // serve /debug/pprof/
+	ContentionProfiling bool   // record block and mutex profiles
+	Socket              string // Unix socket that serves profiles; empty for none
+	LogFiles            bool   // serve /logs
 }
 
 func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {

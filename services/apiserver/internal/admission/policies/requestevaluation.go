@@ -39,9 +39,9 @@ func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) 
 	return as, params, ok, err
 }
 
-// params returns the parameters of a binding, each of which the policy is evaluated with. It
-// returns none if the binding does not match the request. kind is the resource of the parameters,
-// or nil.
+// params returns the parameters of a binding. The policy is evaluated once with each of them.
+// params returns none if the binding does not match the request. kind is the resource of the
+// parameters; it may be nil.
 func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
 	if b.criteria != nil {
 		_, ok, err := b.criteria.Match(e.ctx, e.request, e.config.Family, e.config.Namespaces)

@@ -38,7 +38,7 @@ type reviewRequest struct {
 	resource, subresource, operation string
 }
 
-// newReviewRequest encodes a request in the version as, of which v is the view.
+// newReviewRequest encodes a request in the version as. v is the view in that version.
 func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
 	d := matcher.NewAdmissionRequest(r, as)
 	d.DryRun = nil // body encodes it

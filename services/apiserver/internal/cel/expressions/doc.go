@@ -2,7 +2,10 @@
 // and policies, and the validations and messages of policies. It defines the variables of the
 // expressions and their types as Kubernetes 1.33 does.
 //
-// A Compiler compiles single expressions. It is immutable and safe for concurrent use. A Policy
-// compiles the expressions of one admission policy, which may use the variables that the policy
-// defines. It comes from Compiler.Policy and is not safe for concurrent use.
+//	Compiler   compiles single expressions; immutable and safe for concurrent use
+//	Policy     checks the expressions of one policy, including variables that the policy
+//	           defines; created by Compiler.Policy; not safe for concurrent use
+//	Programs   a cache of compiled programs that policies with equal expressions share
+//	Scope      compiles the expressions of one policy with the help of Programs
+//	Input      the values of the variables for one request
 package expressions

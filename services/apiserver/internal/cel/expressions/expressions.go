@@ -12,28 +12,29 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// VariableSet selects the variables of an expression, in addition to the common ones.
+// VariableSet selects what an expression can use in addition to the common variables object,
+// oldObject, request and namespaceObject.
 type VariableSet struct {
-	// Params is the object to which a binding refers.
+	// Params adds the variable params, the object to which a binding refers.
 	Params bool
-	// Authorizer checks what the user may do.
+	// Authorizer adds authorizer and authorizer.requestResource.
 	Authorizer bool
-	// Patches enables the types for changes of objects.
+	// Patches adds the types of mutations: apply configurations and JSON patches.
 	Patches bool
 }
 
 // Compiler compiles expressions without the variables of a policy.
 type Compiler struct {
 	base *celenv.BaseEnv
-	// patches is a base with the types for changes, built on first use.
-	patches                   func() (*celenv.BaseEnv, error)
-	types                     types
-	requestType, namespaceOne *cel.Type
-	envs                      *envs
-	budget                    *celenv.CheckBudget // may be nil
+	// patches returns the base with the types of mutations. It builds it when first called.
+	patches                    func() (*celenv.BaseEnv, error)
+	types                      types
+	requestType, namespaceType *cel.Type
+	envs                       *envs
+	budget                     *celenv.CheckBudget // of WithLimit, or nil
 }
 
-// New returns a compiler. That takes milliseconds.
+// New returns a compiler. It takes some milliseconds.
 func New() (*Compiler, error) {
 	base, err := celenv.NewBaseEnv()
 	if err != nil {
@@ -42,12 +43,12 @@ func New() (*Compiler, error) {
 	return newCompiler(base), nil
 }
 
-// WithStandardCosts returns a compiler whose programs charge 1 for a call of a function that is not
-// part of CEL itself.
+// WithStandardCosts returns a compiler whose programs charge a cost of 1 for each call of a
+// function that is not part of CEL itself.
 func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
 
-// WithLimit returns a compiler that checks the expressions of one object, within a limit for all of
-// them. It shares everything else with c. It is not safe for concurrent use.
+// WithLimit returns a compiler for the expressions of one object. It bounds the total work of the
+// type checker for them. It shares everything else with c. It is not safe for concurrent use.
 func (c *Compiler) WithLimit() *Compiler {
 	limited := *c
 	limited.budget = &celenv.CheckBudget{}
@@ -56,25 +57,25 @@ func (c *Compiler) WithLimit() *Compiler {
 
 func newCompiler(base *celenv.BaseEnv) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
-	c.types, c.requestType, c.namespaceOne = commonTypes()
+	c.types, c.requestType, c.namespaceType = commonTypes()
 	c.envs = &envs{compiler: c, types: c.types, built: map[VariableSet]*celenv.Env{}}
 	return c
 }
 
-// envs holds an environment per choice of variables, built on first use.
+// envs holds a CEL environment for each VariableSet. It is safe for concurrent use.
 type envs struct {
 	compiler *Compiler
 	types    types
-	// overrides holds further common variables, and more specific types of the others.
+	// overrides holds the types of additional variables, and more specific types of common ones.
 	overrides map[string]*cel.Type
-	// excluded is the name of a variable that no environment has.
+	// excluded is the name of a variable that no environment has, or "".
 	excluded string
 
 	mu    sync.Mutex // leaf lock
 	built map[VariableSet]*celenv.Env
 }
 
-// get returns the environment with a set of variables. It is created on first use.
+// get returns the environment with a set of variables. It creates it when it is first needed.
 func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,12 +83,13 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 		return env, nil
 	}
 	c := e.compiler
-	all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceOne}
+	all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceType}
 	if visible.Params {
 		all[params] = cel.DynType
 	}
 	if visible.Authorizer {
-		all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
+		all[authorizer] = celenv.AuthorizerType
+		all[requestResource] = celenv.ResourceCheckType
 	}
 	maps.Copy(all, e.overrides)
 	delete(all, e.excluded)
@@ -105,24 +107,26 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	return env, err
 }
 
-// check returns the type of an expression, or its error.
-func (e *envs) check(b *celenv.CheckBudget, visible VariableSet, expression string, expected []*cel.Type) (*cel.Type, error) {
+// outputType returns the type of an expression. It returns an error unless the type is one of
+// expected; if expected is empty, every type is accepted. It charges the work to b, which may be
+// nil.
+func (e *envs) outputType(b *celenv.CheckBudget, visible VariableSet, expression string, expected []*cel.Type) (*cel.Type, error) {
 	env, err := e.get(visible)
 	if err != nil {
 		return nil, err
 	}
-	return check(env.Within(b), expression, expected)
+	return outputType(env.Within(b), expression, expected)
 }
 
-// Check returns the error, in the words of Kubernetes, of an expression that must have one of the
-// expected types.
+// Check returns an error, with the wording of Kubernetes, unless the expression compiles and its
+// type is one of expected. If expected is empty, every type is accepted.
 func (c *Compiler) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
-	_, err := c.envs.check(c.budget, visible, expression, expected)
+	_, err := c.envs.outputType(c.budget, visible, expression, expected)
 	return err
 }
 
-// check returns the type of an expression, or its error.
-func check(env *celenv.Env, expression string, expected []*cel.Type) (*cel.Type, error) {
+// outputType is envs.outputType in an environment.
+func outputType(env *celenv.Env, expression string, expected []*cel.Type) (*cel.Type, error) {
 	ast, issues := env.Check(expression)
 	if issues.Err() != nil {
 		return nil, errors.New("compilation failed: " + issues.String())
@@ -146,45 +150,47 @@ func check(env *celenv.Env, expression string, expected []*cel.Type) (*cel.Type,
 	return nil, fmt.Errorf("must evaluate to one of [%s] but got %s", strings.Join(names, " "), out)
 }
 
-// Policy compiles the expressions of one policy, including its variables. It is not safe for
+// Policy checks the expressions of one policy, including its variables. It is not safe for
 // concurrent use.
 type Policy struct {
-	envs   *envs
-	fields map[string]*cel.Type
-	budget *celenv.CheckBudget // of the compiler
+	envs      *envs
+	variables map[string]*cel.Type // types of the declared variables
+	budget    *celenv.CheckBudget  // of the compiler
 }
 
 // Policy returns a policy without variables.
 func (c *Compiler) Policy() *Policy {
-	p := &Policy{fields: map[string]*cel.Type{}, budget: c.budget}
+	p := &Policy{variables: map[string]*cel.Type{}, budget: c.budget}
 	p.envs = &envs{
-		compiler: c, types: c.types.withType(variablesType.TypeName(), p.fields),
+		compiler: c, types: c.types.withType(variablesType.TypeName(), p.variables),
 		overrides: map[string]*cel.Type{variables: variablesType}, built: map[VariableSet]*celenv.Env{},
 	}
 	return p
 }
 
-// Declare adds a variable and returns its error. Expressions that are compiled later see the
-// variable. It has a dynamic type if it does not compile.
+// Declare adds the variable variables.<name> to the policy, for expressions that are checked later.
+// If its expression does not compile, Declare returns the error, and the variable has a dynamic
+// type.
 func (p *Policy) Declare(visible VariableSet, name, expression string) error {
-	t, err := p.envs.check(p.budget, visible, expression, nil)
-	p.fields[name] = variableType(t)
+	t, err := p.envs.outputType(p.budget, visible, expression, nil)
+	p.variables[name] = variableType(t)
 	return err
 }
 
-// Check returns the error of an expression like Compiler.Check. The expression may use the policy's
-// variables.
+// Check is Compiler.Check for an expression that may use the declared variables.
 func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
-	_, err := p.envs.check(p.budget, visible, expression, expected)
+	_, err := p.envs.outputType(p.budget, visible, expression, expected)
 	return err
 }
 
-// maxTypes is the maximum number of types that make up the type of a variable. Without it, each
-// variable could double the size of another one's type.
+// maxTypes is the maximum number of types in the type of a variable, as countTypes counts them. A
+// variable with a larger type has the dynamic type. Without the limit, each variable could have a
+// type twice as large as the previous one: [variables.a, variables.a].
 const maxTypes = 32
 
-// variableType returns the type of a variable for the type of its expression: types of CEL itself
-// are unchanged. Like in Kubernetes, all others are dynamic, and so are types that are too large.
+// variableType returns the type of a variable whose expression has the type t. It keeps the types
+// of CEL itself. As in Kubernetes, other types become dynamic. So do types that are too large, and
+// nil.
 func variableType(t *cel.Type) *cel.Type {
 	if t == nil || countTypes(t, maxTypes+1) > maxTypes {
 		return cel.DynType
@@ -200,8 +206,8 @@ func variableType(t *cel.Type) *cel.Type {
 	return cel.DynType
 }
 
-// countTypes returns the number of types that make up a type, including itself, counted up to a
-// limit.
+// countTypes returns the number of types in a type, including the type itself: 3 for map(string,
+// int). It stops counting at limit.
 func countTypes(t *cel.Type, limit int) int {
 	n := 1
 	for _, p := range t.Parameters() {
@@ -212,8 +218,8 @@ func countTypes(t *cel.Type, limit int) int {
 	return n
 }
 
-// Compile compiles an expression that must have one of the wanted types. Input.Values returns the
-// values of its variables.
+// Compile compiles an expression, whose type must be one of expected. If expected is empty, every
+// type is accepted. The program is evaluated with the values of Input.Values.
 func (c *Compiler) Compile(visible VariableSet, expression string, expected ...*cel.Type) (*celenv.Program, error) {
 	if err := c.Check(visible, expression, expected...); err != nil {
 		return nil, err

@@ -4,26 +4,28 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// Input holds the values of the variables. Functions are called when an expression reads the
-// variable.
+// Input holds the values of the variables for one request.
 type Input struct {
-	// Object and OldObject return trees; nil is null.
+	// These functions return the value of a variable: a tree of maps and lists, or nil for null.
+	// They are called when an expression reads the variable.
 	Object, OldObject, Request, NamespaceObject func() any
-	// Authorizer and RequestResource may be nil if no expression sees them.
+	// Authorizer and RequestResource are nil if no expression can use them.
 	Authorizer, RequestResource ref.Val
-	Params                      any
-	// Variables holds the variables of a policy; nil if there are none.
+	// Params is the parameter of a policy as a tree, or nil for null.
+	Params any
+	// Variables holds the variables of a policy (see the function Variables), or nil.
 	Variables ref.Val
 }
 
-// Values returns the values of the variables by name.
+// Values returns the values of the variables by name, for celenv.Program.
 func (i *Input) Values() map[string]any {
-	v := map[string]any{object: i.Object, oldObject: i.OldObject, request: i.Request, namespaceObject: i.NamespaceObject, params: i.Params}
+	values := map[string]any{object: i.Object, oldObject: i.OldObject, request: i.Request, namespaceObject: i.NamespaceObject, params: i.Params}
 	if i.Authorizer != nil {
-		v[authorizer], v[requestResource] = i.Authorizer, i.RequestResource
+		values[authorizer] = i.Authorizer
+		values[requestResource] = i.RequestResource
 	}
 	if i.Variables != nil {
-		v[variables] = i.Variables
+		values[variables] = i.Variables
 	}
-	return v
+	return values
 }

@@ -12,49 +12,53 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// maxSharedPrograms is the number of programs that are cached for policies with equal expressions.
+// maxSharedPrograms is the maximum number of cached programs.
 const maxSharedPrograms = 4096
 
-// Programs compiles expressions of policies. Equal expressions are compiled once.
+// Programs is an LRU cache of compiled expressions of policies. Equal expressions are compiled
+// once. It is safe for concurrent use.
 type Programs struct {
 	compiler *Compiler
-	shared   *lru.Cache[programKey, compiled]
+	shared   *lru.Cache[programKey, compileResult]
 }
 
 // programKey holds everything that a program depends on.
 type programKey struct {
 	visible VariableSet
-	// variables lists the variables of the policy, with their types.
+	// variables lists the names and types of the declared variables, one per line.
 	variables  string
 	expression string
-	expected   string
+	// expected lists the accepted types of the expression.
+	expected string
 }
 
-// compiled is the result of compiling an expression.
-type compiled struct {
+// compileResult is the result of compiling an expression: a program or an error.
+type compileResult struct {
 	program *celenv.Program
 	err     error
 }
 
-// NewPrograms returns a cache of the compiler's programs.
+// NewPrograms returns an empty cache of programs that c compiles.
 func NewPrograms(c *Compiler) *Programs {
-	cache, err := lru.New[programKey, compiled](maxSharedPrograms)
+	cache, err := lru.New[programKey, compileResult](maxSharedPrograms)
 	if err != nil {
-		panic(err) // the size is valid
+		panic(err) // cannot happen, because the size is positive
 	}
-	return &Programs{c, cache}
+	return &Programs{compiler: c, shared: cache}
 }
 
-// Scope holds the variables of one policy's expressions. It is not safe for concurrent use.
+// Scope compiles the expressions of one policy, including its variables. It is not safe for
+// concurrent use.
 type Scope struct {
 	programs *Programs
-	policy   *Policy // built when a program is not in the cache
-	// declarations lists the variables, cacheKeyParts their names and types.
+	// policy has the declared variables. It is nil until a program is not in the cache.
+	policy *Policy
+	// declarations lists the declared variables, and cacheKeyParts their names and types.
 	declarations  []declaration
 	cacheKeyParts []string
 }
 
-// declaration is a variable of a policy.
+// declaration holds the arguments of Scope.Declare.
 type declaration struct {
 	visible          VariableSet
 	name, expression string
@@ -63,23 +67,25 @@ type declaration struct {
 // Scope returns a scope without variables.
 func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
 
-// Declare adds a variable. Expressions that are compiled later see it. A variable that does not
-// compile fails when it is read.
+// Declare adds the variable variables.<name> for expressions that are compiled later, and returns
+// its program. If it does not compile, Declare returns the error, and the variable has a dynamic
+// type.
 func (s *Scope) Declare(visible VariableSet, name, expression string) (*celenv.Program, error) {
 	program, err := s.compile(visible, expression, nil, "")
 	t := cel.DynType
 	if err == nil {
 		t = variableType(program.OutputType())
 	}
-	s.declarations = append(s.declarations, declaration{visible, name, expression})
+	s.declarations = append(s.declarations, declaration{visible: visible, name: name, expression: expression})
 	if s.policy != nil {
-		s.policy.fields[name] = t
+		s.policy.variables[name] = t
 	}
 	s.cacheKeyParts = append(s.cacheKeyParts, name+" "+t.String())
 	return program, err
 }
 
-// Compile compiles an expression that must have one of the expected types.
+// Compile compiles an expression, whose type must be one of expected. It may use the declared
+// variables.
 func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel.Type) (*celenv.Program, error) {
 	names := make([]string, len(expected))
 	for i, t := range expected {
@@ -88,8 +94,8 @@ func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel
 	return s.compile(visible, expression, expected, strings.Join(names, " "))
 }
 
-// compile returns the program of an expression, shared with other policies that use the same
-// variables.
+// compile returns the program of an expression from the cache, or compiles it. Policies with the
+// same variables share the program. expectedNames lists the names of expected.
 func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.Type, expectedNames string) (*celenv.Program, error) {
 	key := programKey{
 		visible:    visible,
@@ -100,11 +106,11 @@ func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.
 	if result, ok := s.programs.shared.Get(key); ok {
 		return result.program, result.err
 	}
-	var result compiled
+	var result compileResult
 	var env *celenv.Env
 	env, result.err = s.env(visible)
 	if result.err == nil {
-		_, result.err = check(env, expression, expected)
+		_, result.err = outputType(env, expression, expected)
 		if result.err == nil {
 			result.program, result.err = env.Compile(expression)
 		}
@@ -121,15 +127,15 @@ func (s *Scope) env(visible VariableSet) (*celenv.Env, error) {
 	if s.policy == nil {
 		p := s.programs.compiler.Policy()
 		for _, d := range s.declarations {
-			_ = p.Declare(d.visible, d.name, d.expression) // Declare has returned the error before
+			_ = p.Declare(d.visible, d.name, d.expression) // Scope.Declare has returned the error
 		}
 		s.policy = p
 	}
 	return s.policy.envs.get(visible)
 }
 
-// Variables returns the CEL object `variables` of a policy. Each of its fields is evaluated when it is
-// first read.
+// Variables returns the value of the variable `variables`, an object with a field for each name.
+// value evaluates a field when an expression first reads it.
 func Variables(names []string, value func(name string) (ref.Val, error)) ref.Val {
 	return celenv.NewLazy(variablesType, names, func(name string) ref.Val {
 		v, err := value(name)

@@ -8,23 +8,24 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// ObjectTypes describes the types of the objects in expressions. A nil type is dynamic.
+// ObjectTypes holds the types of the objects that expressions use. A nil type is dynamic.
 type ObjectTypes struct {
 	// Object is the type of the variables object and oldObject.
 	Object *cel.Type
 	// Params is the type of the variable params.
 	Params *cel.Type
-	// Types maps each type name to its fields. It includes all types that Object and Params refer to.
+	// Types maps each type name to its fields. It includes all types that Object and Params refer
+	// to.
 	Types map[string]map[string]*cel.Type
 }
 
-// WithTypes returns a policy whose expressions are checked against the types of objects. As in
-// Kubernetes 1.33, they do not see authorizer.requestResource.
+// WithTypes returns a policy whose expressions are checked against the types of objects. As in the
+// type checking of Kubernetes 1.33, they cannot use authorizer.requestResource.
 func (c *Compiler) WithTypes(o ObjectTypes) *Policy {
-	p := &Policy{fields: map[string]*cel.Type{}}
+	p := &Policy{variables: map[string]*cel.Type{}}
 	types := maps.Clone(c.types)
 	maps.Copy(types, o.Types)
-	types[variablesType.TypeName()] = p.fields
+	types[variablesType.TypeName()] = p.variables
 	overrides := map[string]*cel.Type{variables: variablesType}
 	for name, t := range map[string]*cel.Type{object: o.Object, oldObject: o.Object, params: o.Params} {
 		if t != nil {
@@ -41,8 +42,8 @@ func (c *Compiler) WithTypes(o ObjectTypes) *Policy {
 	return p
 }
 
-// Issues returns the compiler's errors for an expression, or "". The error is internal, not about the
-// expression.
+// Issues returns the errors that the compiler finds in an expression, or "" if there are none. The
+// error reports that no environment could be created; it is not about the expression.
 func (p *Policy) Issues(visible VariableSet, expression string) (string, error) {
 	env, err := p.envs.get(visible)
 	if err != nil {

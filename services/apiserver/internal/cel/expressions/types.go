@@ -20,10 +20,12 @@ const (
 	variables       = "variables"
 )
 
-// variablesType is the type of the variables that a policy declares.
+// variablesType is the type of the variable variables, an object with a field for each variable
+// that a policy declares.
 var variablesType = cel.ObjectType("kubernetes.variables")
 
-// types holds the object types of variables, directly or through fields, by name.
+// types maps the name of an object type to the types of its fields. It implements
+// celenv.TypeFinder.
 type types map[string]map[string]*cel.Type
 
 // Fields implements celenv.TypeFinder.
@@ -32,10 +34,11 @@ func (t types) Fields(name string) (map[string]*cel.Type, bool) {
 	return fields, ok
 }
 
-// commonTypes returns all types of the common variables, and those of request and namespaceObject.
+// commonTypes returns the types of the variables request and namespaceObject, and all object types
+// that they contain.
 func commonTypes() (all types, requestType, namespaceType *cel.Type) {
 	all = types{}
-	add := func(name string, fields map[string]*cel.Type) *cel.Type {
+	addType := func(name string, fields map[string]*cel.Type) *cel.Type {
 		s := celenv.Struct{Name: "kubernetes." + name, Fields: fields}
 		all[s.Name] = fields
 		return s.Type()
@@ -43,27 +46,27 @@ func commonTypes() (all types, requestType, namespaceType *cel.Type) {
 	str := cel.StringType
 	stringMap := cel.MapType(cel.StringType, cel.StringType)
 	list := cel.ListType(cel.StringType)
-	kind := add("GroupVersionKind", map[string]*cel.Type{"group": str, "version": str, "kind": str})
-	resource := add("GroupVersionResource", map[string]*cel.Type{"group": str, "version": str, "resource": str})
-	user := add("UserInfo", map[string]*cel.Type{
+	kind := addType("GroupVersionKind", map[string]*cel.Type{"group": str, "version": str, "kind": str})
+	resource := addType("GroupVersionResource", map[string]*cel.Type{"group": str, "version": str, "resource": str})
+	user := addType("UserInfo", map[string]*cel.Type{
 		"username": str, "uid": str, "groups": list, "extra": cel.MapType(cel.StringType, list),
 	})
-	requestType = add("AdmissionRequest", map[string]*cel.Type{
+	requestType = addType("AdmissionRequest", map[string]*cel.Type{
 		"kind": kind, "resource": resource, "subResource": str,
 		"requestKind": kind, "requestResource": resource, "requestSubResource": str,
 		"name": str, "namespace": str, "operation": str, "userInfo": user, "dryRun": cel.BoolType, "options": cel.DynType,
 	})
-	condition := add("NamespaceCondition", map[string]*cel.Type{
+	condition := addType("NamespaceCondition", map[string]*cel.Type{
 		"status": str, "type": str, "lastTransitionTime": cel.TimestampType, "message": str, "reason": str,
 	})
-	namespaceType = add("Namespace", map[string]*cel.Type{
-		"metadata": add("NamespaceMetadata", map[string]*cel.Type{
+	namespaceType = addType("Namespace", map[string]*cel.Type{
+		"metadata": addType("NamespaceMetadata", map[string]*cel.Type{
 			"name": str, "generateName": str, "namespace": str, "labels": stringMap, "annotations": stringMap, "UID": str,
 			"creationTimestamp": cel.TimestampType, "deletionGracePeriodSeconds": cel.IntType, "deletionTimestamp": cel.TimestampType,
 			"generation": cel.IntType, "resourceVersion": str, "finalizers": list,
 		}),
-		"spec":   add("NamespaceSpec", map[string]*cel.Type{"finalizers": list}),
-		"status": add("NamespaceStatus", map[string]*cel.Type{"conditions": cel.ListType(condition), "phase": str}),
+		"spec":   addType("NamespaceSpec", map[string]*cel.Type{"finalizers": list}),
+		"status": addType("NamespaceStatus", map[string]*cel.Type{"conditions": cel.ListType(condition), "phase": str}),
 	})
 	return all, requestType, namespaceType
 }

@@ -1,5 +1,5 @@
-// Package policyform converts the common parts of v1alpha1 policies to v1. The results share memory
-// with the arguments where possible.
+// Package policyform converts the parts of v1alpha1 policies that v1 policies have too. The results
+// share memory with the arguments where possible.
 package policyform
 
 import (
@@ -14,24 +14,24 @@ func Match(m *v1alpha1.MatchResources) *admissionv1.MatchResources {
 	}
 	return &admissionv1.MatchResources{
 		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector, MatchPolicy: (*admissionv1.MatchPolicyType)(m.MatchPolicy),
-		ResourceRules: rules(m.ResourceRules), ExcludeResourceRules: rules(m.ExcludeResourceRules),
+		ResourceRules: convertRules(m.ResourceRules), ExcludeResourceRules: convertRules(m.ExcludeResourceRules),
 	}
 }
 
-func rules(in []v1alpha1.NamedRuleWithOperations) []admissionv1.NamedRuleWithOperations {
-	return each(in, func(r v1alpha1.NamedRuleWithOperations) admissionv1.NamedRuleWithOperations {
+func convertRules(in []v1alpha1.NamedRuleWithOperations) []admissionv1.NamedRuleWithOperations {
+	return convertEach(in, func(r v1alpha1.NamedRuleWithOperations) admissionv1.NamedRuleWithOperations {
 		return admissionv1.NamedRuleWithOperations(r)
 	})
 }
 
 // Conditions converts the match conditions of a policy.
 func Conditions(in []v1alpha1.MatchCondition) []admissionv1.MatchCondition {
-	return each(in, func(c v1alpha1.MatchCondition) admissionv1.MatchCondition { return admissionv1.MatchCondition(c) })
+	return convertEach(in, func(c v1alpha1.MatchCondition) admissionv1.MatchCondition { return admissionv1.MatchCondition(c) })
 }
 
 // Variables converts the variables of a policy.
 func Variables(in []v1alpha1.Variable) []admissionv1.Variable {
-	return each(in, func(v v1alpha1.Variable) admissionv1.Variable { return admissionv1.Variable(v) })
+	return convertEach(in, func(v v1alpha1.Variable) admissionv1.Variable { return admissionv1.Variable(v) })
 }
 
 // ParamRef converts the parameter reference of a binding.
@@ -45,8 +45,8 @@ func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
 	}
 }
 
-// each converts the elements of a list. It returns nil for nil.
-func each[A, B any](in []A, f func(A) B) []B {
+// convertEach converts the elements of a list with f. It returns nil for nil.
+func convertEach[A, B any](in []A, f func(A) B) []B {
 	if in == nil {
 		return nil
 	}

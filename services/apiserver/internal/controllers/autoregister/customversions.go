@@ -11,17 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/crd/kind"
 )
 
-// CustomVersions tracks the group versions of custom resources, which have APIServices.
+// CustomVersions tracks which group versions the definitions of custom resources serve. Each of
+// them needs an APIService. It is safe for concurrent use.
 type CustomVersions struct {
 	changed chan struct{}
 
 	mu    sync.Mutex // leaf lock
-	known bool
+	known bool       // Set was called
 	// complete reports whether every definition was readable.
 	complete bool
-	// serving counts the definitions that serve a group version.
+	// serving is the number of definitions that serve a group version.
 	serving map[schema.GroupVersion]int
-	// desired holds the resulting APIServices; nil after a change.
+	// desired caches the result of Desired; nil after a change.
 	desired []APIService
 }
 
@@ -30,32 +31,33 @@ func NewCustomVersions() *CustomVersions {
 	return &CustomVersions{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
 }
 
-// Changed returns a channel that receives after changes of the group versions.
+// Changed returns a channel that receives a value after a change of the group versions, and after
+// Notify. Several changes may cause a single value.
 func (r *CustomVersions) Changed() <-chan struct{} { return r.changed }
 
 // Set applies changed definitions. complete reports whether every definition was readable.
 func (r *CustomVersions) Set(changed []kind.CRDChange, complete bool) {
 	r.mu.Lock()
-	same := r.known && r.complete == complete
+	changedAny := !r.known || r.complete != complete
 	r.known = true
 	r.complete = complete
 	for _, c := range changed {
 		added := r.count(c.New, 1)
 		removed := r.count(c.Old, -1)
 		if added || removed {
-			same = false
+			changedAny = true
 			r.desired = nil
 		}
 	}
 	r.mu.Unlock()
-	if !same {
+	if changedAny {
 		r.Notify()
 	}
 }
 
-// count adds by to the counts of the served versions of a definition, which may be nil. It reports
-// whether the set of served versions changed.
-func (r *CustomVersions) count(d *kind.CRD, by int) (changed bool) {
+// count adds delta (1 or -1) to the number of definitions for each version that d serves. d may be
+// nil. It reports whether the set of served group versions changed. The caller holds mu.
+func (r *CustomVersions) count(d *kind.CRD, delta int) (changed bool) {
 	if d == nil {
 		return false
 	}
@@ -66,16 +68,18 @@ func (r *CustomVersions) count(d *kind.CRD, by int) (changed bool) {
 		}
 		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
 		before := r.serving[gv]
-		r.serving[gv] = before + by
-		if before+by == 0 {
+		after := before + delta
+		r.serving[gv] = after
+		if after == 0 {
 			delete(r.serving, gv)
 		}
-		changed = changed || before == 0 || before+by == 0
+		changed = changed || before == 0 || after == 0
 	}
 	return changed
 }
 
-// AllKnown reports whether the absence of a group version means that no definition serves it.
+// AllKnown reports whether all definitions are known and readable. Only then does the absence of a
+// group version mean that no definition serves it.
 func (r *CustomVersions) AllKnown() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +94,8 @@ func (r *CustomVersions) Notify() {
 	}
 }
 
-// Desired returns the APIServices that should exist. It returns false before the first Set.
+// Desired returns the APIServices that should exist, sorted by group and version. It returns false
+// before the first Set. Callers must not change the result.
 func (r *CustomVersions) Desired() ([]APIService, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,36 +15,38 @@ import (
 )
 
 const (
-	// ManagedLabel is the label of API services that the server registers for its own group versions.
+	// ManagedLabel marks the APIServices that the server creates for its own group versions.
 	ManagedLabel = "kube-aggregator.kubernetes.io/automanaged"
-	// ManagedOnStart is its value for built-in group versions, which are created once.
+	// ManagedOnStart is its value for built-in group versions. The server creates these at the
+	// start and does not correct them.
 	ManagedOnStart = "onstart"
-	// ManagedAlways is its value for group versions of custom resources, which are maintained.
+	// ManagedAlways is its value for group versions of custom resources, which the server corrects
+	// and deletes.
 	ManagedAlways = "true"
 )
 
 // RetryInterval is the delay after a failed write.
 const RetryInterval = time.Second
 
-// Registrations maintains an API service for each group version of custom resources. It does not
-// change an API service of the same name without the managed label.
+// Registrations maintains an APIService for each group version of custom resources. It does not
+// change an APIService of the same name without the label ManagedLabel.
 type Registrations struct {
 	API *internalclient.Client
-	// Live returns the cached API services, which must not be changed. Reading them from
-	// the store at each of thousands of changes would cost too much.
+	// Live returns the APIServices in the watch cache, which must not be changed. Reading them from
+	// the store would be too expensive, because there may be thousands of changes.
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
-	// Desired returns the served group versions. ok is false while they are not known.
+	// Desired is CustomVersions.Desired.
 	Desired func() (desired []APIService, ok bool)
-	// Gone reports whether a group version is no longer served, according to data that may be newer
+	// Gone reports whether no definition serves a group version any longer. It may use newer data
 	// than Desired. It returns false while a definition cannot be read, because that definition may
 	// serve the group version.
 	Gone func(ctx context.Context, group, version string) bool
-	// Changed receives a value after changes of the served group versions and of API services.
+	// Changed receives a value after changes of the served group versions and of APIServices.
 	Changed <-chan struct{}
 	Logger  *slog.Logger
 }
 
-// Run maintains the API services until ctx ends.
+// Run maintains the APIServices until ctx is canceled.
 func (r *Registrations) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -58,7 +60,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 		start := time.Now()
 		if err := r.reconcileAll(ctx); err != nil && ctx.Err() == nil {
 			level := slog.LevelError
-			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the change will arrive soon
+			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the watch cache is behind or still loading
 				level = slog.LevelDebug
 			}
 			r.Logger.Log(ctx, level, "failed to write the APIServices of custom resources; retrying", "error", err)
@@ -68,7 +70,8 @@ func (r *Registrations) Run(ctx context.Context) error {
 	}
 }
 
-// reconcileAll creates, corrects and removes APIServices.
+// reconcileAll creates missing APIServices, corrects changed ones, and deletes those whose group
+// version is no longer served.
 func (r *Registrations) reconcileAll(ctx context.Context) error {
 	desired, ok := r.Desired()
 	if !ok {
@@ -85,20 +88,21 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 	for _, service := range desired {
 		existing := byName[service.Name()]
 		delete(byName, service.Name())
-		if err := r.register(ctx, service, existing); err != nil {
+		if err := r.createOrCorrect(ctx, service, existing); err != nil {
 			return err
 		}
 	}
 	for _, s := range byName {
-		if err := r.remove(ctx, s); err != nil {
+		if err := r.deleteIfGone(ctx, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// register creates an API service, or corrects a changed one.
-func (r *Registrations) register(ctx context.Context, desired APIService, live *apiregistrationv1.APIService) error {
+// createOrCorrect creates an APIService, or corrects its spec if it differs from desired. live is
+// the cached object, or nil.
+func (r *Registrations) createOrCorrect(ctx context.Context, desired APIService, live *apiregistrationv1.APIService) error {
 	switch {
 	case live == nil:
 		if r.Gone(ctx, desired.Group, desired.Version) { // another replica has already removed it
@@ -120,9 +124,9 @@ func (r *Registrations) register(ctx context.Context, desired APIService, live *
 	return err
 }
 
-// remove deletes a managed API service whose group version is no longer served, unless it has
+// deleteIfGone deletes a managed APIService whose group version is no longer served, unless it has
 // changed concurrently.
-func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIService) error {
+func (r *Registrations) deleteIfGone(ctx context.Context, s *apiregistrationv1.APIService) error {
 	if s.Labels[ManagedLabel] != ManagedAlways || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
 		return nil
 	}
@@ -135,33 +139,34 @@ func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIServ
 	return err
 }
 
-// APIServicesPath is the collection of all API services.
+// APIServicesPath refers to the collection of all APIServices.
 var APIServicesPath = internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "")
 
-// APIService is a group version and its priorities.
+// APIService describes the APIService object of a group version that this server serves.
 type APIService struct {
 	Group, Version                 string
 	GroupPriority, VersionPriority int
 }
 
-// Name returns the name of the APIService object for s.
+// Name returns the name of the object: "<version>.<group>".
 func (s APIService) Name() string { return s.Version + "." + s.Group }
 
-// Spec returns the spec of the APIService object for s, which the server itself serves.
+// Spec returns the spec of the object. It names no service, so this server itself serves the group
+// version.
 func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 	return apiregistrationv1.APIServiceSpec{
 		Group: s.Group, Version: s.Version, GroupPriorityMinimum: int32(s.GroupPriority), VersionPriority: int32(s.VersionPriority),
 	}
 }
 
-// matches reports whether the stored spec equals that of s.
+// matches reports whether a stored spec equals s.Spec().
 func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
 	desired := s.Spec()
 	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == desired.Group && spec.Version == desired.Version &&
 		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum && spec.VersionPriority == desired.VersionPriority
 }
 
-// Object returns the APIService object for s.
+// Object returns the object to create. managed is the value of the label ManagedLabel.
 func (s APIService) Object(managed string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",

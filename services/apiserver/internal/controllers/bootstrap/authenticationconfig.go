@@ -24,18 +24,20 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// AuthenticationConfigName is the config map, in the system namespace, that extension servers read.
+// AuthenticationConfigName is the name of the config map in the system namespace from which
+// extension servers read how to authenticate clients.
 const AuthenticationConfigName = "extension-apiserver-authentication"
 
-// authenticationConfigEvery is the interval of checks for expired certificates. Changes of the
-// config map and of its sources are signaled (Config.AuthenticationConfigDue).
+// authenticationConfigEvery is the interval at which the config map is checked for expired
+// certificates. Changes of the config map and of its sources trigger a check earlier; see
+// Config.AuthenticationConfigDue.
 const authenticationConfigEvery = time.Minute
 
-// authenticationConfig publishes the data that extension servers need to authenticate clients that
-// come through this server. Replicas may have different data while certificates are replaced. Lists
-// are therefore merged with the stored ones, and bundles with stored certificates that have not
-// expired.
-func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
+// writeAuthenticationConfig writes the config map from which extension servers read how to
+// authenticate clients that come through this server. While certificates are replaced, replicas may
+// have different data. Each replica therefore adds its data to the stored data instead of replacing
+// it, and removes only expired certificates.
+func (b *Bootstrap) writeAuthenticationConfig(ctx context.Context) error {
 	data := b.AuthenticationConfig()
 	if len(data) == 0 {
 		return nil
@@ -48,14 +50,16 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 				if live.Data == nil {
 					live.Data = map[string]string{}
 				}
-				live.Data[k], changed = merged, true
+				live.Data[k] = merged
+				changed = true
 			}
 		}
 		return changed
 	})
 }
 
-// mergeValue merges the stored value of a key with that of this server. It replaces invalid values.
+// mergeValue merges the stored value of a key with this server's own value. A stored value that is
+// invalid is replaced.
 func (b *Bootstrap) mergeValue(key, stored, own string) string {
 	switch {
 	case stored == own:
@@ -67,7 +71,7 @@ func (b *Bootstrap) mergeValue(key, stored, own string) string {
 	if json.Unmarshal([]byte(stored), &storedList) != nil || json.Unmarshal([]byte(own), &ownList) != nil {
 		return own
 	}
-	// An empty list allows all names; the stored one is narrower.
+	// An empty list allows all names. The stored list may be narrower, so it stays.
 	if key == "requestheader-allowed-names" && len(ownList) == 0 {
 		return stored
 	}
@@ -87,7 +91,9 @@ func (b *Bootstrap) mergeValue(key, stored, own string) string {
 	return string(out)
 }
 
-// mergeBundles returns the certificates of both bundles that have not expired.
+// mergeBundles returns a PEM bundle of the certificates in both bundles that have not expired. It
+// returns stored unchanged if it already contains exactly these. If one bundle is invalid, it
+// returns the other.
 func mergeBundles(stored, own string, now time.Time) string {
 	storedCerts, ok := parseBundle(stored)
 	if !ok {
@@ -109,13 +115,13 @@ func mergeBundles(stored, own string, now time.Time) string {
 		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}) // writes to a builder cannot fail
 	}
 	if count == len(storedCerts) && !slices.ContainsFunc(storedCerts, func(cert *x509.Certificate) bool { return !seen[string(cert.Raw)] }) {
-		return stored // preserves comments
+		return stored // including its comments
 	}
 	return out.String()
 }
 
-// parseBundle parses certificates. ok is false if the text has any other PEM block or no
-// certificate.
+// parseBundle parses a PEM bundle. ok is false if it contains no certificate, or another kind of
+// PEM block.
 func parseBundle(text string) (out []*x509.Certificate, ok bool) {
 	rest := []byte(text)
 	for {
@@ -132,20 +138,22 @@ func parseBundle(text string) (out []*x509.Certificate, ok bool) {
 	}
 }
 
-// ExtensionInfo is the data of the config map that extension servers read.
+// ExtensionInfo holds the sources of the config map that extension servers read, and reports when
+// they change. It is safe for concurrent use.
 type ExtensionInfo struct {
 	ClientCAs *tlsfiles.Bundle // nil if there are none
 	ProxyCAs  *tlsfiles.Bundle // nil if there are no authenticating proxies
-	// ProxyNames are the names in the certificates of authenticating proxies. ProxyHeaders are the
-	// headers that they set.
-	ProxyNames   []string
+	// ProxyNames are the common names in the certificates of authenticating proxies; empty allows
+	// all names.
+	ProxyNames []string
+	// ProxyHeaders are the headers in which authenticating proxies send the user.
 	ProxyHeaders authn.ProxyHeaders
 	Logger       *slog.Logger
 
 	changes chan struct{}
 }
 
-// NewExtensionInfo initializes the channel of Changes and returns a copy of e.
+// NewExtensionInfo returns a copy of e that is ready to use.
 func NewExtensionInfo(e ExtensionInfo) *ExtensionInfo {
 	e.changes = make(chan struct{}, 1)
 	return &e
@@ -154,18 +162,19 @@ func NewExtensionInfo(e ExtensionInfo) *ExtensionInfo {
 // Changes returns a channel that receives a value when the config map may have to change.
 func (e *ExtensionInfo) Changes() <-chan struct{} { return e.changes }
 
-// FollowObject follows the config map until ctx ends.
+// FollowObject sends a value to Changes after each change of the config map, until ctx is canceled.
 func (e *ExtensionInfo) FollowObject(ctx context.Context, configMaps *watchcache.Store) error {
 	object := objects.Selection{Namespace: metav1.NamespaceSystem, Name: AuthenticationConfigName}
 	return informer.Follow(ctx, configMaps, object, func([]watchcache.Event) { e.notify() })
 }
 
-// bundles returns the files with CAs.
+// bundles returns the CA bundles that are not nil.
 func (e *ExtensionInfo) bundles() []*tlsfiles.Bundle {
 	return slices.DeleteFunc([]*tlsfiles.Bundle{e.ClientCAs, e.ProxyCAs}, func(b *tlsfiles.Bundle) bool { return b == nil })
 }
 
-// FollowFiles follows the files with CAs until ctx ends. It returns immediately if there are none.
+// FollowFiles reloads the CA bundles when their files change, and then sends a value to Changes,
+// until ctx is canceled. If there are no files, it returns immediately.
 func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 	var files []string
 	for _, b := range e.bundles() {
@@ -175,7 +184,7 @@ func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 		return nil
 	}
 	return filewatch.Watch(ctx, e.Logger, files, func(context.Context) {
-		for _, b := range e.bundles() { // the owners of the bundles log errors
+		for _, b := range e.bundles() { // packages that use the bundles log errors
 			if changed, err := b.Reload(); err == nil && changed {
 				e.Logger.Info("certificate files reloaded", "files", b.Files())
 			}
@@ -206,12 +215,12 @@ func (e *ExtensionInfo) Data() map[string]string {
 		data["requestheader-extra-headers-prefix"] = jsonList(e.ProxyHeaders.ExtraPrefix)
 	}
 	if e.ClientCAs != nil {
-		data["client-ca-file"] = string(e.ClientCAs.PEM()) // the loaded CAs, even if the file changed since
+		data["client-ca-file"] = string(e.ClientCAs.PEM()) // the CAs in use, even if the file has changed
 	}
 	return data
 }
 
-// jsonList returns the JSON form of a list. It is "[]" for an empty list.
+// jsonList returns a list as JSON. It returns "[]" for nil.
 func jsonList(list []string) string {
 	if len(list) == 0 {
 		return "[]"

@@ -30,7 +30,7 @@ type Config struct {
 	Logger          *slog.Logger
 	Now             func() time.Time
 
-	// Identity is the name of this replica, Instance that of its current run.
+	// Identity is the name of this replica. Instance is unique to the current run of this replica.
 	Identity, Instance, Hostname string
 	AdvertiseAddress             net.IP
 	SecurePort                   int
@@ -43,29 +43,28 @@ type Config struct {
 	NodePort int
 	// ForeignEndpoints leaves the endpoints of the kubernetes service to other components.
 	ForeignEndpoints bool
-	// AuthenticationConfig returns the content of the config map that extension servers read.
+	// AuthenticationConfig returns the data for the config map that extension servers read.
 	AuthenticationConfig func() map[string]string
-	// AuthenticationConfigDue receives a value when that content or the config map may have
-	// changed.
+	// AuthenticationConfigDue receives a value when the data or the config map may have changed.
 	AuthenticationConfigDue <-chan struct{}
 	// APIServices are the built-in group versions.
 	APIServices []autoregister.APIService
-	// RepairAllocations makes addresses and ports consistent with services. It is called at the
-	// start and then at this interval.
+	// RepairAllocations makes the allocated addresses and ports consistent with services. It is
+	// called at the start and then every RepairInterval.
 	RepairAllocations func(context.Context) error
 	RepairInterval    time.Duration
 	// StorageVersions, if set, records the versions that this replica stores.
 	StorageVersions func(context.Context) error
-	// Loaded, if set, waits until the caches are loaded. Work that fails before then would be
-	// retried later than necessary.
+	// Loaded, if set, waits until the watch caches are loaded. Hooks start afterwards, because a
+	// hook that fails earlier would be retried later than necessary.
 	Loaded func(context.Context) error
 	// FeatureEnabled reports whether a feature gate is on. Default roles depend on it.
 	FeatureEnabled func(features.Gate) bool
-	// PolicySeen waits until the in-process policy has the written roles.
+	// PolicySeen waits until the RBAC authorizer of this server has the written roles.
 	PolicySeen func(context.Context) error
 }
 
-// Bootstrap creates and maintains the objects.
+// Bootstrap creates the objects that every cluster has, and maintains some of them.
 type Bootstrap struct {
 	Config
 	hooks []hook
@@ -74,43 +73,45 @@ type Bootstrap struct {
 	storeFull   atomic.Bool
 }
 
-// hook is one part of the work. Each has a health check.
+// hook creates or maintains certain objects. Each hook has a health check of the same name. The
+// names are those of the post-start hooks of kube-apiserver.
 type hook struct {
 	name string
 	run  func(context.Context) error
-	// every is the interval of repetitions; 0 means once.
+	// every is the interval at which run is repeated; 0 means that it runs only until it succeeds.
 	every time.Duration
-	// trigger, if set, receives a value when the work must be repeated before its interval ends. Work
+	// trigger, if set, receives a value when run must be repeated before its interval ends. A hook
 	// with a trigger is also retried soon after a failure.
 	trigger <-chan struct{}
 	// done is set after the first success, and when the store is full.
 	done *atomic.Bool
 }
 
-// New returns a Bootstrap. Namespaces come first, because they contain other objects.
+// New returns a Bootstrap. The hook for namespaces is the first one, because namespaces contain the
+// objects of other hooks.
 func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
-		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
-		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery, trigger: c.AuthenticationConfigDue},
-		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
+		{name: "start-system-namespaces-controller", run: b.createNamespaces, every: time.Minute},
+		{name: "start-cluster-authentication-info-controller", run: b.writeAuthenticationConfig, every: authenticationConfigEvery, trigger: c.AuthenticationConfigDue},
+		{name: "start-legacy-token-tracking-controller", run: b.recordTokenTracking},
 		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
-		{name: "rbac/bootstrap-roles", run: b.roles},
-		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
-		{name: "priority-and-fairness-config-producer", run: b.flowConfig, every: time.Minute},
-		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
-		{name: "kube-apiserver-autoregistration", run: b.apiServices},
+		{name: "rbac/bootstrap-roles", run: b.reconcileRoles},
+		{name: "scheduling/bootstrap-system-priority-classes", run: b.createPriorityClasses},
+		{name: "priority-and-fairness-config-producer", run: b.reconcileFlowConfig, every: time.Minute},
+		{name: "bootstrap-controller", run: b.maintainKubernetesService, every: identityRenewal},
+		{name: "kube-apiserver-autoregistration", run: b.registerAPIServices},
 	}
 	if !c.NoIdentity {
 		b.hooks = append(b.hooks,
-			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
-			hook{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration})
+			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.renewIdentityLease, every: identityRenewal},
+			hook{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.deleteExpiredIdentities, every: identityDuration})
 	}
 	if !c.NoServiceCIDR {
-		b.hooks = append(b.hooks, hook{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR, every: identityRenewal})
+		b.hooks = append(b.hooks, hook{name: "start-kubernetes-service-cidr-controller", run: b.maintainServiceCIDR, every: identityRenewal})
 	}
 	if c.StorageVersions != nil {
-		b.hooks = append(b.hooks, hook{name: "built-in-resources-storage-version-updater", run: b.storageVersions, every: storageVersionsEvery})
+		b.hooks = append(b.hooks, hook{name: "built-in-resources-storage-version-updater", run: b.recordStorageVersions, every: storageVersionsEvery})
 	}
 	for i := range b.hooks {
 		b.hooks[i].done = new(atomic.Bool)
@@ -122,30 +123,31 @@ func New(c Config) *Bootstrap {
 // Kubernetes.
 const storageVersionsEvery = 10 * time.Minute
 
-// storageVersions records the storage versions of this replica. It first creates the lease of the
-// replica, because records of replicas without a lease are removed.
-func (b *Bootstrap) storageVersions(ctx context.Context) error {
-	if err := b.identityLease(ctx); err != nil {
+// recordStorageVersions records the storage versions of this replica. It first renews the lease of
+// the replica, because kube-controller-manager removes the records of replicas without a lease.
+func (b *Bootstrap) recordStorageVersions(ctx context.Context) error {
+	if err := b.renewIdentityLease(ctx); err != nil {
 		return err
 	}
 	return b.StorageVersions(ctx)
 }
 
-// kubernetesService maintains the service and its endpoints. If the service cannot be created,
-// kubernetesService first creates the range of its address.
-func (b *Bootstrap) kubernetesService(ctx context.Context) error {
-	if err := b.service(ctx); err != nil {
-		if err := b.serviceCIDR(ctx); err != nil {
+// maintainKubernetesService maintains the kubernetes service and its endpoints. If the service
+// cannot be created, the reason may be that the ServiceCIDR of its address does not exist yet, so
+// it creates the ServiceCIDR and tries again.
+func (b *Bootstrap) maintainKubernetesService(ctx context.Context) error {
+	if err := b.createKubernetesService(ctx); err != nil {
+		if err := b.maintainServiceCIDR(ctx); err != nil {
 			return err
 		}
-		if err := b.service(ctx); err != nil {
+		if err := b.createKubernetesService(ctx); err != nil {
 			return err
 		}
 	}
 	if b.ForeignEndpoints {
 		return nil
 	}
-	if err := b.announce(ctx); err != nil {
+	if err := b.renewAddress(ctx); err != nil {
 		return err
 	}
 	return b.reconcileEndpoints(ctx)
@@ -153,8 +155,8 @@ func (b *Bootstrap) kubernetesService(ctx context.Context) error {
 
 var errNotFinished = errors.New("not finished")
 
-// Checks returns a health check for each part of the work, by name. A check fails until the part
-// succeeded once, or failed because the store is full.
+// Checks returns the health check of each hook, by name. A check fails until the hook has succeeded
+// once, or has failed because the store is full.
 func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
 	checks := make(map[string]func(*http.Request) error, len(b.hooks))
 	for _, h := range b.hooks {
@@ -168,27 +170,26 @@ func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
 	return checks
 }
 
-// StoreFull reports whether a part has failed because the store was full.
+// StoreFull reports whether a hook has failed because the store was full.
 func (b *Bootstrap) StoreFull() bool { return b.storeFull.Load() }
 
-// Run does the work until ctx ends, then removes this replica from the kubernetes service. A part
-// that fails is logged and retried. Its health check fails until it succeeded once, or failed
-// because the store is full.
+// Run runs the hooks, each in its own goroutine, until ctx is canceled. Then it removes this
+// replica from the kubernetes service. A hook that fails is logged and retried.
 func (b *Bootstrap) Run(ctx context.Context) error {
 	if b.Loaded != nil {
 		if err := b.Loaded(ctx); err != nil {
-			<-ctx.Done() // the cause ends the server and is reported there
+			<-ctx.Done() // the component that loads the caches reports the error and stops the server
 			return ctx.Err()
 		}
 	}
-	firstDone := make(chan struct{}) // closed after the first part, on which the others depend
+	firstDone := make(chan struct{}) // closed after the first hook, which the others wait for
 	closeFirst := sync.OnceFunc(func() { close(firstDone) })
 	var wg sync.WaitGroup
 	for i, h := range b.hooks {
 		wg.Go(func() {
-			passed := func() {}
+			onDone := func() {}
 			if i == 0 {
-				passed = closeFirst
+				onDone = closeFirst
 			} else {
 				select {
 				case <-firstDone:
@@ -196,35 +197,35 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 					return
 				}
 			}
-			b.runUntilDone(ctx, h, passed)
+			b.runUntilDone(ctx, h, onDone)
 			b.repeatPeriodically(ctx, h)
 		})
 	}
 	wg.Wait()
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	withdrawCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := b.withdraw(end); err != nil {
+	if err := b.withdrawAddress(withdrawCtx); err != nil {
 		b.Logger.Warn("failed to remove this replica from the kubernetes service; its lease expires in a few seconds", "error", err)
 	}
 	return ctx.Err()
 }
 
-// quietRetry is the delay from which failures are logged as errors. Earlier ones are logged at
-// debug level.
+// quietRetry is the retry delay from which on failures are logged as errors. Failures before
+// retries with shorter delays are logged at debug level, because they are common while replicas
+// start.
 const quietRetry = 200 * time.Millisecond
 
-// runUntilDone runs the work until it succeeds once. It calls passed when other parts need not wait
-// any longer. A full store neither keeps this replica from becoming ready nor makes it restart
-// repeatedly: deletions free space, which requires a running server, and the objects of earlier
-// runs still exist.
-func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, passed func()) {
+// runUntilDone runs a hook until it succeeds once. It calls onDone when other hooks need not wait
+// for this one any longer. A full store counts as done, and the hook is retried: the server must
+// become ready so that clients can delete objects, and the objects of earlier runs still exist.
+func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		startup, s := request.Derive(ctx)
-		s.Startup = true
-		err := h.run(startup)
+		startupCtx, state := request.Derive(ctx)
+		state.Startup = true
+		err := h.run(startupCtx)
 		if err == nil {
 			h.done.Store(true)
-			passed()
+			onDone()
 			return
 		}
 		if ctx.Err() != nil {
@@ -233,10 +234,11 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, passed func()) {
 		if errors.Is(err, storage.ErrFull) {
 			b.storeFull.Store(true)
 			h.done.Store(true)
-			passed()
+			onDone()
 		}
 		level := slog.LevelError
-		// The caches are still loading, or a replica that starts at the same time won a race.
+		// The watch caches are still loading, or another replica that starts at the same time has
+		// just written the object.
 		if apierrors.IsTooManyRequests(err) || wait < quietRetry {
 			level = slog.LevelDebug
 		}
@@ -249,8 +251,11 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, passed func()) {
 	}
 }
 
-// repeatPeriodically runs the work at its interval, and earlier when it is due, until ctx ends. It
-// logs each new error once per interval.
+// repeatPeriodically runs a hook at its interval, and earlier when its trigger receives a value,
+// until ctx is canceled. It logs each error once per interval.
+//
+// After each run of a hook with a trigger, the trigger is ignored for autoregister.RetryInterval.
+// Otherwise two replicas with different data could write without end.
 func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 	if h.every == 0 {
 		return
@@ -260,7 +265,7 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 	trigger := h.trigger
 	failed := false
 	reported := ""
-	var pauseOver <-chan time.Time // limits the rate of runs that are due
+	var pauseOver <-chan time.Time // nil unless the trigger is ignored
 	for {
 		select {
 		case <-ctx.Done():
@@ -284,7 +289,7 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 			reported = err.Error()
 			b.Logger.Error("failed to write bootstrap objects", "hook", h.name, "error", err)
 		}
-		if h.trigger != nil { // replicas with other data may write back immediately
+		if h.trigger != nil {
 			trigger = nil
 			pauseOver = time.After(autoregister.RetryInterval)
 		}

@@ -20,12 +20,12 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// danglingRetry is the delay after a failed write.
+// danglingRetry is the delay before a failed write is retried.
 const danglingRetry = time.Second
 
-// A flow schema is written at most maxDanglingWrites times in danglingWindow. A further write waits
-// for danglingPause plus a random time below danglingSpread. Two writers that disagree thus do not
-// write without end. The values are those of Kubernetes.
+// A flow schema is written at most maxDanglingWrites times per danglingWindow. A further write
+// waits for danglingPause plus a random time below danglingSpread. The limit bounds the writes of
+// two replicas that disagree. The values are the same as in Kubernetes.
 const (
 	maxDanglingWrites = 6
 	danglingWindow    = time.Minute
@@ -33,19 +33,21 @@ const (
 	danglingSpread    = 45 * time.Second
 )
 
-// DanglingController records in the status of every flow schema whether its priority level exists.
-// It is notified of changed schemas and levels, and evaluates only the affected schemas. Its
-// methods are safe for concurrent use.
+// DanglingController maintains the condition Dangling in the status of every flow schema. The
+// condition reports whether the schema's priority level is missing. PutSchema, DropSchema and
+// SetLevel notify the controller of changes, and Run writes the conditions of the affected schemas.
+// The methods are safe for concurrent use.
 type DanglingController struct {
 	API    *internalclient.Client
 	Logger *slog.Logger
 	Now    func() time.Time
 
 	changed chan struct{} // receives a value when schemas are pending
+
 	mu      sync.Mutex
-	levels  map[string]bool
-	schemas map[string]schemaState
-	pending map[string]bool // names of schemas
+	levels  map[string]bool        // names of existing priority levels
+	schemas map[string]schemaState // by name
+	pending map[string]bool        // names of schemas to evaluate
 	// writes holds the times of recent writes by schema name.
 	writes map[string][]time.Time
 }
@@ -69,7 +71,9 @@ func NewDanglingController(api *internalclient.Client, log *slog.Logger) *Dangli
 func (d *DanglingController) PutSchema(s *flowcontrolv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.schemas[s.Name] = schemaState{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
+	d.schemas[s.Name] = schemaState{
+		uid: s.UID, level: s.Spec.PriorityLevelConfiguration.Name, conditions: slices.Clone(s.Status.Conditions),
+	}
 	d.pending[s.Name] = true
 	d.wake()
 }
@@ -113,7 +117,7 @@ func (d *DanglingController) wake() {
 	}
 }
 
-// Run writes the conditions of schemas until ctx ends.
+// Run writes the conditions of pending schemas until ctx is canceled.
 func (d *DanglingController) Run(ctx context.Context) error {
 	retry := time.NewTimer(danglingRetry)
 	retry.Stop()
@@ -140,9 +144,9 @@ func (d *DanglingController) Run(ctx context.Context) error {
 	}
 }
 
-// writePending writes the pending conditions one at a time. A schema whose write fails stays pending
-// and does not prevent the other writes. limited reports whether a schema stays pending because it
-// was written too often. first is the first error.
+// writePending writes the conditions of pending schemas one at a time. A schema whose write fails
+// stays pending, and the others are still written. limited reports whether a schema stays pending
+// because it was written too often. first is the first error.
 func (d *DanglingController) writePending(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
@@ -152,7 +156,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 		if !exists {
 			continue
 		}
-		target, changes := d.conditionToWrite(s, condition(s.level, levelExists))
+		target, changes := d.conditionToWrite(s, danglingCondition(s.level, levelExists))
 		if !changes {
 			continue
 		}
@@ -161,7 +165,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 			limited = true
 			continue
 		}
-		if err := d.write(ctx, name, s, target); err != nil && !apierrors.IsNotFound(err) {
+		if err := d.applyCondition(ctx, name, s, target); err != nil && !apierrors.IsNotFound(err) {
 			d.requeue(name)
 			first = cmp.Or(first, err)
 		}
@@ -169,7 +173,7 @@ func (d *DanglingController) writePending(ctx context.Context) (limited bool, fi
 	return limited, first
 }
 
-// allowWrite reports whether a schema may be written now, and counts the write.
+// allowWrite reports whether a schema may be written now. If so, it counts the write.
 func (d *DanglingController) allowWrite(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,8 +187,8 @@ func (d *DanglingController) allowWrite(name string) bool {
 	return allowed
 }
 
-// takePending removes a schema from the pending ones and returns it, whether its level exists, and
-// whether the schema itself exists.
+// takePending makes a schema no longer pending and returns it. levelExists reports whether its
+// priority level exists, and exists whether the schema itself does.
 func (d *DanglingController) takePending(name string) (s schemaState, levelExists, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,8 +206,9 @@ func (d *DanglingController) requeue(name string) {
 	}
 }
 
-// condition returns the condition Dangling of a schema with a level.
-func condition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition {
+// danglingCondition returns the condition Dangling of a schema with a priority level, without its
+// transition time.
+func danglingCondition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition {
 	if levelExists {
 		return flowcontrolv1.FlowSchemaCondition{
 			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
@@ -216,8 +221,9 @@ func condition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition
 	}
 }
 
-// conditionToWrite returns the wanted condition with its transition time. It returns false if the
-// schema already has the condition.
+// conditionToWrite returns target with its transition time: the current time if the status changes,
+// otherwise the time of the existing condition. It returns false if the schema has the condition
+// already.
 func (d *DanglingController) conditionToWrite(s schemaState, target flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
 	target.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
@@ -234,8 +240,8 @@ func (d *DanglingController) conditionToWrite(s schemaState, target flowcontrolv
 	return target, true
 }
 
-// write applies the condition.
-func (d *DanglingController) write(ctx context.Context, name string, s schemaState, target flowcontrolv1.FlowSchemaCondition) error {
+// applyCondition writes a condition to the status of a schema by server-side apply.
+func (d *DanglingController) applyCondition(ctx context.Context, name string, s schemaState, target flowcontrolv1.FlowSchemaCondition) error {
 	condition := flowcontrolapply.FlowSchemaCondition().WithType(target.Type).WithStatus(target.Status).
 		WithLastTransitionTime(target.LastTransitionTime).WithReason(target.Reason).WithMessage(target.Message)
 	desired := flowcontrolapply.FlowSchema(name).WithUID(s.uid).

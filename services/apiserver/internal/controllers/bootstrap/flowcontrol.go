@@ -21,8 +21,8 @@ import (
 var flowDefaults []byte
 
 const (
-	// autoUpdateSpec is the annotation of a level or schema that states whether the server
-	// maintains its spec.
+	// autoUpdateSpec is the annotation of a level or schema that says whether the server maintains
+	// its spec ("true" or "false").
 	autoUpdateSpec = flowcontrolv1.AutoUpdateAnnotationKey
 	// flowProducer and flowConsumer are the field managers of specs and statuses.
 	flowProducer = "api-priority-and-fairness-config-producer-v1"
@@ -31,16 +31,16 @@ const (
 	maxFlowWrites = 8
 )
 
-// flowObjects holds levels and schemas.
+// flowObjects holds priority levels and flow schemas.
 type flowObjects struct {
 	Levels  []flowcontrolv1.PriorityLevelConfiguration
 	Schemas []flowcontrolv1.FlowSchema
 }
 
-// flowConfig creates the mandatory and the suggested levels and schemas, restores the specs of
-// those that the server maintains, and deletes objects that are annotated as maintained but are no
-// longer defaults.
-func (b *Bootstrap) flowConfig(ctx context.Context) error {
+// reconcileFlowConfig creates the mandatory and the suggested levels and schemas, restores the
+// specs of objects that the server maintains, and deletes objects that are annotated as maintained
+// but are no longer defaults.
+func (b *Bootstrap) reconcileFlowConfig(ctx context.Context) error {
 	target, err := defaultFlows()
 	if err != nil {
 		return err
@@ -50,14 +50,14 @@ func (b *Bootstrap) flowConfig(ctx context.Context) error {
 		return err
 	}
 	api := b.API.WithManager(flowProducer)
-	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(target.Levels), pointers(live.Levels), reviseLevel)
+	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(target.Levels), pointers(live.Levels), setLevelSpec)
 	if err := levels.reconcileAll(ctx); err != nil {
 		return err
 	}
-	return newManagedObjects(api, "flowschemas", pointers(target.Schemas), pointers(live.Schemas), reviseSchema).reconcileAll(ctx)
+	return newManagedObjects(api, "flowschemas", pointers(target.Schemas), pointers(live.Schemas), setSchemaSpec).reconcileAll(ctx)
 }
 
-// defaultFlows returns the default levels and schemas.
+// defaultFlows returns the default levels and schemas, from flowcontrol-defaults.json.
 func defaultFlows() (*flowObjects, error) {
 	var all []json.RawMessage
 	if err := json.Unmarshal(flowDefaults, &all); err != nil {
@@ -110,15 +110,15 @@ func pointers[T any](list []T) []*T {
 	return out
 }
 
-// isMandatory reports whether requests cannot be classified without the level or schema. The server
-// maintains their specs even if the annotation says otherwise.
+// isMandatory reports whether a level or schema of that name is mandatory: without it, requests
+// could not be classified. The server maintains its spec regardless of the annotation.
 func isMandatory(name string) bool {
 	return name == flowcontrolv1.FlowSchemaNameExempt || name == flowcontrolv1.FlowSchemaNameCatchAll
 }
 
-// reviseLevel sets the spec of a level and reports whether it changed. It keeps the shares of the
-// exempt level, which belong to the administrator.
-func reviseLevel(live, target *flowcontrolv1.PriorityLevelConfiguration) bool {
+// setLevelSpec sets the spec of a level and reports whether it changed. It keeps the shares of the
+// exempt level, which administrators may change.
+func setLevelSpec(live, target *flowcontrolv1.PriorityLevelConfiguration) bool {
 	spec := target.Spec
 	if live.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && live.Spec.Exempt != nil {
 		spec.Exempt = live.Spec.Exempt
@@ -128,53 +128,54 @@ func reviseLevel(live, target *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return changed
 }
 
-// reviseSchema sets the spec of a schema and reports whether it changed.
-func reviseSchema(live, target *flowcontrolv1.FlowSchema) bool {
+// setSchemaSpec sets the spec of a schema and reports whether it changed.
+func setSchemaSpec(live, target *flowcontrolv1.FlowSchema) bool {
 	changed := !semantic.Equal(live.Spec, target.Spec)
 	live.Spec = target.Spec
 	return changed
 }
 
-// managedObjects holds the objects of a resource that the server maintains.
+// managedObjects reconciles the objects of one resource with the default ones.
 type managedObjects[T registry.Object] struct {
 	api        *internalclient.Client
 	collection internalclient.Ref
-	want       []T
-	live       map[string]T
-	// revise sets the wanted spec of the live object and reports whether it changed.
-	revise func(live, target T) bool
+	defaults   []T
+	live       map[string]T // by name
+	// setSpec sets the spec of live to the spec of target and reports whether it changed.
+	setSpec func(live, target T) bool
 }
 
-// newManagedObjects returns the objects of a resource, with live ones by name.
-func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, target, live []T, revise func(live, target T) bool) *managedObjects[T] {
-	m := &managedObjects[T]{api: api, collection: flowPath(resource), want: target, live: map[string]T{}, revise: revise}
+// newManagedObjects returns a managedObjects for a resource. defaults and live are the default and
+// the stored objects.
+func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, defaults, live []T, setSpec func(live, target T) bool) *managedObjects[T] {
+	m := &managedObjects[T]{api: api, collection: flowPath(resource), defaults: defaults, live: map[string]T{}, setSpec: setSpec}
 	for _, o := range live {
 		m.live[o.GetName()] = o
 	}
 	return m
 }
 
-// reconcileAll creates missing objects, corrects changed ones and deletes unwanted ones. The next
-// run handles concurrent changes.
+// reconcileAll creates missing objects, corrects changed ones, and deletes managed ones that are
+// not defaults. It ignores conflicts; the next run sees the concurrent changes.
 func (m *managedObjects[T]) reconcileAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxFlowWrites)
-	desired := map[string]bool{}
-	for _, target := range m.want {
-		desired[target.GetName()] = true
+	isDefault := map[string]bool{}
+	for _, target := range m.defaults {
+		isDefault[target.GetName()] = true
 	}
 	for name, live := range m.live { // before reconcile changes live objects
-		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !desired[name] && err == nil && managed {
+		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !isDefault[name] && err == nil && managed {
 			group.Go(func() error { return m.remove(ctx, live) })
 		}
 	}
-	for _, target := range m.want {
+	for _, target := range m.defaults {
 		group.Go(func() error { return m.reconcile(ctx, target) })
 	}
 	return group.Wait()
 }
 
-// reconcile creates an object, or corrects the live one.
+// reconcile creates a default object, or corrects the stored one.
 func (m *managedObjects[T]) reconcile(ctx context.Context, target T) error {
 	live, ok := m.live[target.GetName()]
 	if !ok {
@@ -187,7 +188,7 @@ func (m *managedObjects[T]) reconcile(ctx context.Context, target T) error {
 	managed, annotated := m.isManaged(live)
 	changed := !annotated
 	if managed {
-		changed = m.revise(live, target) || changed
+		changed = m.setSpec(live, target) || changed
 	}
 	if !changed {
 		return nil
@@ -208,7 +209,8 @@ func (m *managedObjects[T]) reconcile(ctx context.Context, target T) error {
 }
 
 // isManaged reports whether the server maintains the spec of an object, and whether the object has
-// the annotation. An object without it is maintained as long as its spec is unchanged.
+// the annotation autoUpdateSpec. Without the annotation, the server maintains the spec if no client
+// has changed it since the creation (generation 1).
 func (m *managedObjects[T]) isManaged(live T) (managed, annotated bool) {
 	managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
 	annotated = err == nil

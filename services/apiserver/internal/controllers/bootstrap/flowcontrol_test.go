@@ -69,7 +69,7 @@ func reconcileFlowConfig(t *testing.T, change func(*flowObjects)) *flowServer {
 		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
 	}}
 	b := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: f}}}
-	if err := b.flowConfig(t.Context()); err != nil {
+	if err := b.reconcileFlowConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(f.writes)

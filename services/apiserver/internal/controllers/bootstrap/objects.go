@@ -22,8 +22,8 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// namespaces creates the four namespaces of every cluster.
-func (b *Bootstrap) namespaces(ctx context.Context) error {
+// createNamespaces creates the four namespaces that every cluster has.
+func (b *Bootstrap) createNamespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if err := b.API.Ensure(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns); err != nil {
@@ -33,8 +33,8 @@ func (b *Bootstrap) namespaces(ctx context.Context) error {
 	return nil
 }
 
-// priorityClasses creates the two classes of the system's own pods.
-func (b *Bootstrap) priorityClasses(ctx context.Context) error {
+// createPriorityClasses creates the two priority classes for critical pods of the system.
+func (b *Bootstrap) createPriorityClasses(ctx context.Context) error {
 	preempt := corev1.PreemptLowerPriority
 	for _, pc := range []*schedulingv1.PriorityClass{
 		{
@@ -53,11 +53,13 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 	return nil
 }
 
-// serviceCIDR maintains the default ServiceCIDR, which has the ranges of the flags. It creates a
-// missing one, adds the second IP family to a single-stack one, and sets a missing condition Ready.
-// It does not change an object with other ranges or one that is being deleted: an administrator
-// migrates to another range by deleting the object, and the next run creates it with the new range.
-func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
+// maintainServiceCIDR maintains the default ServiceCIDR, which has the ranges of
+// --service-cluster-ip-range. It creates the object if it is missing, adds the second IP family to
+// a single-stack object, and sets the condition Ready.
+//
+// It changes neither an object with other ranges nor one that is being deleted. An administrator
+// migrates to other ranges by deleting the object, and the next run creates it with the new ranges.
+func (b *Bootstrap) maintainServiceCIDR(ctx context.Context) error {
 	if b.NoServiceCIDR {
 		return nil
 	}
@@ -100,7 +102,8 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
 }
 
-// firstAddress returns the address of the kubernetes service: the first of the range.
+// firstAddress returns the address after the network address of a range, which is the cluster IP of
+// the kubernetes service: 10.0.0.1 for 10.0.0.0/24.
 func firstAddress(n *net.IPNet) net.IP {
 	ip := append(net.IP(nil), n.IP...)
 	for i := len(ip) - 1; i >= 0; i-- {
@@ -112,8 +115,8 @@ func firstAddress(n *net.IPNet) net.IP {
 	return ip
 }
 
-// service creates the service through which pods reach the API.
-func (b *Bootstrap) service(ctx context.Context) error {
+// createKubernetesService creates the kubernetes service, through which pods reach the API server.
+func (b *Bootstrap) createKubernetesService(ctx context.Context) error {
 	if len(b.ServiceRanges) == 0 {
 		return nil
 	}
@@ -134,21 +137,24 @@ func (b *Bootstrap) service(ctx context.Context) error {
 		},
 	}
 	if b.NodePort != 0 {
-		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
+		svc.Spec.Type = corev1.ServiceTypeNodePort
+		svc.Spec.Ports[0].NodePort = int32(b.NodePort)
 	}
 	return b.API.Ensure(ctx, internalclient.Collection("", "v1", "services", api.DefaultNamespace), svc)
 }
 
-// repairAllocations first creates the default ServiceCIDR, which the repair needs.
+// repairAllocations calls Config.RepairAllocations. It first creates the default ServiceCIDR, which
+// the repair needs.
 func (b *Bootstrap) repairAllocations(ctx context.Context) error {
-	if err := b.serviceCIDR(ctx); err != nil {
+	if err := b.maintainServiceCIDR(ctx); err != nil {
 		return err
 	}
 	return b.RepairAllocations(ctx)
 }
 
-// tokenTracking records the day since which the use of legacy tokens is tracked.
-func (b *Bootstrap) tokenTracking(ctx context.Context) error {
+// recordTokenTracking creates the config map with the date since which the use of legacy service
+// account tokens is tracked.
+func (b *Bootstrap) recordTokenTracking(ctx context.Context) error {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
 		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
@@ -156,9 +162,9 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 	return b.API.Ensure(ctx, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
-// apiServices registers the built-in group versions as APIService objects and deletes those that
-// are no longer served.
-func (b *Bootstrap) apiServices(ctx context.Context) error {
+// registerAPIServices creates the APIService objects of built-in group versions, and deletes those
+// of group versions that are no longer served.
+func (b *Bootstrap) registerAPIServices(ctx context.Context) error {
 	desired := map[string]bool{}
 	for _, s := range b.APIServices {
 		desired[s.Name()] = true

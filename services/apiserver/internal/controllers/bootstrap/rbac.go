@@ -25,8 +25,10 @@ import (
 var rbacDefaults []byte
 
 const (
-	// autoUpdate is the annotation that states whether an object is reconciled.
-	autoUpdate     = "rbac.authorization.kubernetes.io/autoupdate"
+	// autoUpdate is the annotation of a default object with which an administrator stops its
+	// reconciliation ("false").
+	autoUpdate = "rbac.authorization.kubernetes.io/autoupdate"
+	// bootstrapLabel and bootstrapValue are the label of all default objects.
 	bootstrapLabel = "kubernetes.io/bootstrapping"
 	bootstrapValue = "rbac-defaults"
 	// maxRoleWrites is the maximum number of concurrent writes.
@@ -42,7 +44,7 @@ type policyObjects struct {
 }
 
 // defaultPolicy returns the default roles and bindings for the enabled feature gates. Aggregated
-// roles include their rules.
+// roles have the rules of the roles that they select.
 func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 	defaults, err := readDefaults(enabled)
 	if err != nil {
@@ -92,7 +94,7 @@ func (p *policyObjects) all() []registry.Object {
 	return out
 }
 
-// policyPath returns the collection of a role or binding.
+// policyPath returns the collection that contains a role or binding.
 func policyPath(o registry.Object) internalclient.Ref {
 	resource := map[string]string{
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
@@ -101,9 +103,9 @@ func policyPath(o registry.Object) internalclient.Ref {
 	return internalclient.Collection(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
-// roles migrates roles of older versions, creates the default roles and bindings, adds missing
-// parts to existing ones, and waits until the in-process policy has them.
-func (b *Bootstrap) roles(ctx context.Context) error {
+// reconcileRoles migrates roles of older versions, creates the default roles and bindings, adds
+// missing parts to existing ones, and waits until the RBAC authorizer of this server has them.
+func (b *Bootstrap) reconcileRoles(ctx context.Context) error {
 	target, err := defaultPolicy(b.FeatureEnabled)
 	if err != nil {
 		return err
@@ -126,7 +128,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	return b.PolicySeen(ctx)
 }
 
-// livePolicy returns the cached roles and bindings by path.
+// livePolicy returns the stored roles and bindings with the label bootstrapLabel, by path.
 func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]registry.Object, error) {
 	var clusterRoles rbacv1.ClusterRoleList
 	var roles rbacv1.RoleList
@@ -154,8 +156,9 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]regi
 	return live, nil
 }
 
-// reconcileRole creates one object, or adds the missing parts to the live one. live may be nil
-// although the object exists, and may be outdated.
+// reconcileRole creates a role or binding, or adds the missing parts to the stored one. live is the
+// stored object as far as it is known: it may be outdated, or nil although the object exists. After
+// a conflict, reconcileRole reads the object and tries again.
 func (b *Bootstrap) reconcileRole(ctx context.Context, target, live registry.Object) error {
 	collection := policyPath(target)
 	for range 5 {
@@ -184,8 +187,8 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, target, live registry.Obj
 	return fmt.Errorf("%s: too many conflicting updates", collection.Named(target.GetName()))
 }
 
-// writeRole replaces the live object. A binding to another role is recreated, because its roleRef
-// is immutable.
+// writeRole writes a changed role or binding. If it has no resourceVersion, writeRole deletes and
+// recreates the object, because the roleRef of a binding is immutable; see addSubjects.
 func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref, changed registry.Object) error {
 	path := collection.Named(changed.GetName())
 	if changed.GetResourceVersion() != "" {
@@ -197,8 +200,8 @@ func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref
 	return b.API.Create(ctx, collection, changed)
 }
 
-// addMissing adds missing parts to the live object and reports whether it left the object unchanged.
-// It clears the resourceVersion of an object that must be recreated.
+// addMissing adds the labels, annotations, rules and subjects that live lacks. It reports whether
+// it left live unchanged. It clears the resourceVersion of an object that must be recreated.
 func addMissing(live, target registry.Object) bool {
 	if live.GetAnnotations()[autoUpdate] == "false" {
 		return true
@@ -216,28 +219,28 @@ func addMissing(live, target registry.Object) bool {
 	add(live.GetAnnotations(), target.GetAnnotations(), live.SetAnnotations)
 	switch object := live.(type) {
 	case *rbacv1.ClusterRole:
-		w := target.(*rbacv1.ClusterRole)
-		if w.AggregationRule != nil { // aggregation maintains its rules
-			return addSelectors(object, w.AggregationRule) && unchanged
+		target := target.(*rbacv1.ClusterRole)
+		if target.AggregationRule != nil { // RoleAggregator maintains its rules
+			return addSelectors(object, target.AggregationRule) && unchanged
 		}
-		return addRules(&object.Rules, w.Rules) && unchanged
+		return addRules(&object.Rules, target.Rules) && unchanged
 	case *rbacv1.Role:
 		return addRules(&object.Rules, target.(*rbacv1.Role).Rules) && unchanged
 	case *rbacv1.ClusterRoleBinding:
-		w := target.(*rbacv1.ClusterRoleBinding)
-		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
+		target := target.(*rbacv1.ClusterRoleBinding)
+		return addSubjects(object, &object.RoleRef, &object.Subjects, target.RoleRef, target.Subjects) && unchanged
 	case *rbacv1.RoleBinding:
-		w := target.(*rbacv1.RoleBinding)
-		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
+		target := target.(*rbacv1.RoleBinding)
+		return addSubjects(object, &object.RoleRef, &object.Subjects, target.RoleRef, target.Subjects) && unchanged
 	}
 	return unchanged
 }
 
 // addRules adds the missing rules and reports whether it left the list unchanged.
-func addRules(rules *[]rbacv1.PolicyRule, target []rbacv1.PolicyRule) bool {
-	ok, missing := rbac.Covers(*rules, target)
+func addRules(rules *[]rbacv1.PolicyRule, target []rbacv1.PolicyRule) (unchanged bool) {
+	covered, missing := rbac.Covers(*rules, target)
 	*rules = append(*rules, missing...)
-	return ok
+	return covered
 }
 
 // addSelectors adds the missing selectors and reports whether it left the role unchanged.
@@ -278,11 +281,11 @@ func addSubjects(live registry.Object, ref *rbacv1.RoleRef, subjects *[]rbacv1.S
 	return unchanged
 }
 
-// aggregationRetry is the delay after a failed write.
+// aggregationRetry is the delay before a failed write is retried.
 const aggregationRetry = time.Second
 
-// RoleAggregator maintains the rules of aggregated cluster roles, so that they are correct without
-// a controller manager. With one, both write the same rules.
+// RoleAggregator maintains the rules of aggregated cluster roles. kube-controller-manager does the
+// same, but a cluster may run without it. Both write the same rules.
 type RoleAggregator struct {
 	API    *internalclient.Client
 	Policy interface{ Snapshot() *rbac.Snapshot }
@@ -291,7 +294,7 @@ type RoleAggregator struct {
 	Changed <-chan struct{}
 }
 
-// Run maintains the rules until ctx ends.
+// Run maintains the rules until ctx is canceled.
 func (g *RoleAggregator) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -305,7 +308,7 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 		for name, rules := range g.Policy.Snapshot().Stale() {
 			err := writeAggregatedRules(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
-				if !apierrors.IsConflict(err) { // after a conflict, the policy will change soon
+				if !apierrors.IsConflict(err) { // a conflict means that Changed will receive soon
 					g.Logger.Error("failed to aggregate a cluster role; retrying", "clusterRole", name, "error", err)
 				}
 				retry.Reset(aggregationRetry)
@@ -314,7 +317,7 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 	}
 }
 
-// writeAggregatedRules writes the rules of a cluster role if it is still an aggregated one.
+// writeAggregatedRules writes the rules of a cluster role if the role is still aggregated.
 func writeAggregatedRules(ctx context.Context, client *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
 	path := internalclient.Collection(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole

@@ -9,24 +9,25 @@ import (
 	"binnacle/libs/features"
 )
 
-// gated is the part of an entry of rbac-defaults.json that limits it to feature gates. The entry is
-// a default only if all of them are on.
+// gated is the part of an entry in rbac-defaults.json that lists feature gates. The entry is a
+// default only if all of them are on.
 type gated struct {
 	FeatureGates []features.Gate `json:"featureGates"`
 }
 
-// enabled reports whether all gates of the entry are on.
-func (g gated) enabled(enabled func(features.Gate) bool) bool {
+// isEnabled reports whether all gates of the entry are on. gateEnabled reports whether a gate is
+// on.
+func (g gated) isEnabled(gateEnabled func(features.Gate) bool) bool {
 	for _, name := range g.FeatureGates {
-		if !enabled(name) {
+		if !gateEnabled(name) {
 			return false
 		}
 	}
 	return true
 }
 
-// gatedRole is a cluster role whose rules may depend on feature gates. Its
-// Rules shadow those of the embedded role.
+// gatedRole is a cluster role whose rules may depend on feature gates. The field Rules hides
+// ClusterRole.Rules when JSON is decoded.
 type gatedRole struct {
 	gated
 	rbacv1.ClusterRole
@@ -42,9 +43,9 @@ type gatedBinding struct {
 	rbacv1.ClusterRoleBinding
 }
 
-// readDefaults returns the roles and bindings of rbac-defaults.json whose
-// feature gates are on.
-func readDefaults(enabled func(features.Gate) bool) (*policyObjects, error) {
+// readDefaults returns the roles, rules and bindings in rbac-defaults.json whose feature gates are
+// on.
+func readDefaults(gateEnabled func(features.Gate) bool) (*policyObjects, error) {
 	var all struct {
 		ClusterRoles        []gatedRole           `json:"clusterRoles"`
 		ClusterRoleBindings []gatedBinding        `json:"clusterRoleBindings"`
@@ -57,18 +58,18 @@ func readDefaults(enabled func(features.Gate) bool) (*policyObjects, error) {
 	d := &policyObjects{Roles: all.Roles, RoleBindings: all.RoleBindings}
 	for i := range all.ClusterRoles {
 		r := &all.ClusterRoles[i]
-		if !r.enabled(enabled) {
+		if !r.isEnabled(gateEnabled) {
 			continue
 		}
 		for j := range r.Rules {
-			if r.Rules[j].enabled(enabled) {
+			if r.Rules[j].isEnabled(gateEnabled) {
 				r.ClusterRole.Rules = append(r.ClusterRole.Rules, r.Rules[j].PolicyRule)
 			}
 		}
 		d.ClusterRoles = append(d.ClusterRoles, &r.ClusterRole)
 	}
 	for i := range all.ClusterRoleBindings {
-		if b := &all.ClusterRoleBindings[i]; b.enabled(enabled) {
+		if b := &all.ClusterRoleBindings[i]; b.isEnabled(gateEnabled) {
 			d.ClusterRoleBindings = append(d.ClusterRoleBindings, &b.ClusterRoleBinding)
 		}
 	}

@@ -17,8 +17,8 @@ const (
 	publicInfoRole = "system:public-info-viewer"
 )
 
-// aggregatedRoles maps each role that is aggregated today, but had rules of its own in older versions,
-// to the role that holds these rules today.
+// aggregatedRoles returns the roles that were not aggregated in older versions of Kubernetes. It
+// maps each of them to the role that contains its rules today.
 func aggregatedRoles() map[string]string {
 	return map[string]string{
 		"admin": "system:aggregate-to-admin",
@@ -27,9 +27,9 @@ func aggregatedRoles() map[string]string {
 	}
 }
 
-// migrate preserves an administrator's changes in the roles and bindings of an older version. It
-// creates the successor of such a role or binding from the live object, and does nothing if the
-// successor exists.
+// migrate preserves changes that an administrator made to the roles and bindings of an older
+// version. If the successor of such an object does not exist, migrate creates it from the stored
+// object.
 func (b *Bootstrap) migrate(ctx context.Context, target *policyObjects) error {
 	for from, to := range aggregatedRoles() {
 		if err := b.migrateRules(ctx, from, to); err != nil {
@@ -44,8 +44,8 @@ func (b *Bootstrap) migrate(ctx context.Context, target *policyObjects) error {
 	return nil
 }
 
-// migrateRules creates the role to with the rules of the role from, unless from is already
-// aggregated.
+// migrateRules creates the role named to with the rules of the role named from, unless from is
+// already aggregated.
 func (b *Bootstrap) migrateRules(ctx context.Context, from, to string) error {
 	roles := policyPath(&rbacv1.ClusterRole{})
 	var source rbacv1.ClusterRole
@@ -56,8 +56,8 @@ func (b *Bootstrap) migrateRules(ctx context.Context, from, to string) error {
 	return b.createOnce(ctx, roles, &rbacv1.ClusterRole{ObjectMeta: successorMeta(&source.ObjectMeta, to), Rules: source.Rules})
 }
 
-// migrateSubjects creates the binding want with the subjects of the binding that
-// it was split from.
+// migrateSubjects creates the binding target with the subjects of the binding discoveryRole, which
+// granted the same permissions in older versions.
 func (b *Bootstrap) migrateSubjects(ctx context.Context, target *rbacv1.ClusterRoleBinding) error {
 	bindings := policyPath(target)
 	var source rbacv1.ClusterRoleBinding
@@ -68,8 +68,8 @@ func (b *Bootstrap) migrateSubjects(ctx context.Context, target *rbacv1.ClusterR
 	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: successorMeta(&source.ObjectMeta, target.Name), Subjects: source.Subjects, RoleRef: target.RoleRef})
 }
 
-// lacksSuccessor reads the object from into source. It returns true if from
-// exists and its successor to does not.
+// lacksSuccessor reports whether the object named from exists and its successor, named to, does
+// not. If so, it has read from into source.
 func (b *Bootstrap) lacksSuccessor(ctx context.Context, collection internalclient.Ref, from, to string, source any) (bool, error) {
 	if err := b.API.Get(ctx, collection.Named(to), source); !apierrors.IsNotFound(err) {
 		return false, err
@@ -83,6 +83,7 @@ func (b *Bootstrap) lacksSuccessor(ctx context.Context, collection internalclien
 	return true, nil
 }
 
+// createOnce creates an object. It does nothing if the object exists.
 func (b *Bootstrap) createOnce(ctx context.Context, collection internalclient.Ref, o any) error {
 	if err := b.API.Create(ctx, collection, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
@@ -90,7 +91,8 @@ func (b *Bootstrap) createOnce(ctx context.Context, collection internalclient.Re
 	return nil
 }
 
-// successorMeta returns the metadata of a successor.
+// successorMeta returns the metadata of a successor: its name, and the labels and annotations of
+// source.
 func successorMeta(source *metav1.ObjectMeta, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: source.Labels, Annotations: source.Annotations}
 }

@@ -24,11 +24,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Times of replicas, as in Kubernetes.
+// Intervals of replicas, as in Kubernetes.
 const (
-	identityRenewal  = 10 * time.Second
-	identityDuration = time.Hour
-	// A replica is an endpoint of the kubernetes service for this time after its last announcement.
+	identityRenewal  = 10 * time.Second // between renewals of the identity lease
+	identityDuration = time.Hour        // of the identity lease
+	// endpointTTL is how long a replica stays an endpoint of the kubernetes service after it last
+	// wrote its address.
 	endpointTTL = 15 * time.Second
 )
 
@@ -36,8 +37,9 @@ const (
 // namespace has the same name.
 const IdentityPrefix = "apiserver-"
 
-// Identity returns the name of the replica on a host. A kube-apiserver on the host has the same name:
-// a hash of the host and of the component, each preceded by its length in two bytes.
+// Identity returns the name of the replica on a host. It is the same as the name of a
+// kube-apiserver on that host: the first 16 bytes of the SHA-256 of the host and the component,
+// each preceded by its length in two bytes, in base32.
 func Identity(host string) string {
 	var data []byte
 	for _, part := range []string{host, "kube-apiserver"} {
@@ -47,8 +49,8 @@ func Identity(host string) string {
 	return IdentityPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// identityLease renews the lease of this replica.
-func (b *Bootstrap) identityLease(ctx context.Context) error {
+// renewIdentityLease creates or renews the lease of this replica.
+func (b *Bootstrap) renewIdentityLease(ctx context.Context) error {
 	holder := b.Identity + "_" + b.Instance
 	newSpec := func() coordinationv1.LeaseSpec {
 		return coordinationv1.LeaseSpec{
@@ -68,8 +70,8 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 	})
 }
 
-// expiredIdentities deletes the leases of replicas that have stopped.
-func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
+// deleteExpiredIdentities deletes the expired leases of replicas that have stopped.
+func (b *Bootstrap) deleteExpiredIdentities(ctx context.Context) error {
 	path := internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
 	var list coordinationv1.LeaseList
 	if err := b.API.ListCached(ctx, path, map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}, &list); err != nil {
@@ -88,16 +90,16 @@ func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 	return nil
 }
 
-// leasePrefix is the prefix of the keys of live replicas' addresses.
-func (b *Bootstrap) leasePrefix() string { return b.Root + "/masterleases/" }
+// addressPrefix returns the prefix of the keys that live replicas write: "<prefix><IP address>".
+func (b *Bootstrap) addressPrefix() string { return b.Root + "/masterleases/" }
 
-// announce writes the key with the address of this replica. The key expires after endpointTTL.
-func (b *Bootstrap) announce(ctx context.Context) error {
+// renewAddress writes the key with the address of this replica. The key expires after endpointTTL.
+func (b *Bootstrap) renewAddress(ctx context.Context) error {
 	value, err := b.EncodeEndpoints(&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}})
 	if err != nil {
 		return err
 	}
-	key := b.leasePrefix() + b.AdvertiseAddress.String()
+	key := b.addressPrefix() + b.AdvertiseAddress.String()
 	ttl := storage.WriteOptions{TTL: endpointTTL}
 	for range 3 {
 		kv, _, err := b.Store.Get(ctx, key, 0)
@@ -112,15 +114,16 @@ func (b *Bootstrap) announce(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil // another replica with the same address keeps it alive
+	return nil // another replica with the same address renews it
 }
 
-// withdraw removes this replica from the service.
-func (b *Bootstrap) withdraw(ctx context.Context) error {
+// withdrawAddress deletes the key with the address of this replica, and removes the address from
+// the endpoints of the kubernetes service.
+func (b *Bootstrap) withdrawAddress(ctx context.Context) error {
 	if b.ForeignEndpoints {
 		return nil
 	}
-	key := b.leasePrefix() + b.AdvertiseAddress.String()
+	key := b.addressPrefix() + b.AdvertiseAddress.String()
 	kv, _, err := b.Store.Get(ctx, key, 0)
 	if err == nil {
 		_, err = b.Store.Delete(ctx, key, kv.ModRevision)
@@ -131,29 +134,29 @@ func (b *Bootstrap) withdraw(ctx context.Context) error {
 	return b.reconcileEndpoints(ctx)
 }
 
-// reconcileEndpoints sets the endpoints of the kubernetes service to the live replicas. It omits
-// loopback addresses: no other host reaches them, and endpoints must not have such addresses.
+// reconcileEndpoints sets the endpoints of the kubernetes service to the addresses of the live
+// replicas. It omits addresses that are not global unicast addresses, such as loopback addresses,
+// because endpoints must not have them.
 func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
-	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
+	res, err := b.Store.List(ctx, b.addressPrefix(), storage.ListOptions{})
 	if err != nil {
 		return err
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		// Endpoints contain only globally reachable addresses.
-		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
+		if ip := strings.TrimPrefix(kv.Key, b.addressPrefix()); net.ParseIP(ip).IsGlobalUnicast() {
 			ips = append(ips, ip)
 		}
 	}
 	sort.Strings(ips)
-	if err := b.endpoints(ctx, ips); err != nil {
+	if err := b.putEndpoints(ctx, ips); err != nil {
 		return err
 	}
-	return b.endpointSlice(ctx, ips)
+	return b.putEndpointSlice(ctx, ips)
 }
 
-// endpoints writes the Endpoints of the kubernetes service if its addresses have changed.
-func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
+// putEndpoints writes the Endpoints of the kubernetes service if its addresses have changed.
+func (b *Bootstrap) putEndpoints(ctx context.Context, ips []string) error {
 	var subsets []corev1.EndpointSubset
 	if len(ips) > 0 {
 		s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(b.SecurePort), Protocol: corev1.ProtocolTCP}}}
@@ -175,9 +178,10 @@ func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 	})
 }
 
-// endpointSlice maintains the EndpointSlice of the kubernetes service. It replaces an object of the
-// other IP family, because the address type is immutable.
-func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
+// putEndpointSlice writes the EndpointSlice of the kubernetes service if its addresses have
+// changed. It deletes and recreates an object of the other IP family, because the address type is
+// immutable.
+func (b *Bootstrap) putEndpointSlice(ctx context.Context, ips []string) error {
 	family := discoveryv1.AddressTypeIPv4
 	if b.AdvertiseAddress.To4() == nil {
 		family = discoveryv1.AddressTypeIPv6

@@ -10,17 +10,17 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 )
 
-// schema is the part of a schema that contains defaults.
+// schema is the part of an OpenAPI schema that defines defaults.
 type schema struct {
 	Default    json.RawMessage    `json:"default"`
 	Nullable   bool               `json:"nullable"`
 	Properties map[string]*schema `json:"properties"`
 
-	value any // decoded default, if read
-	read  bool
+	decoded        any // Default, decoded by defaultValue
+	defaultDecoded bool
 }
 
-// version is the part of a definition's version that contains the schema.
+// version is the part of a version in a definition that contains the schema.
 type version struct {
 	Name   string `json:"name"`
 	Schema struct {
@@ -28,10 +28,13 @@ type version struct {
 	} `json:"schema"`
 }
 
-// missingValues returns, by version, the default values of fields that a document may omit. A document
-// may also omit a part of the path of a field. Objects are returned and selected with the defaults of
-// their stored version. Versions without such defaults are omitted. The search visits only fields that
-// occur in both a schema and the paths, because there may be many versions with many fields each.
+// missingValues returns the values that selectable fields have when a stored document omits them or
+// a part of their path. Such a field has the default in the schema of the stored version.
+//
+// paths are the paths of the selectable fields, such as ".spec.color". versions is the list of
+// versions in a definition, as JSON. The result maps the name of a version to its values. It omits
+// versions without such defaults. The search visits only fields that occur in both a schema and the
+// paths, because there may be many versions with many fields each.
 func missingValues(paths []string, versions []byte) (codec.MissingValues, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
@@ -40,27 +43,27 @@ func missingValues(paths []string, versions []byte) (codec.MissingValues, error)
 	if err := json.Unmarshal(versions, &all); err != nil {
 		return nil, err
 	}
-	root := pathTree(paths)
+	root := newPathTree(paths)
 	out := codec.MissingValues{}
 	for _, v := range all {
-		f := defaultsFinder{parts: map[int][]codec.MissingValue{}}
-		f.schema(v.Schema.OpenAPIV3Schema, root, 0)
-		if len(f.parts) > 0 {
-			out[v.Name] = f.parts
+		f := defaultsFinder{found: map[int][]codec.MissingValue{}}
+		f.visitSchema(v.Schema.OpenAPIV3Schema, root, 0)
+		if len(f.found) > 0 {
+			out[v.Name] = f.found
 		}
 	}
 	return out, nil
 }
 
-// pathNode is a node in the tree of paths.
+// pathNode is a node in a tree of field names. Paths with a common prefix share nodes.
 type pathNode struct {
-	path     int // index of the path that ends here; negative if none
+	path     int // index of the path that ends here; -1 if none
 	length   int // number of names in that path
 	children map[string]*pathNode
 }
 
-// pathTree returns the root of the tree of paths.
-func pathTree(paths []string) *pathNode {
+// newPathTree returns the root of the tree of paths: ".spec.a" and ".spec.b" become spec -> a, b.
+func newPathTree(paths []string) *pathNode {
 	root := &pathNode{path: -1}
 	for i, p := range paths {
 		node := root
@@ -82,15 +85,19 @@ func pathTree(paths []string) *pathNode {
 	return root
 }
 
-// defaultsFinder finds the values of fields for each missing part of their paths.
+// defaultsFinder finds the values that fields have when a part of their path is missing. For the
+// path .spec.color, the missing part may be spec (depth 0) or color (depth 1). If spec has the
+// default {"color": "red"}, the value for the missing part spec is "red".
 type defaultsFinder struct {
-	parts    map[int][]codec.MissingValue
-	depth    int // depth of the missing part
+	// found maps the index of a path to its values, by the depth of the missing part.
+	found map[int][]codec.MissingValue
+	// depth and nullable describe the missing part whose default is being visited.
+	depth    int
 	nullable bool
 }
 
-// schema finds defaults below a schema at a depth.
-func (f *defaultsFinder) schema(s *schema, node *pathNode, depth int) {
+// visitSchema visits the schema of the part of the paths at a depth, and all schemas below it.
+func (f *defaultsFinder) visitSchema(s *schema, node *pathNode, depth int) {
 	if s == nil {
 		return
 	}
@@ -102,20 +109,20 @@ func (f *defaultsFinder) schema(s *schema, node *pathNode, depth int) {
 		if member.Default != nil {
 			f.depth = depth
 			f.nullable = member.Nullable
-			f.value(member, below, nil)
+			f.visitValue(member, below, nil)
 		}
-		f.schema(member, below, depth+1)
+		f.visitSchema(member, below, depth+1)
 	})
 }
 
-// value records the fields in a value. If the value is nil, it uses the default of the schema,
-// which may be nil.
-func (f *defaultsFinder) value(s *schema, node *pathNode, v any) {
+// visitValue records the fields in the value v of a node. s is the schema of the value, or nil. If
+// v is nil, the value is the default in s, if it has one.
+func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 	if v == nil && s != nil {
 		v = s.defaultValue()
 	}
 	if node.path >= 0 {
-		f.addMissing(node, text(v))
+		f.record(node, selectorText(v))
 	}
 	members, ok := v.(map[string]any)
 	if !ok {
@@ -124,7 +131,7 @@ func (f *defaultsFinder) value(s *schema, node *pathNode, v any) {
 	eachChild(node, len(members), maps.Keys(members), func(name string, below *pathNode) {
 		member := s.property(name)
 		if value, present := members[name]; present && (value != nil || member == nil || !member.Nullable) {
-			f.value(member, below, value)
+			f.visitValue(member, below, value)
 		}
 	})
 	if s == nil {
@@ -132,29 +139,32 @@ func (f *defaultsFinder) value(s *schema, node *pathNode, v any) {
 	}
 	eachChild(node, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
 		if _, present := members[name]; !present {
-			f.value(s.Properties[name], below, nil)
+			f.visitValue(s.Properties[name], below, nil)
 		}
 	})
 }
 
-// addMissing records the text of a field for the current missing part of its path.
-func (f *defaultsFinder) addMissing(node *pathNode, text string) {
+// record records the value of the field whose path ends at a node. The value applies if the current
+// missing part is absent, and also if it is null, unless it may be null. An empty text is the same
+// as no value.
+func (f *defaultsFinder) record(node *pathNode, text string) {
 	if text == "" {
 		return
 	}
-	parts := f.parts[node.path]
-	if parts == nil {
-		parts = make([]codec.MissingValue, node.length)
-		f.parts[node.path] = parts
+	byDepth := f.found[node.path]
+	if byDepth == nil {
+		byDepth = make([]codec.MissingValue, node.length)
+		f.found[node.path] = byDepth
 	}
-	parts[f.depth].Missing = text
+	byDepth[f.depth].Missing = text
 	if !f.nullable {
-		parts[f.depth].Null = text
+		byDepth[f.depth].Null = text
 	}
 }
 
-// eachChild calls visit for the children of a node that have one of the names. count is the number of
-// names. If there are fewer children than names, it calls visit for all children.
+// eachChild calls visit for the children of a node whose names are in names. count is the number of
+// names. If the node has fewer children than that, eachChild calls visit for all children; visit
+// must ignore those it does not know.
 func eachChild(node *pathNode, count int, names iter.Seq[string], visit func(name string, child *pathNode)) {
 	if len(node.children) < count {
 		names = maps.Keys(node.children)
@@ -166,7 +176,7 @@ func eachChild(node *pathNode, count int, names iter.Seq[string], visit func(nam
 	}
 }
 
-// property returns the schema of a member, or nil.
+// property returns the schema of a property, or nil if there is none. s may be nil.
 func (s *schema) property(name string) *schema {
 	if s == nil {
 		return nil
@@ -174,21 +184,21 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// defaultValue returns the default, or nil if there is no readable default.
+// defaultValue returns the decoded default, or nil if there is none or it is invalid.
 func (s *schema) defaultValue() any {
-	if s.Default != nil && !s.read {
+	if s.Default != nil && !s.defaultDecoded {
 		d := json.NewDecoder(bytes.NewReader(s.Default))
 		d.UseNumber()
-		if err := d.Decode(&s.value); err != nil {
-			s.value = nil
+		if err := d.Decode(&s.decoded); err != nil {
+			s.decoded = nil
 		}
-		s.read = true
+		s.defaultDecoded = true
 	}
-	return s.value
+	return s.decoded
 }
 
-// text returns the text of a scalar as selectors see it.
-func text(v any) string {
+// selectorText returns the text of a scalar as field selectors see it, or "" for any other value.
+func selectorText(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v

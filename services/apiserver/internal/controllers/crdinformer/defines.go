@@ -15,21 +15,22 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// storePaths are the parts of a stored definition that determine the location of its objects and
-// the fields that select them.
+// storePaths selects the parts of a stored definition that determine the key prefix of its objects
+// and their selectable fields, in the order of the parts below.
 var storePaths = jsontext.Compile(
 	jsontext.Fields("spec", "group"), jsontext.Fields("spec", "names", "plural"), jsontext.Fields("status", "conditions"),
 	jsontext.Fields("spec", "selectableFields"), jsontext.Fields("spec", "versions"),
 )
 
-// versionFields selects the selectable fields of a version.
+// versionFields selects the list of selectable fields in a version.
 var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 
-// DefinitionReader returns a function that reads the watch cache resource for the objects of all
-// versions from a stored definition. It returns false before the definition is established, and for
-// a resource that is not definable. Selectors match the fields of the stored version. Attributes
-// are read from the documents, so only the defaults of selectable fields are read from schemas.
-// ignoreFields ignores selectable fields.
+// DefinitionReader returns a function that converts a stored definition to the configuration of the
+// watch cache for its objects. The function returns false if the definition is not established or
+// invalid, and if definitions may not define the resource (definable).
+//
+// All versions share the watch cache. Selectors match the selectable fields of all versions in the
+// stored document; ignoreFields disables them.
 func DefinitionReader(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.ResourceConfig, bool) {
 	return func(stored []byte) (watchcache.ResourceConfig, bool) {
 		parts, err := storePaths.Find(stored, nil)
@@ -38,11 +39,11 @@ func DefinitionReader(c *codec.Codec, root string, definable func(group, resourc
 		}
 		group, ok := jsontext.Text(parts[0])
 		plural, named := jsontext.Text(parts[1])
-		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
+		if !ok || !named || !definable(group, plural) || !isEstablished(parts[2]) {
 			return watchcache.ResourceConfig{}, false
 		}
 		if ignoreFields {
-			return cacheResource(c, root, group, plural, nil, nil), true
+			return resourceConfig(c, root, group, plural, nil, nil), true
 		}
 		paths, err := selectablePaths(parts[3], parts[4])
 		if err != nil {
@@ -52,13 +53,13 @@ func DefinitionReader(c *codec.Codec, root string, definable func(group, resourc
 		if err != nil {
 			return watchcache.ResourceConfig{}, false
 		}
-		return cacheResource(c, root, group, plural, paths, missing), true
+		return resourceConfig(c, root, group, plural, paths, missing), true
 	}
 }
 
-// cacheResource returns the watch cache resource of a custom resource. missing holds the values of
-// fields that documents omit.
-func cacheResource(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.ResourceConfig {
+// resourceConfig returns the configuration of the watch cache for a custom resource. paths are the
+// paths of its selectable fields, and missing their values in documents that omit them.
+func resourceConfig(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.ResourceConfig {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
@@ -80,18 +81,20 @@ func cacheResource(c *codec.Codec, root, group, plural string, paths []string, m
 	}
 }
 
-// variant identifies the attributes that selectors find in the same objects.
+// variant returns a string that differs if the selectable fields of the same objects differ,
+// because the definition has changed.
 func variant(paths []string, missing codec.MissingValues) string {
 	v := strings.Join(paths, " ")
 	if len(missing) > 0 {
-		text, _ := json.Marshal(missing) // strings, with sorted keys
+		text, _ := json.Marshal(missing) // cannot fail for strings; keys are sorted
 		v += " " + string(text)
 	}
 	return v
 }
 
-// invalidValueError returns the error of an invalid value. It creates a large codec, so it runs
-// only for invalid values.
+// invalidValueError returns the error for a stored value that cannot be read. It decodes the value
+// with a full codec, which has better errors. If that finds no error, it returns found. Creating
+// the codec is expensive, so this runs only for invalid values.
 func invalidValueError(c *codec.Codec, group, plural string, value []byte, found error) error {
 	k, err := c.NewKindCodec(&registry.Kind{
 		Names:    registry.Names{Group: group, Resource: plural},
@@ -107,12 +110,12 @@ func invalidValueError(c *codec.Codec, group, plural string, value []byte, found
 	return found
 }
 
-// conditionFields selects the parts of a condition.
+// conditionFields selects the type and the status of a condition.
 var conditionFields = jsontext.Compile(jsontext.Fields("type"), jsontext.Fields("status"))
 
-// established reports whether the conditions of a definition contain Established. It runs for every
-// change of a definition.
-func established(conditions []byte) (found bool) {
+// isEstablished reports whether the condition Established is true in a list of conditions, as JSON.
+// It scans the JSON without decoding it, because it runs for every change of a definition.
+func isEstablished(conditions []byte) (found bool) {
 	if conditions == nil {
 		return false
 	}
@@ -130,10 +133,12 @@ func established(conditions []byte) (found bool) {
 	return found && err == nil
 }
 
-// selectablePaths returns the sorted paths of the selectable fields of all versions.
+// selectablePaths returns the paths of the selectable fields of all versions, sorted. common is the
+// list of selectable fields of the definition, and versions its list of versions, both as JSON or
+// nil.
 func selectablePaths(common, versions []byte) ([]string, error) {
 	paths := map[string]bool{}
-	add := func(list []byte) error {
+	addPaths := func(list []byte) error {
 		if list == nil {
 			return nil
 		}
@@ -149,17 +154,17 @@ func selectablePaths(common, versions []byte) ([]string, error) {
 		}
 		return nil
 	}
-	err := add(common)
+	err := addPaths(common)
 	if versions != nil && err == nil {
 		var parts [][]byte
-		outer := jsontext.Elements(versions, func(_ int, version []byte) bool {
+		syntaxErr := jsontext.Elements(versions, func(_ int, version []byte) bool {
 			if parts, err = versionFields.Find(version, parts); err == nil {
-				err = add(parts[0])
+				err = addPaths(parts[0])
 			}
 			return err == nil
 		})
 		if err == nil {
-			err = outer
+			err = syntaxErr
 		}
 	}
 	return slices.Sorted(maps.Keys(paths)), err

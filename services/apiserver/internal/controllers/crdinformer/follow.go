@@ -26,40 +26,43 @@ type Config struct {
 	// Decode decodes a stored definition.
 	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
 	Maker  *kind.Maker
-	// Definable reports whether definitions may define a resource.
+	// Definable reports whether definitions may define a resource. They may not define built-in
+	// ones.
 	Definable func(group, resource string) bool
-	// Builder builds resources. Its cache has a store for each of them (DefinitionReader).
+	// Builder builds resources. Its watch cache has a store for each of them; see DefinitionReader.
 	Builder apiset.Builder
-	// Live holds the served sets of the built-in kinds. Only the Syncer adds custom kinds to them.
+	// Live holds the API sets to update. At first they contain only the built-in kinds. Only the
+	// Syncer adds custom kinds.
 	Live   []*apiset.Live
 	Logger *slog.Logger
 }
 
-// Syncer serves the kinds of definitions. The informer calls it. The exported methods are safe for
-// concurrent use.
+// Syncer adds the kinds of definitions to the API sets. The informer calls replace and apply in one
+// goroutine. WaitForRevision and NewestSet are safe for concurrent use.
 type Syncer struct {
 	Config
 	*informer.Informer
-	defined map[string]*defined // by key
-	// definitions holds their definitions. Observers receive copies of it.
+	// defined holds the definitions that will be served after the next swap, by key.
+	defined map[string]*servedDefinition
+	// definitions holds the definitions in defined. Observers receive copies of it.
 	definitions sorted.Map[string, *kind.CRD]
-	// pending holds the keys of definitions that changed since the last swap, with the definitions
-	// that are served under them.
-	pending map[string]*defined
+	// pending holds the definitions that changed since the last swap, by key, as they are still
+	// served. The value is nil for a key that is not served yet.
+	pending map[string]*servedDefinition
 	// unreadable holds the keys of definitions that cannot be read or served.
 	unreadable map[string]bool
 	// nextSlot is the next free slot for cached encodings. Slots are not reused, so that a
 	// definition never serves an encoding of an older definition of its resource.
 	nextSlot int
-	// seed is the seed of the definitions' sums.
+	// seed is the seed of the checksums kind.CRD.Sum.
 	seed          maphash.Seed
 	revisionReads revisionReads
-	// beforeSwap and afterSwap are called with each set before and after it is served.
+	// beforeSwap and afterSwap hold the functions of OnSwapping and OnSwapped.
 	beforeSwap, afterSwap []func(kind.CRDUpdate)
 }
 
-// defined is a served definition.
-type defined struct {
+// servedDefinition is a definition with the resources that it defines.
+type servedDefinition struct {
 	definition *kind.CRD
 	period     *servingPeriod
 	apiset.Definition
@@ -68,24 +71,25 @@ type defined struct {
 // New returns a Syncer.
 func New(c Config) *Syncer {
 	s := &Syncer{
-		Config: c, defined: map[string]*defined{}, definitions: sorted.NewMap[string, *kind.CRD](), pending: map[string]*defined{}, unreadable: map[string]bool{},
-		seed: maphash.MakeSeed(),
+		Config: c, defined: map[string]*servedDefinition{}, definitions: sorted.NewMap[string, *kind.CRD](),
+		pending: map[string]*servedDefinition{}, unreadable: map[string]bool{}, seed: maphash.MakeSeed(),
 	}
 	s.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: s.replace, Apply: s.apply})
 	return s
 }
 
-// OnSwapping registers a function that is called with each new set of definitions before the set is
-// served. It must be called before Run.
+// OnSwapping registers a function to call with each update of the definitions before the API sets
+// change. It must be called before Run.
 func (s *Syncer) OnSwapping(observe func(kind.CRDUpdate)) {
 	s.beforeSwap = append(s.beforeSwap, observe)
 }
 
-// OnSwapped registers a function that is called with each new set of definitions after the set is
-// served. It must be called before Run.
+// OnSwapped registers a function to call with each update of the definitions after the API sets
+// have changed. It must be called before Run.
 func (s *Syncer) OnSwapped(observe func(kind.CRDUpdate)) { s.afterSwap = append(s.afterSwap, observe) }
 
-// replace serves all definitions.
+// replace updates the API sets to all existing definitions. The informer calls it at the start and
+// after the watch cache was reloaded.
 func (s *Syncer) replace(_ context.Context, entries []*objects.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
@@ -101,7 +105,7 @@ func (s *Syncer) replace(_ context.Context, entries []*objects.Entry, revision i
 	s.swap(revision)
 }
 
-// apply serves changed definitions.
+// apply updates the API sets to changed definitions.
 func (s *Syncer) apply(_ context.Context, changes []watchcache.Event, revision int64) {
 	if len(changes) == 0 {
 		return
@@ -121,12 +125,13 @@ func (s *Syncer) apply(_ context.Context, changes []watchcache.Event, revision i
 // conditionsPath selects the conditions of a stored definition.
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
-// update applies the new state of a definition.
+// update applies the new state of a definition to s.defined. The definition is served if it is
+// established, valid, and accepted under its plural name.
 func (s *Syncer) update(e *objects.Entry) {
 	revision := e.Revision
 	summary := e.Summary()
 	delete(s.unreadable, e.Key())
-	if conditions, err := conditionsPath.Find(summary, nil); err == nil && !established(conditions[0]) {
+	if conditions, err := conditionsPath.Find(summary, nil); err == nil && !isEstablished(conditions[0]) {
 		s.remove(e.Key())
 		return
 	}
@@ -145,7 +150,8 @@ func (s *Syncer) update(e *objects.Entry) {
 		s.remove(e.Key())
 		return
 	}
-	// The store is found by the accepted plural name, which must be the wanted one.
+	// The watch cache has its store under the plural name in the spec, so that name must be
+	// accepted.
 	if names := &definition.Spec.Names; definition.Status.AcceptedNames.Plural != names.Plural || !s.Definable(definition.Spec.Group, names.Plural) {
 		s.remove(e.Key())
 		return
@@ -157,7 +163,7 @@ func (s *Syncer) update(e *objects.Entry) {
 	}
 }
 
-// define builds the resources of a definition.
+// define builds the resources of a definition and adds them to s.defined.
 func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 	key := e.Key()
 	kinds := s.Maker.All(d)
@@ -167,7 +173,7 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 	}
 	prefix := apiset.KeyPrefix(s.Builder.Root, kinds[0])
 	store := s.Builder.Cache.Store(prefix)
-	if store == nil { // the cache is ahead: the definition is gone, and an event will follow
+	if store == nil { // the definition has been deleted meanwhile, and the event will follow
 		s.remove(key)
 		return nil
 	}
@@ -176,7 +182,7 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		s.remove(key)
 		return nil
 	}
-	period := s.servingPeriod(key, e, len(kinds))
+	period := s.periodFor(key, e, len(kinds))
 	resources, err := s.Builder.Custom(kinds, store, period.slot)
 	if err != nil {
 		return err
@@ -188,12 +194,15 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 	}
 	d.Kinds = kinds
 	s.markPending(key)
-	s.defined[key] = &defined{d, period, apiset.Definition{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	s.defined[key] = &servedDefinition{
+		definition: d, period: period,
+		Definition: apiset.Definition{Resource: kinds[0].GVR().GroupResource(), Versions: resources},
+	}
 	s.definitions.Set(key, d)
 	return nil
 }
 
-// remove removes a definition from the set.
+// remove removes a definition from s.defined.
 func (s *Syncer) remove(key string) {
 	if s.defined[key] == nil {
 		return
@@ -203,14 +212,16 @@ func (s *Syncer) remove(key string) {
 	s.definitions.Delete(key)
 }
 
-// markPending records the served definition of a key before the first change since the last swap.
+// markPending adds a key to s.pending with its served definition. It must be called before each
+// change of s.defined.
 func (s *Syncer) markPending(key string) {
 	if _, ok := s.pending[key]; !ok {
 		s.pending[key] = s.defined[key]
 	}
 }
 
-// swap serves the definitions as of a revision. It visits only changed definitions.
+// swap updates the API sets to s.defined, which reflects the definitions at a revision, and calls
+// the observers. It visits only the definitions that have changed since the last swap.
 func (s *Syncer) swap(revision int64) {
 	var changed []apiset.Definition
 	var changes []kind.CRDChange
@@ -227,12 +238,12 @@ func (s *Syncer) swap(revision int64) {
 			changed = append(changed, current.Definition)
 		case before != nil:
 			changed = append(changed, apiset.Definition{Resource: before.Resource})
-		default: // added and removed since the last set
+		default: // added and removed since the last swap
 			continue
 		}
 		changes = append(changes, change)
 	}
-	ended := s.endedPeriods()
+	cancels := s.endedPeriods()
 	clear(s.pending)
 	update := kind.CRDUpdate{Changed: changes, All: values(s.definitions.Copy()), Complete: len(s.unreadable) == 0}
 	for _, observe := range s.beforeSwap {
@@ -244,12 +255,12 @@ func (s *Syncer) swap(revision int64) {
 	for _, observe := range s.afterSwap {
 		observe(update)
 	}
-	for _, cancel := range ended {
+	for _, cancel := range cancels {
 		cancel()
 	}
 }
 
-// values returns the values of a map that no longer changes.
+// values iterates over the values of a map, which must not change.
 func values(m sorted.Map[string, *kind.CRD]) iter.Seq[*kind.CRD] {
 	return func(yield func(*kind.CRD) bool) {
 		m.Scan(func(_ string, d *kind.CRD) bool { return yield(d) })

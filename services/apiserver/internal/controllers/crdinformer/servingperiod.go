@@ -9,19 +9,22 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// servingPeriod is the period in which the entries of a definition serve its resource identically.
+// servingPeriod is the period in which a definition does not change in a way that affects how its
+// resource is served. Cached encodings of objects are valid only within a period, and watches end
+// with it.
 type servingPeriod struct {
-	entry *objects.Entry // the first entry of the period
-	// slot is the index of the first version's cached encodings in an entry (apiset.MaxSlots).
+	entry *objects.Entry // the definition at the start of the period
+	// slot is the slot of the first version's cached encodings in an entry. The other versions have
+	// the following slots; see apiset.MaxSlots.
 	slot   int
-	ctx    context.Context
+	ctx    context.Context // canceled at the end of the period
 	cancel context.CancelFunc
 }
 
-// servingPeriod returns the current period of a definition if the entry e serves the resource in the
+// periodFor returns the current period of a definition if the entry e describes the resource in the
 // same way. Otherwise it returns a new period with a slot for each version.
-func (s *Syncer) servingPeriod(key string, e *objects.Entry, versions int) *servingPeriod {
-	if current := s.defined[key]; current != nil && equivalent(current.period.entry, e) {
+func (s *Syncer) periodFor(key string, e *objects.Entry, versions int) *servingPeriod {
+	if current := s.defined[key]; current != nil && servesSame(current.period.entry, e) {
 		return current.period
 	}
 	p := &servingPeriod{entry: e, slot: s.nextSlot}
@@ -36,9 +39,9 @@ func (s *Syncer) servingPeriod(key string, e *objects.Entry, versions int) *serv
 // servedFields selects the parts of a definition that affect how its objects are served.
 var servedFields = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
 
-// equivalent reports whether two entries are the same definition and describe its resource in the
-// same way.
-func equivalent(a, b *objects.Entry) bool {
+// servesSame reports whether two entries are versions of the same definition (not of a recreated
+// one) and describe its resource in the same way.
+func servesSame(a, b *objects.Entry) bool {
 	if a.CreateRevision != b.CreateRevision {
 		return false
 	}
@@ -50,8 +53,9 @@ func equivalent(a, b *objects.Entry) bool {
 	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
 }
 
-// endedPeriods returns the functions that cancel the periods that have ended. It omits deleted
-// definitions: watches still report the deletion of their last objects, and end with the store.
+// endedPeriods returns the cancel functions of the periods that end with the pending changes. It
+// omits deleted definitions: their watches still report the deletion of the last objects, and end
+// with the store.
 func (s *Syncer) endedPeriods() (cancels []context.CancelFunc) {
 	for key, before := range s.pending {
 		current := s.defined[key]

@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// candidate is a candidate for a lease, with the times at which it was seen to change.
+// candidate is a candidate for a lease. A candidate reports that it is alive by writing renewTime
+// in its LeaseCandidate. The server pings a candidate by writing pingTime; a candidate that sees a
+// pingTime after its renewTime reports immediately.
 type candidate struct {
 	*coordinationv1beta1.LeaseCandidate
 	emulation, binary *version.Version // nil if invalid
-	// lastSeen is when the candidate last renewed, pingedAt when it was last pinged. Zero means
-	// never. A time that is ahead of this server's clock is replaced by the time at which this server
-	// saw the write.
+	// lastSeen is when the candidate last reported, and pingedAt when it was last pinged, both by
+	// this server's clock. Zero means never. If a written time is ahead of the clock, the time at
+	// which this server first saw it counts.
 	lastSeen, pingedAt time.Time
 }
 
@@ -39,7 +41,7 @@ func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, no
 	return next
 }
 
-// clampToNow returns the earlier of a written time and now.
+// clampToNow returns the earlier of t and now, or the zero time if t is nil.
 func clampToNow(t *metav1.MicroTime, now time.Time) time.Time {
 	switch {
 	case t == nil:
@@ -50,26 +52,26 @@ func clampToNow(t *metav1.MicroTime, now time.Time) time.Time {
 	return t.Time
 }
 
-// Times of an election, as in Kubernetes.
+// Durations of an election, as in Kubernetes.
 const (
-	// pingTimeout is how long a pinged candidate may take to report that it is alive, and how long
-	// such a report counts.
+	// pingTimeout is how long a candidate may take to report after a ping, and how long after a
+	// report the candidate counts as alive.
 	pingTimeout = 5 * time.Second
-	// candidateValidity is how long a candidate is kept without a report. Then it is deleted.
+	// candidateValidity is the time after the last report at which a candidate is deleted.
 	candidateValidity = 30 * time.Minute
-	// firstLeaseDuration is the duration of the lease of a chosen candidate until its first
-	// renewal.
+	// firstLeaseDuration is the duration of the Lease that the server writes for the elected
+	// candidate, until the candidate renews it.
 	firstLeaseDuration = 5 * time.Second
 )
 
-// maxCandidates is the maximum number of candidates of one lease that one step writes or deletes,
-// and that one election considers, best ones first. It keeps a large number of candidates from
-// delaying other leases.
+// maxCandidates bounds the work for one lease, so that a lease with many candidates does not delay
+// other leases. One evaluation writes or deletes at most that many candidates, and one election
+// considers only the best ones up to that number.
 const maxCandidates = 100
 
-// expired reports whether a candidate is to be deleted: it has not reported within
-// candidateValidity that it is alive, or, if it never reported, since its creation.
-func (c *candidate) expired(now time.Time) bool {
+// isExpired reports whether a candidate must be deleted, because candidateValidity has passed since
+// its last report, or since its creation if it has never reported.
+func (c *candidate) isExpired(now time.Time) bool {
 	since := c.lastSeen
 	if since.IsZero() {
 		since = c.CreationTimestamp.Time
@@ -80,8 +82,8 @@ func (c *candidate) expired(now time.Time) bool {
 // isPingPending reports whether a candidate has not reported since its last ping.
 func (c *candidate) isPingPending() bool { return c.lastSeen.Before(c.pingedAt) }
 
-// isUnresponsive reports whether a candidate did not reply to a ping in time. It is not pinged again,
-// and counts as soon as it reports.
+// isUnresponsive reports whether a candidate has not reported within pingTimeout after a ping. It
+// is not pinged again. It takes part in elections again as soon as it reports.
 func (c *candidate) isUnresponsive(now time.Time) bool {
 	return c.isPingPending() && !c.pingedAt.Add(pingTimeout).After(now)
 }
@@ -91,8 +93,8 @@ func (c *candidate) isAlive(now time.Time) bool {
 	return !c.lastSeen.IsZero() && c.lastSeen.Add(pingTimeout).After(now)
 }
 
-// nextPingTime returns the time of a ping. A candidate replies to a ping whose time is after its last
-// report, so the time is after that report even if the candidate's clock is ahead.
+// nextPingTime returns the pingTime for a ping now. It is after the candidate's renewTime, even if
+// the candidate's clock is ahead, because the candidate would ignore an earlier one.
 func (c *candidate) nextPingTime(now time.Time) time.Time {
 	if lastReport := c.Spec.RenewTime; lastReport != nil && !lastReport.Before(&metav1.MicroTime{Time: now}) {
 		return lastReport.Add(time.Microsecond)
@@ -100,35 +102,36 @@ func (c *candidate) nextPingTime(now time.Time) time.Time {
 	return now
 }
 
-// pingedInFuture reports whether a candidate was pinged by a server whose clock is ahead. The
-// candidate would continue to reply until that time.
+// pingedInFuture reports whether the candidate's pingTime is in the future, because another server
+// whose clock is ahead has written it. Until that time, the candidate would report again and again.
 func (c *candidate) pingedInFuture(now time.Time) bool {
 	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.nextPingTime(now).Add(pingTimeout))
 }
 
-// strategyOf returns the strategy of the candidates with the newest binary version. It returns an
-// error if they disagree; then none is chosen until they agree.
+// strategyOf returns the strategy of the candidates with the newest binary version. If these do not
+// agree, it returns an error, and no candidate is elected until they do. all must not be empty.
 func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, error) {
 	newest := all[0]
-	var other *candidate
+	var conflicting *candidate // as new as newest, but with another strategy
 	for _, c := range all[1:] {
 		difference := compareVersions(c.binary, newest.binary)
 		switch {
 		case difference > 0:
-			newest, other = c, nil
+			newest = c
+			conflicting = nil
 		case difference == 0 && c.Spec.Strategy != newest.Spec.Strategy:
-			other = c
+			conflicting = c
 		}
 	}
-	if other != nil {
+	if conflicting != nil {
 		return "", fmt.Errorf("candidates %q and %q have the same binary version and want different strategies, %s and %s",
-			newest.Name, other.Name, newest.Spec.Strategy, other.Spec.Strategy)
+			newest.Name, conflicting.Name, newest.Spec.Strategy, conflicting.Spec.Strategy)
 	}
 	return newest.Spec.Strategy, nil
 }
 
-// bestCandidate returns the candidate with the oldest emulation version, then the oldest binary
-// version, then the oldest creation time. It is nil if no candidate has valid versions.
+// bestCandidate returns the candidate that the strategy OldestEmulationVersion elects: the first
+// one in the order of compareCandidates. It returns nil if no candidate has valid versions.
 func bestCandidate(all []*candidate) (chosen *candidate) {
 	for _, c := range all {
 		if !c.hasVersions() {
@@ -144,7 +147,9 @@ func bestCandidate(all []*candidate) (chosen *candidate) {
 // hasVersions reports whether both versions are valid.
 func (c *candidate) hasVersions() bool { return c.emulation != nil && c.binary != nil }
 
-// compareCandidates is negative if a is better than b.
+// compareCandidates returns a negative number if a is better than b. A candidate with valid
+// versions is better than one without. Then the older emulation version, the older binary version,
+// the earlier creation and the name decide, in this order.
 func compareCandidates(a, b *candidate) int {
 	if a.hasVersions() != b.hasVersions() {
 		if a.hasVersions() {
@@ -169,7 +174,8 @@ func parseVersion(text string) *version.Version {
 	return v
 }
 
-// compareVersions is negative if a is older than b. An invalid version is older than all valid ones.
+// compareVersions returns a negative number if a is older than b. An invalid version (nil) is older
+// than all valid ones.
 func compareVersions(a, b *version.Version) int {
 	switch {
 	case a == nil && b == nil:

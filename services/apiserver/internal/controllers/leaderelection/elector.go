@@ -12,26 +12,26 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// Durations of the controller's Lease, as of Kubernetes' controllers.
+// Durations of the controller's own Lease. They are the defaults of Kubernetes' controllers.
 const (
 	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second // a holder that cannot renew for this long stops
-	retryPeriod   = 2 * time.Second
+	renewDeadline = 10 * time.Second // a holder that cannot renew the Lease for this long stops
+	retryPeriod   = 2 * time.Second  // between attempts to acquire or renew
 )
 
-// elector competes for a plain Lease whose holder does the work. A replica that loses the Lease
-// ends its work and competes again.
+// elector competes with the electors of other replicas for a Lease, without coordination by the
+// server. Only the holder works. A replica that loses the Lease stops its work and competes again.
 type elector struct {
 	Config
 	key namespacedName
-
-	// The last seen version of the Lease, and when it was seen by the clock of this replica. Clocks
-	// of other replicas are not trusted.
+	// seenVersion is the resource version of the Lease that was read last, and seenAt the time, by
+	// this replica's clock, at which it was first read. The holder loses the Lease when seenAt is
+	// too old, so clocks of other replicas do not matter.
 	seenVersion string
 	seenAt      time.Time
 }
 
-// run calls work whenever this replica holds the Lease, until ctx ends.
+// run calls work whenever this replica has acquired the Lease, until ctx is canceled.
 func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	for {
 		if held, _ := e.tryAcquireOrRenew(ctx); held {
@@ -45,21 +45,22 @@ func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	}
 }
 
-// runAsLeader runs work as long as the Lease is renewed. It releases the Lease only after work has
-// ended, so that no two replicas work at the same time.
+// runAsLeader runs work and renews the Lease. When it cannot renew the Lease, it cancels the
+// context of work. It releases the Lease only after work has returned, so that two replicas never
+// work at the same time.
 func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 	e.Logger.Info("acquired the leader election lease", "lease", e.key.String())
 	workCtx, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		if err := task.Protect(func() error { work(workCtx); return nil }); err != nil {
 			e.Logger.Error("failed to elect leaders; restarting", "error", err)
 		}
 	}()
 	defer func() {
 		stop()
-		<-ended
+		<-done
 		e.release(ctx)
 	}()
 	tick := time.NewTicker(retryPeriod)
@@ -67,7 +68,7 @@ func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 	for renewed := time.Now(); time.Since(renewed) < renewDeadline; {
 		select {
 		case <-tick.C:
-		case <-ended:
+		case <-done:
 			return
 		case <-ctx.Done():
 			return
@@ -85,11 +86,12 @@ func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 	e.Logger.Warn("lost the leader election lease", "lease", e.key.String())
 }
 
-// tryAcquireOrRenew acquires or renews the Lease. lost reports that another replica holds it. Both
-// results are false if the state is unknown.
+// tryAcquireOrRenew tries to acquire or renew the Lease. held reports success. lost reports that
+// another replica holds the Lease. If both are false, a read or write has failed, and the state is
+// unknown.
 func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	var l coordinationv1.Lease
-	err := e.API.Get(ctx, e.key.lease(), &l)
+	err := e.API.Get(ctx, e.key.leaseRef(), &l)
 	now := metav1.MicroTime{Time: e.Now()}
 	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
@@ -101,7 +103,8 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 		return false, false
 	}
 	if l.ResourceVersion != e.seenVersion {
-		e.seenVersion, e.seenAt = l.ResourceVersion, time.Now()
+		e.seenVersion = l.ResourceVersion
+		e.seenAt = time.Now()
 	}
 	if holder := valueOf(l.Spec.HolderIdentity); holder != e.Identity {
 		if holder != "" && time.Since(e.seenAt) < e.durationOf(&l) {
@@ -117,10 +120,10 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	l.Spec.HolderIdentity = &e.Identity
 	l.Spec.LeaseDurationSeconds = &seconds
 	l.Spec.RenewTime = &now
-	return e.API.Update(ctx, e.key.lease(), &l, nil) == nil, false
+	return e.API.Update(ctx, e.key.leaseRef(), &l, nil) == nil, false
 }
 
-// durationOf returns how long after a change of the Lease its holder keeps it.
+// durationOf returns how long a holder keeps the Lease after it last wrote it.
 func (e *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return leaseDuration
@@ -128,19 +131,19 @@ func (e *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// release releases the Lease if this replica holds it, so that another replica takes over
+// release releases the Lease if this replica holds it, so that another replica can acquire it
 // immediately.
 func (e *elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
 	defer cancel()
 	var l coordinationv1.Lease
-	if err := e.API.Get(ctx, e.key.lease(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != e.Identity {
+	if err := e.API.Get(ctx, e.key.leaseRef(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != e.Identity {
 		return
 	}
 	second := int32(1)
 	l.Spec.HolderIdentity = nil
 	l.Spec.LeaseDurationSeconds = &second
-	if err := e.API.Update(ctx, e.key.lease(), &l, nil); err != nil {
+	if err := e.API.Update(ctx, e.key.leaseRef(), &l, nil); err != nil {
 		e.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}
 }

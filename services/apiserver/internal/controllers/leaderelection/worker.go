@@ -16,27 +16,28 @@ import (
 )
 
 const (
-	// relistInterval is how often all candidates are read, independent of notifications.
+	// relistInterval is the interval at which all candidates are read and each lease is evaluated,
+	// even without notifications.
 	relistInterval = time.Minute
-	// evaluationDelay is the delay from a change to its evaluation, so that several changes of one
-	// lease and its candidates need one evaluation.
+	// evaluationDelay is the delay from a change to its evaluation. Several changes of one lease
+	// and its candidates within that time cause a single evaluation.
 	evaluationDelay = 50 * time.Millisecond
 	// maxLogText is the maximum length in bytes of a client's text in a log line.
 	maxLogText = 256
-	// logBurst is the maximum burst of log lines. logInterval is the interval between further lines.
+	// At most logBurst log lines are written at once, and one line per logInterval after that.
 	logBurst    = 100
 	logInterval = time.Second
 )
 
-// job is a unit of work: one candidate, one lease with its candidates, or, without a name, all
-// candidates.
+// job is a unit of work. The resource leases means to evaluate the named lease. The resource
+// candidates means to read the named candidate, or all candidates if the name is empty.
 type job struct {
 	resource string
 	namespacedName
 }
 
-// worker elects leaders while this replica holds the Lease. When a candidate or lease changes, the
-// worker reads it and evaluates the lease and its candidates.
+// worker elects leaders while this replica holds the controller's Lease. It tracks the candidates
+// of each lease. When a candidate or a lease changes, it evaluates the lease; see evaluateLease.
 type worker struct {
 	Config
 	queue      workqueue.TypedDelayingInterface[job]
@@ -44,7 +45,7 @@ type worker struct {
 
 	// The following fields belong to the goroutine of run.
 	candidatesOf map[namespacedName]map[namespacedName]*candidate // by lease, then by candidate
-	lease        map[namespacedName]namespacedName                // lease of each candidate
+	leaseOf      map[namespacedName]namespacedName                // by candidate
 	logged       map[job]string                                   // last logged error of each job
 
 	mu        sync.RWMutex
@@ -57,29 +58,29 @@ func newWorker(config Config) *worker {
 		queue:      workqueue.NewTypedDelayingQueue[job](),
 		logLimiter: rate.NewLimiter(rate.Every(logInterval), logBurst),
 
-		candidatesOf: map[namespacedName]map[namespacedName]*candidate{}, lease: map[namespacedName]namespacedName{}, logged: map[job]string{},
+		candidatesOf: map[namespacedName]map[namespacedName]*candidate{}, leaseOf: map[namespacedName]namespacedName{}, logged: map[job]string{},
 		contested: map[namespacedName]bool{},
 	}
 }
 
-// enqueue queues a job.
+// enqueue queues a job. It runs after evaluationDelay.
 func (w *worker) enqueue(j job) { w.queue.AddAfter(j, evaluationDelay) }
 
+// isContested reports whether a lease has candidates. It is safe for concurrent use.
 func (w *worker) isContested(lease namespacedName) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.contested[lease]
 }
 
-// run processes jobs one at a time, each when it is due, until ctx ends. A failed job is retried
-// later, after other jobs.
+// run processes queued jobs one at a time until ctx is canceled. A failed job is queued again.
 func (w *worker) run(ctx context.Context) {
 	defer w.queue.ShutDown()
 	defer context.AfterFunc(ctx, w.queue.ShutDown)()
 	w.queue.Add(job{resource: candidates})
 	for {
-		j, ended := w.queue.Get()
-		if ended {
+		j, shutDown := w.queue.Get()
+		if shutDown {
 			return
 		}
 		next, err := w.process(ctx, j)
@@ -97,16 +98,17 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// process processes a job. It returns when to process it again at the latest, or the zero time.
+// process processes a job. It returns when to process the job again if no notification comes
+// earlier, or the zero time if it need not be processed again.
 func (w *worker) process(ctx context.Context, j job) (next time.Time, err error) {
 	switch {
 	case j.resource == leases:
-		return w.step(ctx, j.namespacedName)
+		return w.evaluateLease(ctx, j.namespacedName)
 	case j.name == "":
 		return w.Now().Add(relistInterval), w.readAll(ctx)
 	}
 	var found coordinationv1beta1.LeaseCandidate
-	err = w.API.GetCached(ctx, j.candidate(), &found)
+	err = w.API.GetCached(ctx, j.candidateRef(), &found)
 	if apierrors.IsNotFound(err) {
 		w.removeCandidate(j.namespacedName)
 		return time.Time{}, nil
@@ -117,7 +119,7 @@ func (w *worker) process(ctx context.Context, j job) (next time.Time, err error)
 	return time.Time{}, err
 }
 
-// readAll reads all candidates, including those whose notification was missed.
+// readAll reads all candidates, in case a notification was missed.
 func (w *worker) readAll(ctx context.Context) error {
 	var list coordinationv1beta1.LeaseCandidateList
 	if err := w.API.ListCached(ctx, internalclient.Collection(group, candidateVersion, candidates, ""), nil, &list); err != nil {
@@ -129,7 +131,7 @@ func (w *worker) readAll(ctx context.Context) error {
 		exists[namespacedName{c.Namespace, c.Name}] = true
 		w.setCandidate(c)
 	}
-	for name := range w.lease {
+	for name := range w.leaseOf {
 		if !exists[name] {
 			w.removeCandidate(name)
 		}
@@ -137,40 +139,43 @@ func (w *worker) readAll(ctx context.Context) error {
 	return nil
 }
 
-// setCandidate records the current state of a candidate and queues its lease.
+// setCandidate records the state of a candidate that was read, and queues its lease for evaluation.
 func (w *worker) setCandidate(c *coordinationv1beta1.LeaseCandidate) {
 	name := namespacedName{c.Namespace, c.Name}
 	lease := namespacedName{c.Namespace, c.Spec.LeaseName}
-	previous := w.candidatesOf[w.lease[name]][name]
-	if w.lease[name] != lease { // a new candidate of the same name
+	previous := w.candidatesOf[w.leaseOf[name]][name]
+	if w.leaseOf[name] != lease { // a new candidate, possibly with the name of an old one
 		w.removeCandidate(name)
 	}
 	if w.candidatesOf[lease] == nil {
 		w.candidatesOf[lease] = map[namespacedName]*candidate{}
 		w.setContested(lease, true)
 	}
-	w.candidatesOf[lease][name], w.lease[name] = newCandidate(c, previous, w.Now()), lease
-	w.enqueue(job{leases, lease})
+	w.candidatesOf[lease][name] = newCandidate(c, previous, w.Now())
+	w.leaseOf[name] = lease
+	w.enqueue(job{resource: leases, namespacedName: lease})
 }
 
-// removeCandidate removes a candidate.
+// removeCandidate removes a candidate and queues its lease for evaluation if other candidates
+// remain.
 func (w *worker) removeCandidate(name namespacedName) {
-	lease, known := w.lease[name]
+	lease, known := w.leaseOf[name]
 	if !known {
 		return
 	}
-	delete(w.lease, name)
-	delete(w.logged, job{candidates, name})
+	delete(w.leaseOf, name)
+	delete(w.logged, job{resource: candidates, namespacedName: name})
 	delete(w.candidatesOf[lease], name)
 	if len(w.candidatesOf[lease]) == 0 {
 		delete(w.candidatesOf, lease)
-		delete(w.logged, job{leases, lease})
+		delete(w.logged, job{resource: leases, namespacedName: lease})
 		w.setContested(lease, false)
 		return
 	}
-	w.enqueue(job{leases, lease})
+	w.enqueue(job{resource: leases, namespacedName: lease})
 }
 
+// setContested records whether a lease has candidates, for isContested.
 func (w *worker) setContested(lease namespacedName, contested bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +186,8 @@ func (w *worker) setContested(lease namespacedName, contested bool) {
 	}
 }
 
-// logError logs the error of a job, but not the same error twice in a row.
+// logError logs the error of a job unless it is the same as the last logged error of that job, or
+// the rate of log lines is too high. A nil error resets the last error.
 func (w *worker) logError(j job, err error) {
 	if err == nil {
 		delete(w.logged, j)
@@ -199,7 +205,8 @@ func (w *worker) logError(j job, err error) {
 	w.Logger.Warn("failed to elect leaders; retrying", "of", subject, "error", text)
 }
 
-// truncated returns the part of a client's text that a log line may contain.
+// truncated returns s, or its first maxLogText bytes with a note if it is longer. It does not split
+// a UTF-8 character.
 func truncated(s string) string {
 	if len(s) <= maxLogText {
 		return s

@@ -1,6 +1,7 @@
-// Package statuses reports the state of the server's parts in objects: the statuses of definitions,
-// admission policies, APIServices and quotas, and events about webhooks. It writes as the server
-// itself, through admission and storage like any client.
+// Package statuses writes what other packages determine to objects: the statuses of definitions,
+// admission policies, APIServices and quotas, and events about webhooks. Its writes have the
+// identity of the server and pass admission like the writes of clients.
 //
-// The package has no state. The parts call it; package build connects them.
+// The package has no state. Package build passes its types and functions to the packages that call
+// them.
 package statuses

@@ -15,26 +15,28 @@ import (
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
-// Quotas reads quotas and writes their statuses through admission and storage as any client does.
+// Quotas implements resourcequota.Quotas. It reads quotas from the cache and writes their statuses
+// through admission.
 type Quotas struct {
 	*lister.CachedLister[*corev1.ResourceQuota]
-	Kinds  *apiset.Live
+	Kinds *apiset.Live
+	// Writer returns the writer of the server, which does not exist yet when Quotas is created.
 	Writer func() *writes.Writer
-	// Permit acquires the limiter of large requests until end is called.
-	Permit func(context.Context) (ctx context.Context, end func())
+	// Permit acquires the limiter for large requests. The caller releases it with release.
+	Permit func(context.Context) (ctx context.Context, release func())
 }
 
-// Change implements resourcequota.Quotas. One call serves several requests, so it acquires the
-// limiter for large requests on its own.
+// Change implements resourcequota.Quotas. It acquires the limiter for large requests itself,
+// because one call serves several requests and runs in none of them.
 func (q *Quotas) Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (int64, error) {
-	ctx, end := q.Permit(ctx)
-	defer end()
+	ctx, release := q.Permit(ctx)
+	defer release()
 	kind := q.Kinds.Current().Resource(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
 	r := &writes.Request{
 		Resource: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.FieldManager,
 		User:    &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
 		Options: &metav1.UpdateOptions{},
-		// The next change of the same quota reads from the store anyway.
+		// Reads need not wait for this write, because the next change reads from the store.
 		SkipWritten: true,
 	}
 	res, err := q.Writer().UpdateStored(ctx, r, func(obj registry.Object) error {

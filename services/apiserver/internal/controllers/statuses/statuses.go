@@ -25,7 +25,7 @@ import (
 // Definitions writes the statuses of custom resource definitions.
 type Definitions struct{ Client *internalclient.Client }
 
-// PatchStatus implements definition.Client.
+// PatchStatus implements definition.Client. patch is a merge patch.
 func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, preconditions ...storage.Precondition) error {
 	ref := internalclient.Collection(apiextensionsv1.GroupName, "v1", "customresourcedefinitions", "")
 	return s.Client.Patch(ctx, ref.Named(name).Subresource("status"), patch, preconditions...)
@@ -40,8 +40,8 @@ func (s Policies) ApplyStatus(ctx context.Context, name string, desired *admissi
 	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, desired)
 }
 
-// WriteAvailable sets the condition Available of an APIService. Other replicas usually find the
-// same, and write nothing if the condition is already set.
+// WriteAvailable sets the condition Available of an APIService. It writes nothing if the APIService
+// already has the condition, for example because another replica has determined the same.
 func WriteAvailable(ctx context.Context, client *internalclient.Client, name string, c apiregistrationv1.APIServiceCondition) error {
 	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range 5 {
@@ -79,11 +79,12 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 	return true
 }
 
-// maxEventReason is the approximate maximum size in bytes of the reason in an Event's message, which
-// has at most 1 KiB in events.k8s.io/v1. A reason may quote a response head of a megabyte.
+// maxEventReason is the approximate maximum size in bytes of the reason in an Event's message. The
+// message may have at most 1 KiB in events.k8s.io/v1, but a reason may quote a response head of a
+// megabyte.
 const maxEventReason = 512
 
-// RecordWebhookEvent creates an Event about a webhook for its configuration. It logs failures.
+// RecordWebhookEvent creates an Event that involves the configuration of a webhook. It logs errors.
 func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.ReachabilityEvent) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	e := &corev1.Event{
@@ -94,7 +95,9 @@ func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log 
 		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	if n.Reachable {
-		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
+		e.Type = corev1.EventTypeNormal
+		e.Reason = "WebhookAnswers"
+		e.Message = fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
 	if err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
 		log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)

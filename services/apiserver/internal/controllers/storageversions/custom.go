@@ -16,19 +16,21 @@ import (
 )
 
 const (
-	// customRetry is the delay before a failed record of a custom resource is retried.
+	// customRetry is the delay before failed records of custom resources are written again.
 	customRetry = time.Second
-	// maxCustomWait is how long a write of a custom resource waits for its record.
+	// maxCustomWait is how long a write of a custom resource waits, at most, for the first attempt
+	// to write the record of the resource.
 	maxCustomWait = 15 * time.Second
 )
 
-// customRecord is the record of a custom resource and its state.
+// customRecord is the record of a custom resource and the state of writing it. Manager.mu protects
+// it, except for record, which does not change.
 type customRecord struct {
 	record    record
-	attempted chan struct{} // closed after the first attempt, or when replaced
-	written   bool
-	stale     bool  // must be written again
-	err       error // of the last attempt
+	attempted chan struct{} // closed after the first attempt to write, or when the record is replaced
+	written   bool          // an attempt has succeeded
+	stale     bool          // must be written again
+	err       error         // of the last attempt
 }
 
 // Define sets the current definitions. From now on, writes wait for the records of resources that
@@ -39,7 +41,7 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	previous := m.custom
 	m.custom = make(map[schema.GroupResource]*customRecord, len(all))
 	for _, d := range all {
-		c := &customRecord{record: recordOf(d), attempted: make(chan struct{})}
+		c := &customRecord{record: newCustomRecord(d), attempted: make(chan struct{})}
 		r := c.record.resources[0]
 		if before := previous[r]; before != nil && reflect.DeepEqual(before.record, c.record) {
 			c = before
@@ -48,15 +50,14 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	}
 	for r, c := range previous {
 		if m.custom[r] != c {
-			c.wake() // waiting writes check the replacement
+			c.closeAttempted() // so that waiting writes wait for the replacement instead
 		}
 	}
 	m.signal()
 }
 
-// wake signals that a write of the record was attempted, or that the record was replaced. The
-// caller holds mu.
-func (c *customRecord) wake() {
+// closeAttempted closes c.attempted if it is still open. The caller holds Manager.mu.
+func (c *customRecord) closeAttempted() {
 	select {
 	case <-c.attempted:
 	default:
@@ -64,8 +65,8 @@ func (c *customRecord) wake() {
 	}
 }
 
-// recordOf returns the record of a definition.
-func recordOf(d *apiextensionsv1.CustomResourceDefinition) record {
+// newCustomRecord returns the record for the resource of a definition.
+func newCustomRecord(d *apiextensionsv1.CustomResourceDefinition) record {
 	rec := record{
 		resources: []schema.GroupResource{{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}},
 		owner:     &metav1.OwnerReference{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition", Name: d.Name, UID: d.UID},
@@ -84,8 +85,9 @@ func recordOf(d *apiextensionsv1.CustomResourceDefinition) record {
 	return rec
 }
 
-// setOwner adds an owner reference to the definition, and removes a reference to an earlier definition
-// of the same name. It returns false if the reference exists already.
+// setOwner adds an owner reference to the definition of the record, and removes a reference to an
+// earlier definition of the same name. It returns false if it changes nothing, because the record
+// is of a built-in resource or the reference exists already.
 func (r *record) setOwner(o *metav1.ObjectMeta) bool {
 	if r.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }) {
 		return false
@@ -97,7 +99,8 @@ func (r *record) setOwner(o *metav1.ObjectMeta) bool {
 	return true
 }
 
-// markStale marks the records of all custom resources for rewriting. This does not hold writes.
+// markStale makes Run write the records of all custom resources again. Meanwhile, writes of these
+// resources are not blocked.
 func (m *Manager) markStale() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +118,8 @@ func (m *Manager) signal() {
 	}
 }
 
-// Run writes the records of custom resources after the first Update, until ctx ends.
+// Run writes the records of custom resources, until ctx is canceled. It starts after the first call
+// of Update.
 func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 	select {
 	case <-m.started:
@@ -140,17 +144,17 @@ func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 
 // writeCustom writes the records of custom resources that are new or marked as stale.
 func (m *Manager) writeCustom(ctx context.Context) error {
-	var waiting []*customRecord
+	var toWrite []*customRecord
 	m.mu.Lock()
 	for _, c := range m.custom {
 		if !c.written || c.stale {
 			c.stale = false
-			waiting = append(waiting, c)
+			toWrite = append(toWrite, c)
 		}
 	}
 	m.mu.Unlock()
 	var errs []error
-	for _, c := range waiting {
+	for _, c := range toWrite {
 		m.mu.RLock()
 		replaced := m.custom[c.record.resources[0]] != c
 		m.mu.RUnlock()
@@ -165,15 +169,16 @@ func (m *Manager) writeCustom(ctx context.Context) error {
 		c.written = c.written || err == nil
 		c.stale = c.stale || err != nil
 		c.err = err
-		c.wake()
+		c.closeAttempted()
 		m.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// waitForCustom waits for the first attempt to record a resource. A resource without a definition
-// is not held: none of its objects can be stored.
-func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (reason error, held bool) {
+// waitForCustom implements WritesBlocked for custom resources. It waits for the first attempt to
+// write the record of a resource, and reports blocked if that attempt failed. A resource without a
+// definition is not blocked, because none of its objects can be stored.
+func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (reason error, blocked bool) {
 	var limit <-chan time.Time
 	for {
 		m.mu.RLock()
@@ -200,7 +205,7 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (re
 		reason := c.err
 		written := c.written
 		m.mu.RUnlock()
-		if same {
+		if same { // otherwise, wait for the record that has replaced c
 			return reason, !written
 		}
 	}

@@ -3,7 +3,7 @@
 // the resource, and the versions that it can decode and serves. A storage migrator reads from the
 // object whether all replicas store the same version.
 //
-// A Manager writes the records of this replica. It handles two sorts of resources:
+// A Manager writes the records of this replica. It handles two kinds of resources:
 //
 //   - The records of built-in resources are fixed when the Manager is created. Update writes them.
 //     Until a record is written, the server rejects writes of its resources with 503.

@@ -21,38 +21,43 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// Manager records the versions that this replica stores. It is safe for concurrent use.
+// Manager records the versions in which this replica stores resources. It is safe for concurrent
+// use.
 type Manager struct {
 	api      *internalclient.Client
-	identity string
+	identity string // of this replica
 	now      func() time.Time
-	records  []record
-	// unserved holds the resources that this replica knows but does not serve.
+	records  []record // of built-in resources
+	// unserved holds the built-in resources that this replica knows but does not serve.
 	unserved []schema.GroupResource
-	complete atomic.Bool
+	complete atomic.Bool // all records of built-in resources were written
 
-	mu      sync.RWMutex // leaf lock
+	mu sync.RWMutex // leaf lock
+	// pending holds the built-in resources whose records were not written yet, and the last error.
 	pending map[schema.GroupResource]error
 	custom  map[schema.GroupResource]*customRecord
-	changed chan struct{} // signals Run to process custom
-	started chan struct{} // closed when the server may write
-	begin   sync.Once
+
+	changed   chan struct{} // receives a value when Run must write records of custom resources
+	started   chan struct{} // closed at the first call of Update
+	startOnce sync.Once
 }
 
-// record describes the resources of a storage prefix and their versions.
+// record holds what this replica records about the resources that share a key prefix. The versions
+// are group versions, such as "apps/v1".
 type record struct {
 	resources []schema.GroupResource // the first one names the record
-	encoding  string
-	decodable []string
-	served    []string
-	owner     *metav1.OwnerReference // nil for built-in resources
+	encoding  string                 // version in which objects are stored
+	decodable []string               // versions that this replica can decode
+	served    []string               // versions that clients can use
+	owner     *metav1.OwnerReference // the definition; nil for built-in resources
 }
 
-// errNotAttempted is the error of resources before the first attempt.
+// errNotAttempted is the error of resources whose records were not attempted yet. The text is the
+// one that kube-apiserver reports.
 var errNotAttempted = errors.New("<nil>")
 
-// New returns a Manager for the stored kinds of a catalog. served holds those of them that are
-// served.
+// New returns a Manager for the stored kinds of a catalog. served holds the kinds that this replica
+// serves. identity is the name of the replica.
 func New(api *internalclient.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
 	m := &Manager{
 		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*customRecord{},
@@ -73,10 +78,10 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 			byPrefix[k.Stored.Prefix] = rec
 		}
 		version := k.GVR().GroupVersion()
-		if k.Stored.ToStored == nil { // stored as served, or in the version that it names
+		if k.Stored.ToStored == nil { // this version is stored without conversion
 			rec.encoding = version.String()
 		}
-		if !k.Stored.Version.Empty() {
+		if !k.Stored.Version.Empty() { // unless the kind names another one
 			rec.encoding = k.Stored.Version.String()
 		}
 		rec.decodable = append(rec.decodable, version.String())
@@ -95,7 +100,7 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 		if !slices.Contains(rec.decodable, rec.encoding) {
 			rec.decodable = append(rec.decodable, rec.encoding)
 		}
-		if len(rec.served) == 0 { // no client can write it
+		if len(rec.served) == 0 { // no client can write such objects
 			m.unserved = append(m.unserved, rec.resources[0])
 			continue
 		}
@@ -107,10 +112,11 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 	return m
 }
 
-// Update writes the records of all built-in resources. An error for one does not stop the others.
-// Run then writes the records of custom resources.
+// Update writes the records of all built-in resources, and makes Run write the records of custom
+// resources. An error for one resource does not prevent the other writes. Callers repeat Update
+// periodically.
 func (m *Manager) Update(ctx context.Context) error {
-	m.begin.Do(func() { close(m.started) })
+	m.startOnce.Do(func() { close(m.started) })
 	defer m.markStale()
 	var errs []error
 	for i := range m.records {
@@ -141,9 +147,10 @@ func (m *Manager) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// WritesBlocked reports whether writes of a resource must wait, and the last error. For a custom
-// resource that has just been defined, WritesBlocked itself waits for a bounded time.
-func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (reason error, held bool) {
+// WritesBlocked reports whether writes of a resource must be rejected because its record was not
+// written yet, and the last error. For a custom resource that has just been defined, WritesBlocked
+// first waits, for at most maxCustomWait.
+func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (reason error, blocked bool) {
 	if isCustom {
 		return m.waitForCustom(ctx, r)
 	}
@@ -152,14 +159,16 @@ func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isC
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	reason, held = m.pending[r]
-	return reason, held
+	reason, blocked = m.pending[r]
+	return reason, blocked
 }
 
-// maxAttempts is how many write conflicts on one object are retried. All replicas write it.
+// maxAttempts is the maximum number of attempts to write one object. Conflicts are common, because
+// all replicas write the same objects.
 const maxAttempts = 20
 
-// publish writes a record. It creates the object if it does not exist.
+// publish writes a record of this replica to the StorageVersion object. It creates the object if it
+// does not exist.
 func (m *Manager) publish(ctx context.Context, rec *record) error {
 	name, ref := nameOf(rec.resources[0]), collection()
 	var err error
@@ -168,7 +177,7 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 		if rec.owner != nil {
 			created.OwnerReferences = []metav1.OwnerReference{*rec.owner}
 		}
-		// A creation ignores the status, which is a subresource.
+		// The status is written separately below, because a creation ignores it.
 		if err = internalclient.Put(ctx, m.api, ref, created, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return rec.setOwner(&live.ObjectMeta) }); err != nil {
 			return err
 		}
@@ -186,22 +195,24 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 	return err
 }
 
-// setServerVersion records the versions of this replica in v. It returns false if nothing changes.
+// setServerVersion sets the versions of this replica in the status of v. It returns false if v is
+// already up to date.
 func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
 	s := &v.Status
 	before := s.DeepCopy()
-	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: rec.encoding, DecodableVersions: rec.decodable, ServedVersions: rec.served}
+	own := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: rec.encoding, DecodableVersions: rec.decodable, ServedVersions: rec.served}
 	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
-		s.StorageVersions[i] = ours
+		s.StorageVersions[i] = own
 	} else {
-		s.StorageVersions = append(s.StorageVersions, ours)
+		s.StorageVersions = append(s.StorageVersions, own)
 	}
 	m.setCommonVersion(v, before)
 	return !reflect.DeepEqual(before, s)
 }
 
-// setCommonVersion sets the fields that follow from the records of all replicas. At least one
-// record must exist.
+// setCommonVersion sets the status fields that follow from the records of all replicas: the common
+// encoding version and the condition AllEncodingVersionsEqual. The status must contain at least one
+// record. before is the status before the change.
 func (m *Manager) setCommonVersion(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	s := &v.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
@@ -213,8 +224,9 @@ func (m *Manager) setCommonVersion(v *apiserverinternalv1alpha1.StorageVersion, 
 	m.setEqualCondition(v, before)
 }
 
-// setEqualCondition sets the condition that reports whether all replicas store the same version.
-// Its transition time changes with its status and with the common version.
+// setEqualCondition sets the condition AllEncodingVersionsEqual, which reports whether all replicas
+// store the same version. Its transition time changes when its status or the common version
+// changes.
 func (m *Manager) setEqualCondition(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	c := apiserverinternalv1alpha1.StorageVersionCondition{
 		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,
@@ -228,8 +240,8 @@ func (m *Manager) setEqualCondition(v *apiserverinternalv1alpha1.StorageVersion,
 	}
 	for i := range v.Status.Conditions {
 		if existing := &v.Status.Conditions[i]; existing.Type == c.Type {
-			other := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
-			if existing.Status == c.Status && !other {
+			commonChanged := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
+			if existing.Status == c.Status && !commonChanged {
 				c.LastTransitionTime = existing.LastTransitionTime
 			}
 			*existing = c

@@ -12,8 +12,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWaitEndsWithTheNewestDefinition checks that a request that waits for a definition which changes
-// meanwhile waits until the newest one is published, and no longer.
+// TestWaitEndsWithTheNewestDefinition checks that a request that waits for a definition which
+// changes meanwhile waits until the newest one is published, and no longer.
 func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
@@ -41,7 +41,7 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		m.mu.Lock()
 		c := m.custom[foos]
 		c.written = true
-		c.wake()
+		c.closeAttempted()
 		m.mu.Unlock()
 		start := time.Now()
 		if <-held || time.Since(start) > 0 {

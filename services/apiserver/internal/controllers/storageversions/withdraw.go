@@ -23,8 +23,8 @@ func collection() internalclient.Ref {
 	return internalclient.Collection(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
 }
 
-// withdraw removes this replica's earlier records of resources that it no longer serves. Otherwise
-// peers would proxy requests to it.
+// withdraw removes records of this replica for resources that it no longer serves. Otherwise other
+// replicas would proxy requests for them to this one.
 func (m *Manager) withdraw(ctx context.Context) error {
 	var errs []error
 	for _, r := range m.unserved {
@@ -35,7 +35,8 @@ func (m *Manager) withdraw(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// withdrawOne removes this replica from an object, and deletes the object if no replica is left.
+// withdrawOne removes the record of this replica from the StorageVersion object of a name. If no
+// record is left, it deletes the object.
 func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
 	ref := collection().Named(name)
 	if err := m.api.GetCached(ctx, ref, nil); apierrors.IsNotFound(err) {
