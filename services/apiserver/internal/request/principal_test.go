@@ -8,6 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
+// TestPrincipalOf checks the key of each kind of user.
 func TestPrincipalOf(t *testing.T) {
 	for _, c := range []struct {
 		user          request.User
@@ -26,6 +27,8 @@ func TestPrincipalOf(t *testing.T) {
 	}
 }
 
+// TestImpersonatedRequestCountsForImpersonator checks that impersonation does not change the
+// principal.
 func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	request.FromContext(ctx).Principal = request.PrincipalOf(&request.User{Name: "alice"}, "")

@@ -11,6 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
+// TestWarningsAreUniqueAndLimited checks that equal warnings are sent once, without line breaks,
+// and that their total size is limited.
 func TestWarningsAreUniqueAndLimited(t *testing.T) {
 	ctx, w := requesttest.WithWarnings(context.Background())
 	for range 3 {
@@ -61,6 +63,8 @@ func TestWarningsAreTruncated(t *testing.T) {
 	}
 }
 
+// TestControlCharactersInWarningsAreReplaced checks that white space becomes a space, and that
+// other control characters are removed.
 func TestControlCharactersInWarningsAreReplaced(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\rc\nd": "a b c d", "a\x00b\x1fc\x7fd": "abcd", "ä€": "ä€", "": "", "\x01\x7f": "", " ": " ", "~\u0080": "~\u0080",

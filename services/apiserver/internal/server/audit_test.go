@@ -147,6 +147,7 @@ const (
 	watchPath = listPath + "?watch=1"
 )
 
+// TestEveryOutcomeIsAudited checks the audit events of a request for each way in which it can end.
 func TestEveryOutcomeIsAudited(t *testing.T) {
 	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
 	for name, c := range map[string]struct {

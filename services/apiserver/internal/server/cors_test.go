@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
+// TestCheckOriginsRequiresAnchors checks that patterns of origins without anchors are rejected.
 func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	const unpinned = "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header, help: "
 	for pattern, want := range map[string]string{
@@ -69,6 +70,8 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 	return h, &log
 }
 
+// TestCORSAllowsOnlyConfiguredOrigins checks that only origins that match a pattern get CORS
+// headers and responses to preflight requests.
 func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	h, log := newCORSHandler(t, `//example\.com(:|$)`, `^http://localhost:`)
 	for origin, allowed := range map[string]bool{

@@ -104,6 +104,7 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	}
 }
 
+// TestStrictTransportSecurityHeader checks that the header has the configured directives.
 func TestStrictTransportSecurityHeader(t *testing.T) {
 	for _, wanted := range [][]string{nil, {"max-age=1", "preload"}} {
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = wanted })
@@ -116,6 +117,8 @@ func TestStrictTransportSecurityHeader(t *testing.T) {
 	}
 }
 
+// TestReloadingRejectsOnlyReloadedResources checks that requests for a resource are rejected with
+// 429 while its cache is being reloaded.
 func TestReloadingRejectsOnlyReloadedResources(t *testing.T) {
 	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
 		c.Reloading = func(op *requestinfo.Info) bool { return op.Resource != "configmaps" }

@@ -62,6 +62,8 @@ func (z *impersonationRules) Authorize(_ context.Context, a *authz.Attributes) (
 	return authz.NoOpinion, "", nil
 }
 
+// TestImpersonation checks which user the handler sees, which permissions are checked, and which
+// impersonation headers are rejected.
 func TestImpersonation(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

@@ -303,6 +303,7 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 	}
 }
 
+// TestFlushPassesAudit checks that a handler can flush an audited response.
 func TestFlushPassesAudit(t *testing.T) {
 	a := newAuditFixture(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()

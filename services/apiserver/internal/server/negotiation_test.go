@@ -10,6 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
+// TestLongNegotiationFieldsAreRejected checks that negotiation header fields beyond the limit are
+// rejected with 431, and that other fields do not count.
 func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
 	passed := false

@@ -115,6 +115,8 @@ func (d *refreshFixture) send(name, path string) int {
 
 const customPath = "/apis/example.com/v1/namespaces/a/things"
 
+// TestUnknownResourceIsRefreshedForAuthorizedUsers checks that only an authorized request for an
+// unknown resource reads the newest API set, and that the authorized operation is the executed one.
 func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 	for _, test := range []struct {
 		user, path  string

@@ -35,6 +35,8 @@ func TestAuditIDs(t *testing.T) {
 	}
 }
 
+// TestGoaway checks that the configured fraction of HTTP/2 requests, and no HTTP/1 request, closes
+// its connection.
 func TestGoaway(t *testing.T) {
 	for chance, want := range map[float64]map[int]int{0: {1: 0, 2: 0}, 1e-12: {2: 0}, 1: {1: 0, 2: 50}} {
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.GoawayChance = chance })

@@ -13,6 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
+// TestWritesWaitForStorageVersion checks that writes of a resource are rejected until its storage
+// version is registered, except for the writes that the registration needs.
 func TestWritesWaitForStorageVersion(t *testing.T) {
 	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
 		c.StorageVersionPending = func(_ context.Context, r schema.GroupResource, _ bool) (error, bool) {

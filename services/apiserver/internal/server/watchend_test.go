@@ -141,6 +141,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 	}
 }
 
+// TestWatchOfStalledClientIsClosed checks that the watch of a client that does not read is closed.
 func TestWatchOfStalledClientIsClosed(t *testing.T) {
 	failed := make(chan error, 1)
 	h := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, _ *http.Request) {

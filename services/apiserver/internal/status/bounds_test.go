@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// TestStatusIsBounded checks that causes and messages beyond the limits are cut, and that the
+// Status states how many causes are omitted.
 func TestStatusIsBounded(t *testing.T) {
 	at := field.NewPath("spec")
 	many := make(field.ErrorList, 300_000)

@@ -62,6 +62,8 @@ func TestApplyLimitsMembers(t *testing.T) {
 	}
 }
 
+// TestApplyLimitsMembersWithoutGoType checks that MaxMembers also holds for objects without a Go
+// type, but not for atomic lists.
 func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	m := custom(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }

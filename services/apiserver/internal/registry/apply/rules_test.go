@@ -126,6 +126,8 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 	}
 }
 
+// TestSubresourcesIgnoreManagedFields checks that a write through a subresource ignores the
+// managedFields of the request.
 func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	m, _ := managerOf(t, podGVK, "")
 	live := &corev1.Pod{
@@ -145,6 +147,8 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	wantOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
 }
 
+// TestUntrackedUntilApplied checks that an object without managedFields stays untracked until the
+// first apply, which attributes existing fields to before-first-apply.
 func TestUntrackedUntilApplied(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
@@ -190,6 +194,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// TestOldUpdatesAreMerged checks that the oldest update entries beyond maxUpdateManagers are merged
+// into one of ancientManager.
 func TestOldUpdatesAreMerged(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	var live registry.Object
@@ -362,6 +368,7 @@ func TestFromClientSideApply(t *testing.T) {
 	}
 }
 
+// TestInvalidPatches checks that malformed apply patches are rejected with 400.
 func TestInvalidPatches(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	object := func(change func(map[string]any)) map[string]any {
@@ -385,6 +392,7 @@ func TestInvalidPatches(t *testing.T) {
 	}
 }
 
+// TestSetCacheIsBounded checks that the cache of parsed field sets stays within maxCachedBytes.
 func TestSetCacheIsBounded(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	for i := range 3000 {
@@ -409,6 +417,7 @@ func TestSetCacheIsBounded(t *testing.T) {
 	}
 }
 
+// FuzzDecodeManagedFields checks that managedFields that an update accepts can be decoded again.
 func FuzzDecodeManagedFields(f *testing.F) {
 	f.Add([]byte(`[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:a":{}},"k:{\"a\":1}":{},"v:\"x\"":{},"i:0":{}}}]`))
 	f.Add([]byte(`[{}]`))

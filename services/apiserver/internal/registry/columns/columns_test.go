@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 )
 
+// TestNameAndAge checks the definitions and the cells of the two standard columns.
 func TestNameAndAge(t *testing.T) {
 	created := metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: created}}
@@ -34,6 +35,8 @@ func TestNameAndAge(t *testing.T) {
 	}
 }
 
+// TestTypedColumns checks the type, priority and cell of each kind of column, and that the cell is
+// nil for an object of another type.
 func TestTypedColumns(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", HostNetwork: true, Containers: make([]corev1.Container, 2)}}
 	for _, test := range []struct {
@@ -69,6 +72,7 @@ func TestTypedColumns(t *testing.T) {
 	}
 }
 
+// TestTexts checks the texts of cells, including those of empty values.
 func TestTexts(t *testing.T) {
 	containers := []corev1.Container{{Name: "a", Image: "x:1"}, {Name: "b", Image: "y"}}
 	names, images := columns.Containers(containers)
@@ -104,6 +108,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// TestAges checks that the age of a MicroTime equals that of a Time.
 func TestAges(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	want := registry.Age{Since: metav1.NewTime(at)}

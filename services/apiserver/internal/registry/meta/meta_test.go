@@ -28,6 +28,7 @@ const (
 	badValue     = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
+// TestValidateCreate checks the errors of the metadata of new objects.
 func TestValidateCreate(t *testing.T) {
 	namespaced := &registry.Kind{
 		Names: registry.Names{
@@ -161,6 +162,7 @@ func TestValidateCreate(t *testing.T) {
 	}
 }
 
+// TestValidateUpdate checks the errors of changed metadata, which Kubernetes reports twice.
 func TestValidateUpdate(t *testing.T) {
 	kind := &registry.Kind{
 		Names: registry.Names{
@@ -246,6 +248,7 @@ func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 
 func noRules(field.ErrorList) field.ErrorList { return nil }
 
+// TestServerFields checks which metadata of the client the server overwrites, and which it keeps.
 func TestServerFields(t *testing.T) {
 	at := metav1.NewTime(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))
 	other := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -295,6 +298,7 @@ func TestServerFields(t *testing.T) {
 	})
 }
 
+// TestNames checks which names and name prefixes each rule allows.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, test := range []struct {
@@ -324,6 +328,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestGenerateName checks that generated names keep the prefix, have at most 63 characters, and
+// differ.
 func TestGenerateName(t *testing.T) {
 	for prefix, kept := range map[string]string{
 		"job-":                  "job-",

@@ -16,6 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// TestAddressSpans checks the addresses and the static band of ranges, and that the candidates are
+// all addresses of a range, each once.
 func TestAddressSpans(t *testing.T) {
 	for _, c := range []struct {
 		prefix, first, last string
@@ -131,6 +133,8 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	}
 }
 
+// TestPortBands checks that ports of the static band are allocated last, and the errors of a full
+// range.
 func TestPortBands(t *testing.T) {
 	p := testPorts(t, 64)
 	ctx := context.Background()
@@ -162,6 +166,7 @@ func TestPortBands(t *testing.T) {
 	}
 }
 
+// FuzzRangeAllocation checks that a decoded range allocation can be encoded.
 func FuzzRangeAllocation(f *testing.F) {
 	codec := newRangeCodec(builtin.Scheme())
 	good, err := codec.encode(&corev1.RangeAllocation{Range: "30000-32767", Data: []byte{1, 2}})

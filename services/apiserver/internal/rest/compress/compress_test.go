@@ -69,6 +69,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 	})
 }
 
+// TestSegmentIsCompressedOnce checks that concurrent responses share one compression of a segment.
 func TestSegmentIsCompressedOnce(t *testing.T) {
 	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
@@ -139,6 +140,7 @@ func newCache(t *testing.T) *compress.Cache {
 	return c
 }
 
+// TestFailedSegmentIsNotCached checks that a segment is compressed again after an error.
 func TestFailedSegmentIsNotCached(t *testing.T) {
 	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestWarnings checks that a strict decoding error becomes one warning for each field.
 func TestWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		`unknown field "a"`: `unknown field "a"`,

@@ -14,6 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestFieldManager checks that the manager is the requested one, or else the printable beginning of
+// the user agent.
 func TestFieldManager(t *testing.T) {
 	for _, c := range []struct{ requested, agent, want string }{
 		{requested: "me", agent: "kubectl/v1", want: "me"},
@@ -32,6 +34,8 @@ func TestFieldManager(t *testing.T) {
 	}
 }
 
+// TestInvalidRevisionsAreRejected checks the error texts of invalid resource versions, and that
+// they repeat only the beginning of a long one.
 func TestInvalidRevisionsAreRejected(t *testing.T) {
 	for s, want := range map[string]string{
 		"x":                         `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
@@ -53,6 +57,8 @@ func parsedOptions(query url.Values, c *codec.KindCodec) error {
 	return o.resolveAll(c, false)
 }
 
+// TestSelectorsAreBounded checks that label and field selectors may have 1000 requirements
+// together.
 func TestSelectorsAreBounded(t *testing.T) {
 	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
 	coder := &codec.KindCodec{Kind: &registry.Kind{}}

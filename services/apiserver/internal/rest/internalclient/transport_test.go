@@ -23,6 +23,9 @@ func send(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*
 	return (internalclient.Transport{Handler: func() http.Handler { return h }}).RoundTrip(r)
 }
 
+// TestTransportServesRequestAsTheServer checks that the handler gets the request as one of the
+// server's own user, without the state of the calling request, and that the caller gets the whole
+// response.
 func TestTransportServesRequestAsTheServer(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "state")
 	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
@@ -49,6 +52,8 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	}
 }
 
+// TestAuthenticatorIgnoresOtherRequests checks that requests of clients are not authenticated as
+// the server.
 func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	if err != nil {
@@ -59,6 +64,7 @@ func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
 	}
 }
 
+// TestTransportFailures checks that panics, long responses and cancellations are errors.
 func TestTransportFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc

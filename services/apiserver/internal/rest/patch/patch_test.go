@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
+// TestDecode checks the limits, the errors, and the recorded unknown fields of each patch type.
 func TestDecode(t *testing.T) {
 	operations := func(n int) string {
 		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
@@ -201,6 +202,7 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 	return nil
 }
 
+// FuzzJSONPatch checks JSON patches; see fuzzPatch.
 func FuzzJSONPatch(f *testing.F) {
 	f.Add([]byte(`[{"op":"test","path":"/metadata/name","value":"p"},{"op":"add","path":"/spec/containers/-","value":{"name":"c"}}]`))
 	f.Add([]byte(`[{"op":"move","from":"/spec/containers/0","path":"/spec/containers/1"},{"op":"copy","from":"/spec","path":"/metadata/labels/x"},{"op":"remove","path":"/spec/volumes"}]`))
@@ -208,12 +210,14 @@ func FuzzJSONPatch(f *testing.F) {
 	fuzzPatch(f, types.JSONPatchType)
 }
 
+// FuzzMergePatch checks merge patches; see fuzzPatch.
 func FuzzMergePatch(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"labels":{"a":null,"c":"d"}},"spec":{"nodeName":"n","containers":[{"name":"x"}],"securityContext":{"runAsUser":1}}}`))
 	f.Add([]byte(`{"spec":null,"status":{"conditions":[null]}}`))
 	fuzzPatch(f, types.MergePatchType)
 }
 
+// FuzzStrategicPatch checks strategic merge patches; see fuzzPatch.
 func FuzzStrategicPatch(f *testing.F) {
 	f.Add([]byte(`{"spec":{"containers":[{"name":"a","$patch":"delete"},{"name":"b","args":["y"]}],"$setElementOrder/containers":[{"name":"b"}]}}`))
 	f.Add([]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/a"],"labels":{"$patch":"replace"}},"spec":{"volumes":[{"name":"v","$retainKeys":["name"]}],"$retainKeys":["containers"]}}`))
@@ -221,6 +225,7 @@ func FuzzStrategicPatch(f *testing.F) {
 	fuzzPatch(f, types.StrategicMergePatchType)
 }
 
+// FuzzApplyPatch checks that any body is decoded to an object or rejected with 400.
 func FuzzApplyPatch(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))

@@ -51,6 +51,8 @@ func unlimited() *Target {
 	return &Target{Estimate: func(context.Context, int) error { return nil }}
 }
 
+// TestStrategicPatchesAreChecked checks that invalid merge keys and list elements are rejected with
+// the names of their fields.
 func TestStrategicPatchesAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		patch string

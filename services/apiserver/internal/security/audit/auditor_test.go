@@ -17,6 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
+// TestSourceIPs checks that events record the addresses in proxy headers, followed by the client's
+// own.
 func TestSourceIPs(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	for _, c := range []struct {
@@ -49,6 +51,7 @@ func TestSourceIPs(t *testing.T) {
 	}
 }
 
+// TestLongUserAgentIsTruncated checks that events record at most 1024 bytes of a User-Agent.
 func TestLongUserAgentIsTruncated(t *testing.T) {
 	for n, want := range map[int]string{1024: strings.Repeat("u", 1024), 1025: strings.Repeat("u", 1024) + "...TRUNCATED"} {
 		in := httptest.NewRequest("GET", "/", nil)
@@ -59,6 +62,8 @@ func TestLongUserAgentIsTruncated(t *testing.T) {
 	}
 }
 
+// TestInvalidPolicyKeepsPreviousPolicy checks that a failed reload keeps the policy, and that both
+// outcomes are counted.
 func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Metadata})
 	auditor.Logger = slog.New(slog.DiscardHandler)
@@ -77,6 +82,7 @@ func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	}
 }
 
+// TestContextCarriesRecord checks that FromContext returns the record of the request.
 func TestContextCarriesRecord(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Request})
 	r := auditor.Open(podsInfo, nil, newArrival)
@@ -114,6 +120,8 @@ func TestLimitedRunsWithoutPermit(t *testing.T) {
 	}
 }
 
+// TestLevelAndStageNames checks that names of levels and stages are parsed to the values that have
+// these names.
 func TestLevelAndStageNames(t *testing.T) {
 	for i, name := range Levels() {
 		if l, ok := ParseLevel(name); !ok || l != Level(i) || l.String() != name {
@@ -133,6 +141,7 @@ func TestLevelAndStageNames(t *testing.T) {
 	}
 }
 
+// TestStatusEncoding checks that an event omits the empty fields of a Status, except for metadata.
 func TestStatusEncoding(t *testing.T) {
 	for want, st := range map[string]*metav1.Status{
 		`{"metadata":{}}`:                                 {},
@@ -164,6 +173,8 @@ func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	}
 }
 
+// TestMinimalEventOmitsEmptyFields checks that a minimal event has no empty fields except for the
+// user.
 func TestMinimalEventOmitsEmptyFields(t *testing.T) {
 	line := string((&Event{Stage: ResponseComplete, RequestObject: []byte("{}")}).Minimal().AppendLine(nil))
 	for _, none := range []string{"impersonatedUser", "objectRef", "responseStatus", "requestObject", "sourceIPs"} {

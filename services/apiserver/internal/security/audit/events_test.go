@@ -115,6 +115,7 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	}
 }
 
+// TestNilRecordIgnoresAllCalls checks that calls on a nil record have no effect and encode nothing.
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: None})
 	r := auditor.Open(podsInfo, nil, func() ReceivedRequest { t.Error("the arrival was read"); return ReceivedRequest{} })
@@ -226,6 +227,8 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	requireComplete(last[0], true)
 }
 
+// TestManagedFieldsAreOmittedByPolicy checks that OmitManagedFields removes managedFields from the
+// request and the response object.
 func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 	text := []byte(` {"metadata": {"managedFields": [1], "name": "<n>"}} `)
 	for _, omit := range []bool{true, false} {
@@ -388,6 +391,8 @@ func TestObjectFillsReference(t *testing.T) {
 	}
 }
 
+// TestStagesByOutcome checks which stages have an event, and the recorded status, for each way in
+// which a request can end.
 func TestStagesByOutcome(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
 	for _, c := range []struct {

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// TestRejectedPatchIsRedactedBelowRequestResponse checks that the message of a rejected patch shows
+// the patched object only at level RequestResponse.
 func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 	const secret = "s3cret"
 	invalid := func(kind, field, message string) *metav1.Status {

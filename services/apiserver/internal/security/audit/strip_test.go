@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestWithoutManagedFields checks that managedFields are removed from the metadata of objects,
+// items and rows, and nowhere else.
 func TestWithoutManagedFields(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{text: `{"metadata":{"name":"a","managedFields":[{"manager":"m"}],"x":1}}`, want: `{"metadata":{"name":"a","x":1}}`},
@@ -67,6 +69,8 @@ func marshal(v any) string {
 	return string(b)
 }
 
+// FuzzWithoutManagedFields checks that the result for any object is valid JSON without
+// managedFields.
 func FuzzWithoutManagedFields(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"a":1,"managedFields":[{"manager":"m"}]},"items":[{"metadata":{"managedFields":[]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

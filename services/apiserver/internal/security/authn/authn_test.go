@@ -97,6 +97,8 @@ func TestBearer(t *testing.T) {
 	}
 }
 
+// TestWebSocketToken checks that the token in the subprotocols of a WebSocket authenticates, and
+// that it is removed from them.
 func TestWebSocketToken(t *testing.T) {
 	enc := base64.RawURLEncoding.EncodeToString
 	const prefix = "base64url.bearer.authorization.k8s.io."
@@ -138,6 +140,8 @@ func TestWebSocketToken(t *testing.T) {
 	}
 }
 
+// TestChain checks that the first authenticator that finds a user decides, and that the token is
+// removed from the request.
 func TestChain(t *testing.T) {
 	bearer := authn.Bearer{Tokens: &tokens{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
@@ -205,6 +209,7 @@ func TestCredentialsAreRemoved(t *testing.T) {
 	}
 }
 
+// TestAuthenticated checks which users get the group of authenticated users.
 func TestAuthenticated(t *testing.T) {
 	for _, c := range []struct{ user, want []string }{
 		{user: []string{"alice", "dev"}, want: []string{"dev", "system:authenticated"}},
@@ -394,6 +399,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 }
 
+// FuzzExtraKey checks that no key decodes to an empty one.
 func FuzzExtraKey(f *testing.F) {
 	f.Add("Acme.com%2FProject")
 	f.Add("%")
@@ -404,6 +410,7 @@ func FuzzExtraKey(f *testing.F) {
 	})
 }
 
+// TestMetrics checks that attempts are counted by their result, and users by their kind.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)

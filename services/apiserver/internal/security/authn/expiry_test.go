@@ -152,6 +152,8 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	}
 }
 
+// TestCertificatesWithoutAnAuthority checks that a request without TLS, or to a server without an
+// authority, has no user, and that uids are read only if they are enabled.
 func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	ca := newAuthority(t)
 	uid := pkix.Name{CommonName: "alice", ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.X509UID(), Value: "u-1"}}}
@@ -186,6 +188,7 @@ func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	}
 }
 
+// TestFirstHeaderCounts checks that the first header with a uid takes precedence.
 func TestFirstHeaderCounts(t *testing.T) {
 	ca := newAuthority(t)
 	p, err := authn.NewFrontProxy(ca.pool, nil, authn.ProxyHeaders{Username: []string{"A"}, UID: []string{"B", "C"}})
@@ -222,6 +225,7 @@ func (s someone) Authenticate(*http.Request) (*request.User, error) {
 	return &request.User{Name: string(s)}, nil
 }
 
+// TestKindOfUserNameMetric checks that the metric of users has a bounded set of labels.
 func TestKindOfUserNameMetric(t *testing.T) {
 	for user, label := range map[string]string{
 		"admin": "admin", "client": "client", "kube_proxy": "kube_proxy", "kubelet": "kubelet",

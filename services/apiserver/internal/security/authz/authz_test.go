@@ -70,6 +70,7 @@ func TestVerbsOfRequests(t *testing.T) {
 	}
 }
 
+// TestSelectorsOfRequests checks which selectors of a request its attributes have.
 func TestSelectorsOfRequests(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c": "[{= spec.nodeName n}] a=b c",

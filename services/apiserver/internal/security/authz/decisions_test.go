@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
+// TestForbidden checks the message and the details of 403 errors.
 func TestForbidden(t *testing.T) {
 	for _, c := range []struct {
 		path, reason, message string
@@ -66,6 +67,7 @@ func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rul
 	return authorizer.Rules{Incomplete: true}, nil
 }
 
+// TestSigners checks that a permission on a signer, or on all signers of its domain, suffices.
 func TestSigners(t *testing.T) {
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {

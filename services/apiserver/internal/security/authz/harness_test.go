@@ -25,6 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // source is a stream of changes that a test makes.

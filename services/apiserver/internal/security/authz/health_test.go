@@ -7,6 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
+// TestHealthIsAllowedUntilPolicyIsLoaded checks that anonymous GETs of health endpoints, and
+// nothing else, are allowed until the policy is loaded.
 func TestHealthIsAllowedUntilPolicyIsLoaded(t *testing.T) {
 	anonymous := &authorizer.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	for _, c := range []struct {

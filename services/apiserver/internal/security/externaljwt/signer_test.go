@@ -30,6 +30,8 @@ func connect(t *testing.T, s *externaljwttest.Signer) (*externaljwt.Signer, *pro
 	return got, r, err
 }
 
+// TestSignRejectsHeadersThatKubernetesDoesNotIssue checks the errors for invalid headers and
+// signatures of the signer.
 func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -67,6 +69,7 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 	}
 }
 
+// TestInvalidKeysFailStartup checks that New rejects unusable keys of the signer.
 func TestInvalidKeysFailStartup(t *testing.T) {
 	for _, c := range []struct {
 		change func(*externaljwttest.State)
@@ -90,6 +93,8 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 	}
 }
 
+// TestMaxLifetimeRejectsLessThanTenMinutes checks that a maximum lifetime below the minimum of
+// tokens is an error.
 func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()

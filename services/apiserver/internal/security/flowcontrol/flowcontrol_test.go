@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // clock is a manual clock.
@@ -122,6 +123,8 @@ func reason(err error) string {
 	return fmt.Sprint(err)
 }
 
+// TestRejectingLevel checks that a level without queues rejects requests beyond its seats, and that
+// other levels do not notice.
 func TestRejectingLevel(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
 	var held []*flowcontrol.Request
@@ -153,6 +156,8 @@ func TestRejectingLevel(t *testing.T) {
 	}
 }
 
+// TestLevelWithoutSharesServesOneAtATime checks that a level without seats runs one request at a
+// time.
 func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 0, 0, 0, 0))
 	request, err := f.begin("a", "l")
@@ -195,6 +200,8 @@ func (f *fixture) awaitWaiting(n int) {
 	}
 }
 
+// TestQueueLengthAndWaitAreLimited checks that a request is rejected if its queue is full, if it
+// waits too long, or if it is canceled.
 func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 2, limited("l", 5, 1, 1, 2)) // one seat
@@ -369,6 +376,8 @@ func TestSeatsAreConserved(t *testing.T) {
 	})
 }
 
+// TestSeatsAreLent checks that a busy level borrows seats of a quiet one, and that these seats
+// return when the demand ends.
 func TestSeatsAreLent(t *testing.T) {
 	half := int32(50)
 	busy, quiet := limited("busy", 45, 1, 1, 200), limited("quiet", 50, 1, 1, 200)
@@ -420,6 +429,8 @@ func TestSeatsAreLent(t *testing.T) {
 	}
 }
 
+// TestRemovedLevelServesItsRequests checks that a removed level exists until its last request has
+// ended.
 func TestRemovedLevelServesItsRequests(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 5, 0, 0, 0))
 	request, err := f.begin("a", "l")

@@ -55,6 +55,7 @@ func (f *fixture) hasLevel(level string) bool {
 	return strings.Contains(b.String(), "\n"+level+",")
 }
 
+// TestDemandMetrics checks the statistics of the demand in the last period.
 func TestDemandMetrics(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	var held []*flowcontrol.Request
@@ -78,6 +79,8 @@ func TestDemandMetrics(t *testing.T) {
 	f.wantGauge("demand_seats_average", "l", 0)
 }
 
+// TestRemovedLevelReleasesSeatsAndMetrics checks that the seats of a removed level go to other
+// levels, and that its metrics disappear.
 func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	request, err := f.begin("a", "l")
@@ -101,6 +104,8 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 	}
 }
 
+// TestRemovedLevelStaysWhileFinalSeatsAreHeld checks that a removed level exists until its final
+// seats are released.
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 95, 0, 0, 0))

@@ -126,6 +126,8 @@ func (r *fixture) metricValue(name string, values ...string) float64 {
 	return -1
 }
 
+// TestWatchExecutionIsRecordedSeparately checks that the metric of execution times distinguishes
+// watches from other requests.
 func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	watch := *list

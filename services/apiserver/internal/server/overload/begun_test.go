@@ -134,6 +134,8 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 	}
 }
 
+// TestEndedRequestReleasesSeatsItWaitedFor checks that a request that ends while it waits for its
+// seats does not keep them.
 func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{

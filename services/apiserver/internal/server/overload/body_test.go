@@ -67,6 +67,8 @@ func TestHasBody(t *testing.T) {
 	}
 }
 
+// TestHandlerRunsAfterBodyArrived checks that the handler is called with the whole body, once it
+// has arrived.
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	asked := make(chan string, 1)
 	c := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
@@ -246,6 +248,8 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	}
 }
 
+// TestBodyWithoutMemoryIsRejected checks that a body is rejected with 429 if there is no memory for
+// it in time.
 func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}

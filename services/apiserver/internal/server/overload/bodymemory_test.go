@@ -19,6 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
+// TestServiceAccountsOfNamespaceShareOneBudget checks that all service accounts of a namespace
+// together get what one user gets.
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	s := newSharedLimit(100)
 	taken := 0

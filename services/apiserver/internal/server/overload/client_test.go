@@ -54,6 +54,8 @@ func acquireAll(q *limit.Queue[string], u client) (n int) {
 	}
 }
 
+// TestLimitsReserveUnitsForNodesAndServices checks that nodes and the suite's services get units
+// when users hold all others.
 func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	node := newClient("system:node:a", "system:nodes")
 	other := newClient("system:node:b", "system:nodes")

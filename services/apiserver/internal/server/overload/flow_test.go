@@ -108,6 +108,8 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	}
 }
 
+// TestWaitingRequestReleasesSeats checks that another request can use the seats of a request that
+// waits.
 func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := New(Options{

@@ -76,6 +76,7 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 	})
 }
 
+// TestProfilesHandlerServesOnlyProfiles checks that the handler of profiles serves no other path.
 func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 	for path, want := range map[string]int{
 		"/debug/pprof/heap": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
@@ -88,6 +89,7 @@ func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 	}
 }
 
+// TestTimedProfilesAreServed checks that profiles that take a given time are served.
 func TestTimedProfilesAreServed(t *testing.T) {
 	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
 		w := httptest.NewRecorder()

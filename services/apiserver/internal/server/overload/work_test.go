@@ -102,6 +102,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 	}
 }
 
+// TestSmallWorkNeedsNoPermit checks that small work is admitted while all permits are taken.
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	permits := newPermits(1)
 	c := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})

@@ -42,6 +42,8 @@ func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 	free("after end", true)
 }
 
+// TestWithPermitFailsAfterCancellation checks that canceled work that waits for a permit fails and
+// loses no permit.
 func TestWithPermitFailsAfterCancellation(t *testing.T) {
 	permits := newPermits(1)
 	permits.TryAcquire(permit)

@@ -68,6 +68,8 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 	}
 }
 
+// TestHandlerUsesNewStorageVersions checks that a request is proxied as soon as a storage version
+// names a replica that serves its resource.
 func TestHandlerUsesNewStorageVersions(t *testing.T) {
 	w := newFixture(t, version("g.first", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(http.ResponseWriter, *http.Request) {})

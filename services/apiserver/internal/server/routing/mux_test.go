@@ -36,6 +36,7 @@ func newErrorAPI(t *testing.T) *handlers.API {
 	return handlers.New(handlers.Config{Responses: responsewriters.Responses{Responder: responsewriters.Responder{Codec: c}}})
 }
 
+// TestVersionIsReadOnly checks that /version supports only GET, with errors as Statuses.
 func TestVersionIsReadOnly(t *testing.T) {
 	m := &routing.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
 	for _, test := range []struct {

@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestProfilesRequireExactPath checks that only exact paths of profiles are served, and none
+// without Profiling.
 func TestProfilesRequireExactPath(t *testing.T) {
 	for path, want := range map[string]int{
 		"/debug/pprof": 302, "/debug/pprof/": 200, "/debug/pprof/cmdline": 404, "/debug/pprof/symbol": 200, "/debug/pprof/goroutine": 200,

@@ -127,6 +127,8 @@ func textHandler(what string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, what) })
 }
 
+// TestMuxRoutesPaths checks which handler serves each path, and which paths exist only if they are
+// configured.
 func TestMuxRoutesPaths(t *testing.T) {
 	kinds := newAPISet(t)
 	full := &routing.Mux{

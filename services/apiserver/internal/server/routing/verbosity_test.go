@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// TestVerbosityChangesAtRunTime checks that PUT of /debug/flags/v sets the log level, with the
+// responses of Kubernetes.
 func TestVerbosityChangesAtRunTime(t *testing.T) {
 	for _, c := range []struct {
 		method, body string

@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+// TestZpagesRequireFeatureGates checks the content and the media types of /flagz and /statusz, and
+// that they exist only with their feature gates.
 func TestZpagesRequireFeatureGates(t *testing.T) {
 	flags := Flagz("kube-apiserver", [][2]string{{"a", "1"}, {"b", "x=y"}})
 	state := Statusz("kube-apiserver", time.Now().Add(-3661*time.Second), Versions{"1.33.13", "1.32"})

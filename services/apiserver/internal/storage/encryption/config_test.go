@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorded reads a recording of Kubernetes.

@@ -408,6 +408,7 @@ func TestKeysWithSameName(t *testing.T) {
 	}
 }
 
+// FuzzOpen checks that no encrypted value is returned without decryption.
 func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
 	all := []string{keys("aescbc", key32), keys("aesgcm", key32), keys("secretbox", key32),

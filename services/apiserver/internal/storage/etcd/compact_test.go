@@ -65,6 +65,8 @@ func TestCompactorsShareRounds(t *testing.T) {
 	}
 }
 
+// TestCompactorDisabled checks that a Compactor without an interval only waits for the end of its
+// context.
 func TestCompactorDisabled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

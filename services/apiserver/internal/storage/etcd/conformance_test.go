@@ -16,6 +16,8 @@ import (
 // leases and elections of a real etcd, whose shortest lease lasts a second.
 const parallelTests = 8
 
+// TestMain fails if a test leaves goroutines behind. It limits the number of parallel tests, unless
+// a flag sets it.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// TestConformanceEmbedded runs the conformance suite on embedded servers.
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.Embedded(t) })
@@ -42,6 +45,7 @@ func TestConformanceDialed(t *testing.T) {
 	storagetest.RunReplaced(t, open)
 }
 
+// TestConformanceExternal runs the conformance suite on the external etcd, if one is configured.
 func TestConformanceExternal(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.External(t) })
 }

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// TestDialRejectsInvalidOptions checks the errors of invalid addresses and files.
 func TestDialRejectsInvalidOptions(t *testing.T) {
 	dir := t.TempDir()
 	junk := filepath.Join(dir, "junk")

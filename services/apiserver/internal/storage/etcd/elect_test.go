@@ -52,6 +52,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// TestElectionFollowsOrderOfCandidates checks that candidates are elected in the order in which
+// they arrived, one at a time.
 func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	e := etcd.NewElector(store, 0)
@@ -95,6 +97,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	three.resign()
 }
 
+// TestElectionEndsWithItsLease checks that a leader learns that its lease was revoked.
 func TestElectionEndsWithItsLease(t *testing.T) {
 	server := etcdtest.Server(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), time.Second)
@@ -113,6 +116,8 @@ func TestElectionEndsWithItsLease(t *testing.T) {
 	await(t, "the loss", first.lost)
 }
 
+// TestElectionWaitEndsWithContext checks that a canceled candidate stops waiting and does not
+// affect the leader.
 func TestElectionWaitEndsWithContext(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	e := etcd.NewElector(store, 0)
@@ -210,6 +215,8 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 	}
 }
 
+// TestElectionKeysAreReadable checks that the key of a candidate names the election, and its value
+// the candidate.
 func TestElectionKeysAreReadable(t *testing.T) {
 	server := etcdtest.Server(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), 0)

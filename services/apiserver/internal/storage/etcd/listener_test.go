@@ -19,6 +19,8 @@ func expiring(t *testing.T) context.Context {
 	return ctx
 }
 
+// TestUnixSocketIsPrivate checks that only the current user can use the socket, and that Stop
+// removes it.
 func TestUnixSocketIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "etcd.sock")
@@ -35,6 +37,8 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	}
 }
 
+// TestTLSListenerRequiresClientCertificate checks that clients without a certificate of the
+// configured CA are rejected.
 func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
 	a := newAuthority(t)

@@ -38,6 +38,7 @@ func operationSeries(f *dto.MetricFamily, m *dto.Metric) string {
 	return name
 }
 
+// TestEtcdCallsAreCounted checks the metrics of calls by method and by resource.
 func TestEtcdCallsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}, Metrics: r})

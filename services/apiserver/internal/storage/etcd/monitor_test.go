@@ -33,6 +33,8 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
+// TestMonitorWarnsWhileEtcdIsUnreachable checks that an outage is logged repeatedly, and its end
+// once.
 func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer

@@ -2,6 +2,8 @@ package etcd
 
 import "testing"
 
+// TestVersionsWithReliableProgress checks which versions of etcd have reliable progress
+// notifications.
 func TestVersionsWithReliableProgress(t *testing.T) {
 	for v, want := range map[string]bool{
 		"3.5.13": true, "3.5.21": true, "3.5.12": false, "3.5.0": false, "3.4.31": true, "3.4.30": false, "3.3.27": false,

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// TestNewRejectsInvalidConfig checks that New returns an error without a client or a way to watch.
 func TestNewRejectsInvalidConfig(t *testing.T) {
 	if _, err := etcd.New(etcd.Config{}); err == nil {
 		t.Error("New without a client returned no error")
@@ -27,6 +28,7 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	}
 }
 
+// TestLeasesAreShared checks that up to 1000 values of the same lifetime share a lease.
 func TestLeasesAreShared(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
@@ -94,6 +96,8 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 	}
 }
 
+// TestWatchResumesAfterBreaks checks that a watch delivers each event once, in order, although its
+// connection breaks repeatedly.
 func TestWatchResumesAfterBreaks(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
@@ -146,6 +150,8 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 	}
 }
 
+// TestUnreachableEtcdIsReported checks that every operation reports an outage, and works again
+// after it.
 func TestUnreachableEtcdIsReported(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
@@ -181,6 +187,8 @@ func TestUnreachableEtcdIsReported(t *testing.T) {
 	}
 }
 
+// TestMetricsAreLabelledByResource checks the labels of the metrics of operations, and which
+// results count as errors.
 func TestMetricsAreLabelledByResource(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	cfg := etcdtest.Server(t).Config()

@@ -7,6 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestInboxJoin checks when a replica at a position can continue with the waiting messages.
 func TestInboxJoin(t *testing.T) {
 	const silence, request = time.Hour, 7
 	for name, c := range map[string]struct {
@@ -98,6 +99,7 @@ func TestInboxJoin(t *testing.T) {
 	}
 }
 
+// TestInboxDropsOldestMessages checks that a full inbox keeps the newest messages.
 func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()
 	in.startFollowing()

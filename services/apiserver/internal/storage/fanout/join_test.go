@@ -39,6 +39,8 @@ func (r *replica) wantSource(t *testing.T, want string) {
 	}
 }
 
+// TestProgressReachesRevisionsOutsideTheRoot checks that Progress also reports revisions at which
+// nothing below the root changed, from the stream and from the store.
 func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
@@ -62,6 +64,7 @@ func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsCarryProgress checks that replicas reach the newest revision by heartbeats alone.
 func TestHeartbeatsCarryProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -98,6 +101,8 @@ func TestSilentPublisher(t *testing.T) {
 	}
 }
 
+// TestDamagedMessageIsReadFromStore checks that a replica reads the changes of a damaged message
+// from the store and then returns to the stream.
 func TestDamagedMessageIsReadFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -111,6 +116,7 @@ func TestDamagedMessageIsReadFromStore(t *testing.T) {
 	})
 }
 
+// TestOlderEpochIsIgnored checks that messages of an earlier publisher have no effect.
 func TestOlderEpochIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -133,6 +139,7 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 	})
 }
 
+// TestOtherClusterIsIgnored checks that messages of another cluster have no effect.
 func TestOtherClusterIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -147,6 +154,8 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 	})
 }
 
+// TestPublisherHandsOver checks that another replica publishes when the publisher ends, and that no
+// change is lost.
 func TestPublisherHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
@@ -166,6 +175,8 @@ func TestPublisherHandsOver(t *testing.T) {
 	})
 }
 
+// TestNewReplicaJoinsStream checks that replicas that start behind catch up, join the stream, and
+// close their store watches.
 func TestNewReplicaJoinsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
@@ -269,6 +280,8 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 	})
 }
 
+// TestSplitKeepsTheChain checks that batches split into several messages, and messages split into
+// parts, form one chain without gaps.
 func TestSplitKeepsTheChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)

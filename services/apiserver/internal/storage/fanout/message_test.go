@@ -38,6 +38,8 @@ func body(m *message) []byte {
 	return b[:len(b)-checksumBytes]
 }
 
+// TestMessageRoundTrip checks that random messages survive encoding and decoding, within the
+// estimated size.
 func TestMessageRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &message{
@@ -96,6 +98,8 @@ func TestMessageRoundTrip(t *testing.T) {
 	})
 }
 
+// TestDamagedMessagesAreRejected checks that messages that violate the format, or are cut, are
+// rejected.
 func TestDamagedMessagesAreRejected(t *testing.T) {
 	good := sample()
 	whole := appendMessage(nil, good)
@@ -191,6 +195,7 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 	}
 }
 
+// FuzzDecodeMessage checks that every accepted message is consistent and survives a round trip.
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add(body(sample()))
 	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))

@@ -20,10 +20,13 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// TestEmbeddedServer checks that a process without NATS servers uses one store watch and encodes
+// nothing.
 func TestEmbeddedServer(t *testing.T) {
 	store := newFakeStore()
 	reg := prometheus.NewPedanticRegistry()
@@ -67,6 +70,8 @@ func TestEmbeddedServer(t *testing.T) {
 	}
 }
 
+// TestThreeReplicasAndServerRestart checks that replicas over a real NATS server lose no change
+// when the server restarts.
 func TestThreeReplicasAndServerRestart(t *testing.T) {
 	srv, url := listen(t, 0)
 	port := srv.Addr().(*net.TCPAddr).Port
@@ -120,6 +125,8 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 	}
 }
 
+// TestUnreachableServersUseStore checks that a replica reads from the store until a NATS server is
+// reachable.
 func TestUnreachableServersUseStore(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -142,6 +149,7 @@ func TestUnreachableServersUseStore(t *testing.T) {
 	p.untilSource(t, sourceLocal)
 }
 
+// TestBadFilesFailRun checks that Run returns an error for unusable files.
 func TestBadFilesFailRun(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad")
@@ -170,6 +178,7 @@ func TestBadFilesFailRun(t *testing.T) {
 	}
 }
 
+// TestOneFollowAtATime checks that a second Follow or Run is an error.
 func TestOneFollowAtATime(t *testing.T) {
 	store := newFakeStore()
 	p := start(t, store, nil, "one", nil, nil)
@@ -182,6 +191,8 @@ func TestOneFollowAtATime(t *testing.T) {
 	}
 }
 
+// TestApplyErrorEndsFollow checks that Follow returns the error of apply, and that Check then
+// fails.
 func TestApplyErrorEndsFollow(t *testing.T) {
 	store := newFakeStore()
 	store.write(1, 10)
@@ -221,6 +232,8 @@ func TestFreshnessIgnoresClockChanges(t *testing.T) {
 	}
 }
 
+// TestFirstLoadReadsAtWantedRevision checks that only the first load reads at the revision of
+// Since, if that is not compacted.
 func TestFirstLoadReadsAtWantedRevision(t *testing.T) {
 	store := newFakeStore()
 	for range 10 {
@@ -252,6 +265,8 @@ func TestFirstLoadReadsAtWantedRevision(t *testing.T) {
 	}
 }
 
+// TestLoadReadsPagesOfOneRevision checks that all pages of a load show one revision, despite
+// concurrent writes.
 func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	store := newFakeStore()
 	for range firstPage + 2*maxPage + 10 {
@@ -287,6 +302,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	}
 }
 
+// TestOptions checks which options are valid, and that errors name the flag.
 func TestOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options

@@ -67,6 +67,7 @@ func TestTinyPayloads(t *testing.T) {
 	})
 }
 
+// TestAssembly checks which sequences of parts form a message.
 func TestAssembly(t *testing.T) {
 	whole := appendMessage(nil, sample())
 	piece := func(index, total int, change func(*message)) *message {

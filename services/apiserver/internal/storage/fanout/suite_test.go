@@ -40,6 +40,8 @@ func (s *suite) listener() *replica {
 	return nil
 }
 
+// TestReplicasRecoverFromFaults checks that all replicas have the whole history after each of
+// several faults.
 func TestReplicasRecoverFromFaults(t *testing.T) {
 	writes := func(s *suite, n int) {
 		for range n {

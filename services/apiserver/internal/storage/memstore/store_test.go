@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/storagetest"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T) *memstore.Store {
@@ -23,6 +24,7 @@ func open(t *testing.T) *memstore.Store {
 	return s
 }
 
+// TestConformance runs the conformance suite.
 func TestConformance(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return open(t) })
 }
@@ -36,6 +38,7 @@ func write(t *testing.T, s *memstore.Store, key, value string, opts storage.Writ
 	return revision
 }
 
+// TestValuesExpireInOrderOfTheirLifetimes checks that each value is deleted at the end of its TTL.
 func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
@@ -67,6 +70,7 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 	})
 }
 
+// TestCompactEveryKeepsOneInterval checks that history older than one interval is compacted.
 func TestCompactEveryKeepsOneInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
@@ -98,6 +102,8 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 	})
 }
 
+// TestWatchDeliversChangesThatAreCompactedMeanwhile checks that a slow watch gets changes that are
+// compacted before it delivers them.
 func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 	s := open(t)
 	w, err := s.Watch(t.Context(), "/registry/", 1)
@@ -129,6 +135,8 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestChangesEndWithAWholeRevisionAtTheByteLimit checks that Changes returns whole revisions up to
+// the byte limit, and rejects compacted ones.
 func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
 	s := open(t)
 	first := write(t, s, "/registry/pods/a", "0123456789", storage.WriteOptions{})
@@ -149,6 +157,8 @@ func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
 	}
 }
 
+// TestWrittenValueIsIndependentOfTheCallersBuffer checks that the caller may change its buffer
+// after a write.
 func TestWrittenValueIsIndependentOfTheCallersBuffer(t *testing.T) {
 	s := open(t)
 	value := []byte("before")

@@ -52,6 +52,8 @@ func random(seed int64) *everything {
 	return &v
 }
 
+// TestRoundTrip checks that random values survive encoding, decoding and copying, and that the
+// bytes do not depend on the buffer.
 func TestRoundTrip(t *testing.T) {
 	for seed := int64(1); seed <= 200; seed++ {
 		v := random(seed)
@@ -118,6 +120,7 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 	}
 }
 
+// TestDamagedBytes checks that malformed messages are rejected.
 func TestDamagedBytes(t *testing.T) {
 	deep := []byte{}
 	for i := 0; i < 12000; i++ {
@@ -156,6 +159,7 @@ func TestDamagedBytes(t *testing.T) {
 	}
 }
 
+// TestUnknownFieldsAreSkipped checks that unknown fields of every wire type are skipped.
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	var v everything
 	data := []byte{
@@ -174,6 +178,7 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 	}
 }
 
+// TestUnsupportedTypes checks that types without a protobuf form are errors.
 func TestUnsupportedTypes(t *testing.T) {
 	for name, v := range map[string]any{
 		"a channel": &struct {
@@ -201,6 +206,7 @@ func TestUnsupportedTypes(t *testing.T) {
 	}
 }
 
+// FuzzUnmarshal checks that whatever can be decoded can be encoded and decoded again.
 func FuzzUnmarshal(f *testing.F) {
 	for seed := int64(1); seed <= 5; seed++ {
 		pb, err := apitype.Marshal(random(seed))

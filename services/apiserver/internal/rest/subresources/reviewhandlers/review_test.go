@@ -18,6 +18,8 @@ type tokens func() (*authn.Review, error)
 
 func (f tokens) Review(context.Context, string, []string) (*authn.Review, error) { return f() }
 
+// TestTokenReviewReportsErrors checks that a failed review is reported in the status, not as an
+// error of the request.
 func TestTokenReviewReportsErrors(t *testing.T) {
 	a := &service{Config: Config{Tokens: tokens(func() (*authn.Review, error) { return nil, errors.New("the client has left") })}}
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}, Status: authenticationv1.TokenReviewStatus{
@@ -62,6 +64,8 @@ type busyServer struct{ request.Work }
 
 func (busyServer) Estimate(_ context.Context, size int) bool { return size < request.LargeBody }
 
+// TestRulesReviewIsALargeRequest checks that a rules review is rejected if the server has no room
+// for large requests.
 func TestRulesReviewIsALargeRequest(t *testing.T) {
 	a := &service{Config: Config{Authorizer: noRules{}}}
 	ctx, state := request.Derive(t.Context())

@@ -63,6 +63,8 @@ func TestQueueOverflowIsCounted(t *testing.T) {
 	f.wantLost(pluginBuffer, 6)
 }
 
+// TestShutdownDeliversQueueInOrder checks that Run delivers all queued events in order when it
+// ends.
 func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch = BatchOptions{BufferSize: 100, MaxSize: 7, MaxWait: time.Hour} })
@@ -109,6 +111,7 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	}
 }
 
+// TestBatchWaitsUntilFull checks that a batch with a long MaxWait is posted only when it is full.
 func TestBatchWaitsUntilFull(t *testing.T) {
 	f := newFixture(t)
 	server := newWebhookServer(t, false, nil)
@@ -127,6 +130,8 @@ func TestBatchWaitsUntilFull(t *testing.T) {
 	}
 }
 
+// TestBatchSizeIsLimitedInBytes checks that a batch is full when its events reach the maximum size
+// in bytes.
 func TestBatchSizeIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
 	server := newWebhookServer(t, false, nil)

@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) {
 	// lumberjack has a goroutine for old files that never ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))

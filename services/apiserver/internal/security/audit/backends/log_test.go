@@ -18,6 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
+// TestProcessReturnsAfterWrite checks that in blocking mode an event is in the log when Process
+// returns.
 func TestProcessReturnsAfterWrite(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	b := f.log(logOptions(stdoutPath), out)
@@ -32,6 +34,8 @@ func TestProcessReturnsAfterWrite(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
+// TestLogFilesAreRotated checks that rotation loses no event, and that an event larger than a file
+// is written without its objects.
 func TestLogFilesAreRotated(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
@@ -130,6 +134,8 @@ func TestCloseDuringProcess(t *testing.T) {
 	f.eventually("written", func() bool { return len(idsOf(t, out.String())) == events })
 }
 
+// TestFullDiskIsCounted checks that events for a full disk are counted as lost in every mode, and
+// are errors in strict mode only.
 func TestFullDiskIsCounted(t *testing.T) {
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
@@ -156,6 +162,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 	}
 }
 
+// TestUnwritablePathIsRejected checks that NewLog returns an error that names an unusable path.
 func TestUnwritablePathIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "file", "below")} {
@@ -230,6 +237,8 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	}
 }
 
+// TestTruncation checks that large events lose first their objects, then long texts, and that an
+// event that is still too large is lost.
 func TestTruncation(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	o := logOptions(stdoutPath)
@@ -266,6 +275,7 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
+// TestLegacyFormat checks the lines of the legacy format, with and without values.
 func TestLegacyFormat(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	e := &audit.Event{

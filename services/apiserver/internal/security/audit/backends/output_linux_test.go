@@ -137,6 +137,7 @@ func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	f.wantLost(logName, 1)
 }
 
+// TestLateReaderGetsAllEvents checks that an event waits for the reader of a pipe.
 func TestLateReaderGetsAllEvents(t *testing.T) {
 	f := newFixture(t)
 	path, reader := newFIFO(t)

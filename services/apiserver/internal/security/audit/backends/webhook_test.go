@@ -63,6 +63,8 @@ func (server *webhookServer) seen() [][]string {
 	return append([][]string(nil), server.posts...)
 }
 
+// TestWebhookRequest checks the protocol, the path and the header fields of a post, with and
+// without TLS.
 func TestWebhookRequest(t *testing.T) {
 	for plain, want := range map[bool]string{
 		false: "HTTP/2.0|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/2.0|Bearer secret",
@@ -107,6 +109,7 @@ func TestFailedPostIsRetried(t *testing.T) {
 	}
 }
 
+// TestRecoveredWebhookLosesNothing checks that an event survives several failed posts.
 func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f := newFixture(t)
 	var mu sync.Mutex
@@ -166,6 +169,8 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	}
 }
 
+// TestUnreachableWebhookDoesNotPreventStart checks that the events for an unreachable webhook are
+// counted as lost.
 func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 	f := newFixture(t)
 	server := newWebhookServer(t, false, nil)
@@ -179,6 +184,8 @@ func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 	f.wantLost(webhookName, 1)
 }
 
+// TestInvalidKubeconfigIsRejected checks that NewWebhook returns an error for an unusable
+// kubeconfig.
 func TestInvalidKubeconfigIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"none": "", "nonsense": "{", "address": `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"ftp://x"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`} {

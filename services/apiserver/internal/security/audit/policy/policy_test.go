@@ -92,6 +92,8 @@ func TestRuleMatching(t *testing.T) {
 	}
 }
 
+// TestFirstMatchingRuleDecides checks that the first matching rule decides, and that it inherits
+// the omissions of the policy.
 func TestFirstMatchingRuleDecides(t *testing.T) {
 	p := parse(t, `
 omitStages: [RequestReceived]
@@ -133,6 +135,7 @@ func TestUnknownFieldsAreWarnings(t *testing.T) {
 	}
 }
 
+// FuzzParse checks that any file gives either a policy that can decide or an error.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "rules: [{level: Metadata, resources: [{group: '', resources: [pods/log]}], omitStages: [Panic]}]"))
 	f.Add([]byte(head + "rules: [{level: None, nonResourceURLs: ['*', /a*, '']}]"))

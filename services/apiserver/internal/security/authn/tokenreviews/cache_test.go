@@ -48,6 +48,8 @@ func (f *fixture) putBoundObjects() {
 	f.put(satoken.KindSecret, "ns", "s", "us", false)
 }
 
+// TestResponsesAreCached checks that accepted and rejected tokens are cached by token and
+// audiences, and undecided reviews are not.
 func TestResponsesAreCached(t *testing.T) {
 	f := newFixture(t, true, nil)
 	if rev := f.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
@@ -72,6 +74,8 @@ func TestResponsesAreCached(t *testing.T) {
 	}
 }
 
+// TestNoCacheWithoutEvents checks that nothing is cached while the events of objects are not
+// followed.
 func TestNoCacheWithoutEvents(t *testing.T) {
 	f := newFixture(t, false, nil)
 	if f.isCached("alice") {
@@ -79,6 +83,8 @@ func TestNoCacheWithoutEvents(t *testing.T) {
 	}
 }
 
+// TestUnknownTokens checks that the errors for rejected tokens do not contain the token, and that a
+// too long token is not reviewed.
 func TestUnknownTokens(t *testing.T) {
 	f := newFixture(t, false, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
@@ -97,6 +103,8 @@ func TestUnknownTokens(t *testing.T) {
 	}
 }
 
+// TestConcurrentReviewsShareOneFlight checks that concurrent requests with the same token share one
+// review, which continues when one of them is canceled.
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	f := newFixture(t, true, nil)
 	started, answer := make(chan struct{}), make(chan struct{})
@@ -131,6 +139,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	}
 }
 
+// TestTimeout checks that a review ends after the configured time.
 func TestTimeout(t *testing.T) {
 	f := newFixture(t, false, func(c *tokenreviews.Config) { c.Timeout = 10 * time.Millisecond })
 	f.reviewer.resultOf = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
@@ -142,6 +151,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestExpiry checks that a cached review ends with its token.
 func TestExpiry(t *testing.T) {
 	f := newFixture(t, true, nil)
 	advance := func(d time.Duration) { f.mu.Lock(); f.now = f.now.Add(d); f.mu.Unlock() }

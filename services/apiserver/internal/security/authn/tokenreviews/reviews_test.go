@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) {
 	// The sweepers of the LRU library run until the process exits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/golang-lru/v2/expirable.NewLRU[...].func1"))

@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/tokenwebhook"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "the-token-itself"
@@ -166,6 +167,8 @@ func TestResponseSizeIsLimited(t *testing.T) {
 	}
 }
 
+// TestFailedReviewIsRetried checks that a review is tried again after a failure of the service, and
+// that both tries are counted.
 func TestFailedReviewIsRetried(t *testing.T) {
 	var n atomic.Int32
 	c, reg := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
@@ -254,6 +257,8 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestConfiguration checks that unusable kubeconfigs are rejected, and that a server without TLS
+// only causes a warning.
 func TestConfiguration(t *testing.T) {
 	for name, c := range map[string]tokenwebhook.Config{
 		"no version": {Kubeconfig: kubeconfig(t, "https://x", nil)},

@@ -203,6 +203,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// FuzzParse checks that every accepted file has complete authorizers.
 func FuzzParse(f *testing.F) {
 	file := kubeconfigFile(f)
 	f.Add([]byte(webhook(file, "matchConditions: [{expression: a}]")))

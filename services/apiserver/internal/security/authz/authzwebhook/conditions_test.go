@@ -78,6 +78,7 @@ func TestMatchConditions(t *testing.T) {
 	}
 }
 
+// TestInvalidConditions checks that invalid expressions are rejected by errors that quote them.
 func TestInvalidConditions(t *testing.T) {
 	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
 		if err := compiler(t).Check(e); err == nil {
@@ -89,6 +90,7 @@ func TestInvalidConditions(t *testing.T) {
 	}
 }
 
+// TestExpensiveConditionsEnd checks that a condition beyond the cost budget is an error.
 func TestExpensiveConditionsEnd(t *testing.T) {
 	// The cost of a match depends on the lengths of the expression and the text.
 	expression := "(" + strings.Repeat("xyz|", 30) + "y)$"

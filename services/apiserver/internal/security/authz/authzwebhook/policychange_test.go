@@ -16,6 +16,8 @@ import (
 // position returns the position with all kinds at one revision.
 func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 
+// TestPolicyChangeInvalidatesTheCache checks that a decision is cached only as long as it includes
+// the last change of the policy.
 func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	f := newFixture(t, nil)
 	header := ""

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // service is an authorization webhook whose responses a test sets.

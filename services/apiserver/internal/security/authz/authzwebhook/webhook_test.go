@@ -40,6 +40,8 @@ func (f *fixture) authorize(t *testing.T, attrs *authorizer.Attributes) string {
 	return text
 }
 
+// TestDecisionsOfTheWebhook checks the decision for each status of a review, from the webhook and
+// from the cache.
 func TestDecisionsOfTheWebhook(t *testing.T) {
 	f := newFixture(t, nil)
 	for name, c := range map[string]struct {
@@ -112,6 +114,7 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	}
 }
 
+// TestReviewContent checks the spec of the review that the webhook receives, in both versions.
 func TestReviewContent(t *testing.T) {
 	attrs := attributesFor("x")
 	attrs.Verb, attrs.Name = "list", ""
@@ -145,6 +148,7 @@ func TestReviewContent(t *testing.T) {
 	}
 }
 
+// TestCacheTTLs checks how long decisions are cached, and which ones are not cached at all.
 func TestCacheTTLs(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
@@ -235,6 +239,8 @@ func TestCacheKeyIsComplete(t *testing.T) {
 	}
 }
 
+// TestConcurrentRequestsShareOneCall checks that concurrent equal requests share one call, which
+// continues when the first of them is canceled.
 func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	f := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
@@ -415,6 +421,7 @@ func TestResponseWithManyValuesIsRejected(t *testing.T) {
 	}
 }
 
+// TestTimeout checks that a call ends after the configured time.
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
@@ -426,6 +433,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestInvalidKubeconfigs checks that New returns an error that names an unusable file.
 func TestInvalidKubeconfigs(t *testing.T) {
 	s := newService(t)
 	dir := t.TempDir()
@@ -466,6 +474,8 @@ type panickingTransport struct{ http.RoundTripper }
 
 func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
 
+// TestPanicInTransportIsAnError checks that a panic in the transport counts as a failure of the
+// service.
 func TestPanicInTransportIsAnError(t *testing.T) {
 	f := newFixture(t, nil)
 	f.Break(panickingTransport{})
@@ -476,6 +486,7 @@ func TestPanicInTransportIsAnError(t *testing.T) {
 	}
 }
 
+// TestDefaultClock checks that the authorizer works without a configured clock.
 func TestDefaultClock(t *testing.T) {
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
 	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }

@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/modes"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func builder(t *testing.T, nodes bool) *modes.Builder {
@@ -47,6 +48,8 @@ func get(user string, groups ...string) *authorizer.Attributes {
 	return &authorizer.Attributes{User: &authorizer.User{Name: user, Groups: groups}, Verb: "get", Path: "/x"}
 }
 
+// TestOrderDecides checks that the configured authorizers are asked in order, after those that
+// every server has.
 func TestOrderDecides(t *testing.T) {
 	policies := filepath.Join(t.TempDir(), "policies")
 	line := `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","nonResourcePath":"*"}}`
@@ -118,6 +121,8 @@ func TestSelectorFeatureGates(t *testing.T) {
 	}
 }
 
+// TestRulesOfAllAuthorizers checks that RulesFor joins the rules of all authorizers and reports
+// those that cannot list any.
 func TestRulesOfAllAuthorizers(t *testing.T) {
 	r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
 	if err != nil {

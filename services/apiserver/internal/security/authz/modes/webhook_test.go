@@ -64,6 +64,7 @@ func TestWebhookSettings(t *testing.T) {
 	}
 }
 
+// TestInvalidConfigurations checks that New rejects authorizers that cannot work.
 func TestInvalidConfigurations(t *testing.T) {
 	kubeconfig := service(t, func(string) bool { return true })
 	for what, file := range map[string]string{

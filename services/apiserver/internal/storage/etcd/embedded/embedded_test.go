@@ -26,6 +26,8 @@ import (
 // server.
 const childVariable = "EMBEDDED_TEST_CHILD"
 
+// TestMain fails if a test leaves goroutines behind. In a child process of
+// TestKilledServerKeepsAcknowledgedWrites it runs that test's server instead.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childVariable); dir != "" {
 		child(dir)
@@ -75,6 +77,8 @@ func open(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
 	return server, store
 }
 
+// TestDataSurvivesRestart checks that a new server in the same directory has the values, the
+// revision and the history.
 func TestDataSurvivesRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "directory")
 	server, store := open(t, dir)
@@ -103,6 +107,8 @@ func TestDataSurvivesRestart(t *testing.T) {
 	}
 }
 
+// TestKilledServerKeepsAcknowledgedWrites checks that no acknowledged write is lost when the
+// process is killed, and that a directory in use is rejected.
 func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 2 {
@@ -167,6 +173,8 @@ func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 	}
 }
 
+// TestStopEndsWatches checks that watches end when the server stops, and that later operations
+// fail.
 func TestStopEndsWatches(t *testing.T) {
 	server, store := open(t, t.TempDir())
 	w, err := store.Watch(t.Context(), "/registry/", 0)
@@ -242,6 +250,8 @@ func TestStopUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
+// TestStartRejectsUnusableOptions checks that Start returns an error for unusable options and
+// releases all resources.
 func TestStartRejectsUnusableOptions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -290,6 +300,7 @@ func TestStartReportsLostLog(t *testing.T) {
 	}
 }
 
+// TestStartEndsWithContext checks that Start ends when its context is canceled.
 func TestStartEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -50,6 +50,8 @@ func canonical(t *testing.T, b []byte) string {
 	return string(out)
 }
 
+// TestBytesEqualReference checks that definitions have the same protobuf and JSON bytes as in the
+// library of the reference.
 func TestBytesEqualReference(t *testing.T) {
 	for i, r := range recorded(t) {
 		var d v1.CustomResourceDefinition
@@ -80,6 +82,8 @@ func TestBytesEqualReference(t *testing.T) {
 	}
 }
 
+// TestDeepCopySharesOnlySchemas checks that changing anything but the schemas of a copy leaves the
+// original unchanged.
 func TestDeepCopySharesOnlySchemas(t *testing.T) {
 	for i, r := range recorded(t) {
 		var d v1.CustomResourceDefinition
@@ -135,6 +139,8 @@ func scribble(v reflect.Value) {
 	}
 }
 
+// TestSerializers checks that a definition survives a round trip through the serializers of
+// apimachinery.
 func TestSerializers(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
@@ -175,6 +181,8 @@ func TestSerializers(t *testing.T) {
 	}
 }
 
+// TestListAndReviewKeepTheirOwnForm checks that lists and reviews are encoded as a whole, although
+// they embed types with their own protobuf methods.
 func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
@@ -214,6 +222,8 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	}
 }
 
+// TestUnionsInJSON checks the JSON of the types that hold one of two alternatives, such as a schema
+// or a boolean.
 func TestUnionsInJSON(t *testing.T) {
 	for _, c := range []struct{ in, out string }{
 		{in: `{"items":{"type":"string"}}`, out: ``},
@@ -247,6 +257,7 @@ func TestUnionsInJSON(t *testing.T) {
 	}
 }
 
+// TestStrategicMerge checks that a strategic merge patch merges validation rules by the field rule.
 func TestStrategicMerge(t *testing.T) {
 	schema, err := strategicpatch.NewPatchMetaFromStruct(v1.JSONSchemaProps{})
 	if err != nil {
@@ -263,6 +274,7 @@ func TestStrategicMerge(t *testing.T) {
 	}
 }
 
+// FuzzUnmarshal checks that whatever can be decoded can be encoded, with the same bytes each time.
 func FuzzUnmarshal(f *testing.F) {
 	for _, r := range recorded(f) {
 		if len(r.Proto) < 1000 {

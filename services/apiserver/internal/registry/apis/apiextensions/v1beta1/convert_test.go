@@ -56,6 +56,9 @@ func TestStoredBytesEqualReference(t *testing.T) {
 	}
 }
 
+// TestCommonPartsAreStoredOnce checks that the stored form has values that are equal in all
+// versions at its top level, and that the conversion back restores them without sharing memory
+// between versions.
 func TestCommonPartsAreStoredOnce(t *testing.T) {
 	schema := func(typ string) *v1.CustomResourceValidation {
 		return &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: typ}}

@@ -57,6 +57,8 @@ func TestWireForm(t *testing.T) {
 	}
 }
 
+// TestListThroughTheSerializer checks that a list survives a round trip through the protobuf
+// serializer.
 func TestListThroughTheSerializer(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {

@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "/registry/pods/p"
@@ -44,6 +45,8 @@ func save(t *testing.T, endpoint, path string) (int64, error) {
 	return snapshot.Save(t.Context(), snapshot.SaveOptions{Endpoint: endpoint, Client: client, Path: path})
 }
 
+// TestSnapshotSavedFromRunningEtcdIsRestored checks that a restored member has the values of the
+// snapshot, at revisions that clients have not seen.
 func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
@@ -96,6 +99,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	}
 }
 
+// TestSaveFailsWithoutEtcd checks that Save names the unreachable endpoint and leaves no file.
 func TestSaveFailsWithoutEtcd(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "none.sock")
@@ -113,6 +117,7 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 	}
 }
 
+// TestDamagedSnapshotIsRejected checks that Status and Restore reject incomplete and changed files.
 func TestDamagedSnapshotIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.db")
