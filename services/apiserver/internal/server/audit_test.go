@@ -135,7 +135,7 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 	return a
 }
 
-func (a *auditFixture) do(r *http.Request) (rec *httptest.ResponseRecorder, failure any) {
+func (a *auditFixture) serve(r *http.Request) (rec *httptest.ResponseRecorder, failure any) {
 	rec = httptest.NewRecorder()
 	defer func() { failure = recover() }()
 	a.ServeHTTP(rec, r)
@@ -227,7 +227,7 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 				leave()
 				r = r.WithContext(ctx)
 			}
-			rec, failure := a.do(r)
+			rec, failure := a.serve(r)
 			if got := a.stages(); !slices.Equal(got, c.want) {
 				t.Errorf("got events %q, want %q", got, c.want)
 			}
@@ -251,7 +251,7 @@ func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.De
 func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 	a.fail = errors.New("the disk is full")
-	rec, _ := a.do(httptest.NewRequest("GET", listPath, nil))
+	rec, _ := a.serve(httptest.NewRequest("GET", listPath, nil))
 	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") ||
 		strings.Contains(rec.Body.String(), "disk") || a.handled != 0 {
 		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, a.handled)
@@ -266,7 +266,7 @@ func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 		}
 	}
 	a.fail = nil
-	if rec, _ := a.do(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || a.handled != 1 {
+	if rec, _ := a.serve(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || a.handled != 1 {
 		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, a.handled)
 	}
 }
@@ -281,7 +281,7 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 			audit.FromContext(r.Context()).AddDuration(audit.MutatingWebhook, time.Second)
 			_, _ = w.Write(nil)
 		})
-		a.do(httptest.NewRequest("GET", path, nil))
+		a.serve(httptest.NewRequest("GET", path, nil))
 		annotations := a.events[len(a.events)-1].Annotations
 		if got := annotations.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
 			t.Errorf("GET %s: got annotations %v, want a mutating webhook latency of 2s: %t", path, annotations, want)
@@ -301,7 +301,7 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 			t.Errorf("level None: got an audit record or the writer %T, want neither a record nor an audited writer", w)
 		}
 	})
-	a.do(httptest.NewRequest("GET", listPath, nil))
+	a.serve(httptest.NewRequest("GET", listPath, nil))
 	if len(a.events) != 0 || a.handled != 1 {
 		t.Errorf("got events %q, want none", a.stages())
 	}
@@ -312,10 +312,10 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 func TestRejectedRequestIsAudited(t *testing.T) {
 	var a *auditFixture
 	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Overload.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
-		a.do(httptest.NewRequest("GET", listPath, nil))
+		a.serve(httptest.NewRequest("GET", listPath, nil))
 		w.WriteHeader(200)
 	})
-	a.do(httptest.NewRequest("GET", listPath, nil))
+	a.serve(httptest.NewRequest("GET", listPath, nil))
 	if got, want := a.stages(), []string{
 		"RequestReceived ada", "RequestReceived ada", "ResponseComplete 429 ada", "ResponseComplete 200 ada",
 	}; !slices.Equal(got, want) {
@@ -339,10 +339,10 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 		_, _ = w.Write(text)
 	})
 	for range 10 { // one after the other
-		a.do(httptest.NewRequest("GET", listPath, nil))
+		a.serve(httptest.NewRequest("GET", listPath, nil))
 	}
-	inner = func() { a.do(httptest.NewRequest("GET", listPath, nil)) }
-	a.do(httptest.NewRequest("GET", listPath, nil))
+	inner = func() { a.serve(httptest.NewRequest("GET", listPath, nil)) }
+	a.serve(httptest.NewRequest("GET", listPath, nil))
 	whole, cut := 0, 0
 	for _, e := range a.events {
 		if e.Stage == audit.ResponseComplete && e.ResponseObject != nil {
@@ -370,7 +370,7 @@ func TestEscapedSizeCounts(t *testing.T) {
 			audit.FromContext(r.Context()).SetResponseObject([]byte(`"` + text + `"`))
 			w.WriteHeader(200)
 		})
-		a.do(httptest.NewRequest("GET", listPath, nil))
+		a.serve(httptest.NewRequest("GET", listPath, nil))
 		last := a.events[len(a.events)-1]
 		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 ||
 			want == (last.Annotations.Get(audit.Truncated) == "true") {

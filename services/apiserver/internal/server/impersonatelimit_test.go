@@ -75,7 +75,7 @@ func newImpersonationFixture(
 	}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
-		i.checkedWithPermit = append(i.checkedWithPermit, !i.free())
+		i.checkedWithPermit = append(i.checkedWithPermit, !i.permitIsFree())
 		i.mu.Unlock()
 		return decide(i, ctx, a)
 	}}
@@ -84,7 +84,7 @@ func newImpersonationFixture(
 	return i
 }
 
-func (i *impersonationFixture) free() bool { return i.permits.InUse() == 0 }
+func (i *impersonationFixture) permitIsFree() bool { return i.permits.InUse() == 0 }
 
 func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
 	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
@@ -133,7 +133,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
 				resume := request.Suspend(ctx)
-				if !i.free() {
+				if !i.permitIsFree() {
 					t.Error("the request holds the permit while it waits for another server")
 				}
 				resume()
@@ -166,7 +166,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				if !slices.Equal(i.checkedWithPermit, tc.asked) {
 					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.asked)
 				}
-				if i.free() == tc.taken {
+				if i.permitIsFree() == tc.taken {
 					t.Errorf("permit free afterwards = %t, want %t", tc.taken, !tc.taken)
 				}
 			})
@@ -188,8 +188,8 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 		defer func() { _ = recover() }()
 		i.send(t.Context(), large)
 	}()
-	if len(i.checkedWithPermit) != 2 || !i.free() {
-		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(i.checkedWithPermit), i.free())
+	if len(i.checkedWithPermit) != 2 || !i.permitIsFree() {
+		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(i.checkedWithPermit), i.permitIsFree())
 	}
 
 	ctx, leave := context.WithCancel(t.Context())
@@ -198,9 +198,9 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 		return authz.Allow
 	})
 	i.send(ctx, large, "b")
-	if i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.free() {
+	if i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.permitIsFree() {
 		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true",
-			len(i.checkedWithPermit), i.passed.Load(), i.free())
+			len(i.checkedWithPermit), i.passed.Load(), i.permitIsFree())
 	}
 }
 

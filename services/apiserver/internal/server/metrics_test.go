@@ -311,7 +311,7 @@ func TestFlushPassesAudit(t *testing.T) {
 			t.Error("the request has no request info")
 		}
 	})
-	w, _ := a.do(httptest.NewRequest("GET", listPath, nil))
+	w, _ := a.serve(httptest.NewRequest("GET", listPath, nil))
 	if !w.Flushed || !slices.Contains(a.stages(), "ResponseComplete 200 ada") {
 		t.Errorf("GET %s: got flushed = %t, audit events %v, want true, with ResponseComplete 200 ada", listPath, w.Flushed, a.stages())
 	}

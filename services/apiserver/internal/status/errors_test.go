@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// shorten returns a Status as "code reason message" with a truncated message.
-func shorten(err error) string {
+// formatShort returns a Status as "code reason message" with a truncated message.
+func formatShort(err error) string {
 	if err == nil {
 		return "none"
 	}
@@ -48,15 +48,15 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		"unavailable":         {err: fmt.Errorf("put: %w", storage.ErrUnavailable), want: "500 InternalError put: storage is unavailable"},
 		"another":             {err: errors.New("odd"), want: "500  odd"},
 	} {
-		if got := shorten(Ref{Resource: pods, Name: "p"}.Translate(c.err)); got != c.want {
+		if got := formatShort(Ref{Resource: pods, Name: "p"}.Translate(c.err)); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
 	full := Ref{Resource: pods}.Translate(fmt.Errorf("put: %w", storage.ErrFull))
-	if got := shorten(full); !errors.Is(full, storage.ErrFull) || got != "500 InternalError put: storage is unavailable" {
+	if got := formatShort(full); !errors.Is(full, storage.ErrFull) || got != "500 InternalError put: storage is unavailable" {
 		t.Errorf("full store: got %s, want the error of an unavailable store that wraps ErrFull", got)
 	}
-	if got := shorten(NotAcceptable([]string{"a/b", "c/d"})); !strings.HasSuffix(got, "accepted: a/b, c/d") {
+	if got := formatShort(NotAcceptable([]string{"a/b", "c/d"})); !strings.HasSuffix(got, "accepted: a/b, c/d") {
 		t.Errorf("NotAcceptable(a/b, c/d): got %s, want both media types", got)
 	}
 	if st := FromError(&apierrors.StatusError{}); st.Status != metav1.StatusFailure || st.Code != 500 {
@@ -96,7 +96,7 @@ func TestUnreadableErrors(t *testing.T) {
 		{name: "undecodable list", err: plain.OfList(pods, []*storage.CorruptObjectError{odd}), want: "500  no object"},
 		{name: "rejected list", err: named.OfList(pods, []*storage.CorruptObjectError{closed, late}), want: wait},
 	} {
-		if got := shorten(c.err); got != c.want {
+		if got := formatShort(c.err); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -94,14 +94,14 @@ func BenchmarkApply(b *testing.B) {
 
 // BenchmarkCreateDocument creates a custom resource.
 func BenchmarkCreateDocument(b *testing.B) {
-	m := custom(b, documentRules)
+	m := newCustomManager(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
 		parts = append(parts, map[string]any{
 			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
 		})
 	}
-	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
+	obj := &unstructured.Unstructured{Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.SetManagedFields(nil)
@@ -113,14 +113,14 @@ func BenchmarkCreateDocument(b *testing.B) {
 
 // BenchmarkPatchDocument changes an annotation of a custom resource.
 func BenchmarkPatchDocument(b *testing.B) {
-	m := custom(b, documentRules)
+	m := newCustomManager(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
 		parts = append(parts, map[string]any{
 			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
 		})
 	}
-	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
+	obj := &unstructured.Unstructured{Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
 	if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
 		b.Fatal(err)
 	}

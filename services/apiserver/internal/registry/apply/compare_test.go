@@ -28,9 +28,8 @@ func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 	return New(catalog, time.Now), catalog
 }
 
-// mutated returns a copy of an object with parts of its JSON removed, changed, duplicated and
-// moved.
-func mutated(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
+// mutate returns a copy of an object with parts of its JSON removed, changed, duplicated and
+func mutate(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -74,11 +73,11 @@ func mutated(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) 
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(change(tree).(map[string]any), out); err != nil {
 		return obj // the type does not accept the change
 	}
-	return read(t, k, out)
+	return roundTrip(t, k, out)
 }
 
-// read returns an object as it is after encoding and decoding: empty fields are nil.
-func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
+// roundTrip returns an object as it is after encoding and decoding: empty fields are nil.
+func roundTrip(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	obj.SetManagedFields(nil)
 	b, err := json.Marshal(obj)
@@ -93,8 +92,8 @@ func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
 	return out
 }
 
-// filler fills objects with values that can be encoded.
-func filler(seed int64) *randfill.Filler {
+// newFiller fills objects with values that can be encoded.
+func newFiller(seed int64) *randfill.Filler {
 	codecs := serializer.NewCodecFactory(builtin.Scheme())
 	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), codecs).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 		func(j *apiextensionsv1.JSON, c randfill.Continue) {
@@ -113,30 +112,30 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 			v := fields.views[k]
 			for seed := int64(0); seed < rounds; seed++ {
 				r := rand.New(rand.NewSource(seed))
-				fill := filler(seed)
+				fill := newFiller(seed)
 				a := k.New().(registry.Object)
 				b := k.New().(registry.Object)
 				fill.Fill(a)
 				fill.Fill(b)
-				a = read(t, k, a)
-				b = read(t, k, b)
+				a = roundTrip(t, k, a)
+				b = roundTrip(t, k, b)
 				empty := k.New().(registry.Object)
 				for i, pair := range [][2]registry.Object{
 					{a, a},
-					{a, mutated(t, r, k, a)},
-					{a, mutated(t, r, k, a)},
+					{a, mutate(t, r, k, a)},
+					{a, mutate(t, r, k, a)},
 					{empty, a},
 					{a, empty},
 					{a, b},
 				} {
-					agree(t, v, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
+					wantAgreement(t, v, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
 				}
 			}
 		})
 	}
 }
 
-func agree(t *testing.T, v *view, name string, a, b registry.Object) {
+func wantAgreement(t *testing.T, v *view, name string, a, b registry.Object) {
 	t.Helper()
 	got, gotErr := v.differences(a, b)
 	want, wantErr := v.typedDifferences(a, b)

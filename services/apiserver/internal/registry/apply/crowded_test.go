@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func members(n int) map[string]any {
+func spec(n int) map[string]any {
 	m := map[string]any{}
 	for i := range n {
 		m[fmt.Sprint("k", i)] = "v"
@@ -41,7 +41,7 @@ func TestApplyLimitsMembers(t *testing.T) {
 		}
 	}
 	patch := func(n int) map[string]any {
-		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": members(n)}
+		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": spec(n)}
 	}
 	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
 		t.Error(err)
@@ -50,7 +50,7 @@ func TestApplyLimitsMembers(t *testing.T) {
 		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
-	for k := range members(MaxMembers + 1) {
+	for k := range spec(MaxMembers + 1) {
 		live.Data[k] = "v"
 	}
 	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
@@ -65,9 +65,9 @@ func TestApplyLimitsMembers(t *testing.T) {
 // TestApplyLimitsMembersWithoutGoType checks that MaxMembers also holds for objects without a Go
 // type, but not for atomic lists.
 func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
-	m := custom(t, "")
-	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
-	if err := m.Update(t.Context(), nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+	m := newCustomManager(t, "")
+	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: newThing(spec)} }
+	if err := m.Update(t.Context(), nil, object(spec(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
 	}
 	long := make([]any, MaxMembers+1) // lists without rules are atomic

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// custom returns the manager of a kind without a Go type. rules are the merge rules in the form of
+// newCustomManager returns the manager of a kind without a Go type. rules are the merge rules in the form of
 // the merge library, or empty.
-func custom(t testing.TB, rules typed.YAMLObject) *Manager {
+func newCustomManager(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
 	k := &registry.Kind{
 		Names: registry.Names{
@@ -42,7 +42,7 @@ func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 	return New(catalog, time.Now).Manager(k, nil)
 }
 
-func thing(spec map[string]any) map[string]any {
+func newThing(spec map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}
 }
 
@@ -98,11 +98,11 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := custom(t, c.rules)
-			obj := &unstructured.Unstructured{Object: thing(map[string]any{"size": int64(1), "parts": []any{part("x", "1")}})}
-			update(t, m, nil, obj, "first")
+			m := newCustomManager(t, c.rules)
+			obj := &unstructured.Unstructured{Object: newThing(map[string]any{"size": int64(1), "parts": []any{part("x", "1")}})}
+			updateAs(t, m, nil, obj, "first")
 			obj.SetUID("u")
-			out, err := m.Apply(t.Context(), obj, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
+			out, err := m.Apply(t.Context(), obj, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,10 +111,10 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			if len(parts) != c.parts {
 				t.Errorf("got parts %v, want %d", parts, c.parts)
 			}
-			if _, err := m.Apply(t.Context(), out, thing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
+			if _, err := m.Apply(t.Context(), out, newThing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
 				t.Errorf("no conflict: %v", err)
 			}
-			again, err := m.Apply(t.Context(), out, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
+			again, err := m.Apply(t.Context(), out, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
 			if err != nil || !EqualExceptTimes(again.GetManagedFields(), out.GetManagedFields()) || !m.Equal(again, out) {
 				t.Errorf("same apply again: got error %v, or a change, want neither", err)
 			}
@@ -122,8 +122,8 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			if err := unstructured.SetNestedField(next.Object, int64(5), "spec", "size"); err != nil {
 				t.Fatal(err)
 			}
-			update(t, m, out, next, "fourth")
-			if got := owners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
+			updateAs(t, m, out, next, "fourth")
+			if got := formatOwners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
 				t.Errorf("got owners\n%s\nwant the object changed, and among them %s", got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
 			}
 		})

@@ -43,51 +43,51 @@ const documentRules = `types:
   map: {elementType: {namedType: any}, elementRelationship: separable}
 `
 
-// documents generates specs. Most are valid.
-type documents struct{ *rand.Rand }
+// documentGenerator generates specs. Most are valid.
+type documentGenerator struct{ *rand.Rand }
 
-func (d documents) scalar() any {
+func (d documentGenerator) drawScalar() any {
 	return []any{"a", "b", "", int64(d.Intn(3)), 0.5, true, false}[d.Intn(7)]
 }
 
-func (d documents) any(depth int) any {
+func (d documentGenerator) drawAny(depth int) any {
 	switch d.Intn(6) {
 	case 0:
 		return nil
 	case 1:
 		out := []any{}
 		for range d.Intn(3) * min(depth, 1) {
-			out = append(out, d.any(depth-1))
+			out = append(out, d.drawAny(depth-1))
 		}
 		return out
 	case 2:
 		out := map[string]any{}
 		for i := range d.Intn(3) * min(depth, 1) {
-			out[fmt.Sprint("x", i)] = d.any(depth - 1)
+			out[fmt.Sprint("x", i)] = d.drawAny(depth - 1)
 		}
 		return out
 	}
-	return d.scalar()
+	return d.drawScalar()
 }
 
-// spec returns a random object with fields of all merge rules.
-func (d documents) spec(depth int) map[string]any {
+// drawSpec returns a random object with fields of all merge rules.
+func (d documentGenerator) drawSpec(depth int) map[string]any {
 	m := map[string]any{}
 	if depth == 0 {
 		return m
 	}
 	for name, of := range map[string]func() any{
 		"text": func() any { return []any{"a", "b", "c"}[d.Intn(3)] }, "number": func() any { return []any{int64(1), 1.5}[d.Intn(2)] },
-		"truth": func() any { return d.Intn(2) == 0 }, "anything": d.scalar,
-		"free": func() any { return d.any(3) }, "nested": func() any { return d.spec(depth - 1) },
-		"whole": func() any { return map[string]any{"p": d.spec(depth - 1), "q": d.spec(depth - 1)} },
+		"truth": func() any { return d.Intn(2) == 0 }, "anything": d.drawScalar,
+		"free": func() any { return d.drawAny(3) }, "nested": func() any { return d.drawSpec(depth - 1) },
+		"whole": func() any { return map[string]any{"p": d.drawSpec(depth - 1), "q": d.drawSpec(depth - 1)} },
 		"table": func() any { return map[string]any{"p": int64(1), "q": 2.5} },
-		"list":  func() any { return []any{d.spec(depth - 1), d.spec(depth - 1)} },
-		"set":   func() any { return []any{"a", int64(4), d.scalar()} },
+		"list":  func() any { return []any{d.drawSpec(depth - 1), d.drawSpec(depth - 1)} },
+		"set":   func() any { return []any{"a", int64(4), d.drawScalar()} },
 		"parts": func() any {
 			out := []any{}
 			for i := range d.Intn(3) {
-				part := d.spec(depth - 1)
+				part := d.drawSpec(depth - 1)
 				part["text"], part["number"] = fmt.Sprint(i-i*d.Intn(2)), int64(1)
 				out = append(out, part)
 			}
@@ -107,14 +107,14 @@ func (d documents) spec(depth int) map[string]any {
 		case 0:
 			m[name] = nil
 		case 1:
-			m[name] = d.any(2) // may be invalid
+			m[name] = d.drawAny(2) // may be invalid
 		}
 	}
 	return m
 }
 
-// mixed returns a document with parts of both.
-func (d documents) mixed(a, b any) any {
+// drawMixed returns a document with parts of both.
+func (d documentGenerator) drawMixed(a, b any) any {
 	switch x := a.(type) {
 	case map[string]any:
 		if y, ok := b.(map[string]any); ok {
@@ -123,7 +123,7 @@ func (d documents) mixed(a, b any) any {
 				w, both := y[name]
 				switch {
 				case both:
-					m[name] = d.mixed(v, w)
+					m[name] = d.drawMixed(v, w)
 				case d.Intn(4) > 0:
 					m[name] = v
 				}
@@ -153,18 +153,18 @@ func (d documents) mixed(a, b any) any {
 // TestDocumentDifferencesMatchTheMergeLibrary includes differences from an empty document.
 func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 	for name, rules := range map[string]typed.YAMLObject{"with rules": documentRules, "without": ""} {
-		m := custom(t, rules)
-		d := documents{rand.New(rand.NewSource(1))}
+		m := newCustomManager(t, rules)
+		d := documentGenerator{rand.New(rand.NewSource(1))}
 		usual, unusual, same := 0, 0, 0
 		for i := range 8000 {
-			spec := d.spec(4)
-			obj := &unstructured.Unstructured{Object: thing(spec)}
+			spec := d.drawSpec(4)
+			obj := &unstructured.Unstructured{Object: newThing(spec)}
 			var live registry.Object
 			empty := m.kind.New().(registry.Object)
 			against := empty
 			if i%4 > 0 {
-				other, _ := d.mixed(spec, d.spec(4)).(map[string]any)
-				u := &unstructured.Unstructured{Object: thing(other)}
+				other, _ := d.drawMixed(spec, d.drawSpec(4)).(map[string]any)
+				u := &unstructured.Unstructured{Object: newThing(other)}
 				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
 				live = u
 				against = u

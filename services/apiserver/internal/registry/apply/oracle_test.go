@@ -381,7 +381,7 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 		}
 		live := with(texts[0])
 		obj := with(texts[1])
-		update(t, m, nil, live, "one")
+		updateAs(t, m, nil, live, "one")
 		other := obj.DeepCopy()
 		live.SetUID("u")
 		want, err := newReferenceManager(t, m).Update(live.DeepCopy(), other, "two")
@@ -391,7 +391,7 @@ func TestOwnershipComparesTextOfQuantities(t *testing.T) {
 		if err := m.Update(t.Context(), live, obj, "two"); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := owners(obj), owners(want.(registry.Object)); got != want {
+		if got, want := formatOwners(obj), formatOwners(want.(registry.Object)); got != want {
 			t.Errorf("%v:\n%s\nwant\n%s", texts, got, want)
 		}
 	}

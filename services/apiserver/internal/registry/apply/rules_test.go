@@ -50,8 +50,8 @@ func configMap(pairs ...string) *corev1.ConfigMap {
 	return cm
 }
 
-// owners returns managedFields, one entry per line.
-func owners(o registry.Object) string {
+// formatOwners returns the managedFields of an object as text, one entry per line.
+func formatOwners(o registry.Object) string {
 	var lines []string
 	for _, e := range o.GetManagedFields() {
 		manager := fmt.Sprintf("%s %s", e.Manager, e.Operation)
@@ -63,7 +63,7 @@ func owners(o registry.Object) string {
 	return strings.Join(lines, "\n")
 }
 
-func update(t *testing.T, m *Manager, live, obj registry.Object, manager string) {
+func updateAs(t *testing.T, m *Manager, live, obj registry.Object, manager string) {
 	t.Helper()
 	if err := m.Update(t.Context(), live, obj, manager); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func update(t *testing.T, m *Manager, live, obj registry.Object, manager string)
 
 func wantOwners(t *testing.T, o registry.Object, want ...string) {
 	t.Helper()
-	if got := owners(o); got != strings.Join(want, "\n") {
+	if got := formatOwners(o); got != strings.Join(want, "\n") {
 		t.Fatalf("owners:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 	}
 }
@@ -116,11 +116,11 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m, _ := managerOf(t, configMapGVK, c.sub)
 			live := configMap("a", "1", "b", "1")
-			update(t, m, nil, live, "first")
+			updateAs(t, m, nil, live, "first")
 			wantOwners(t, live, first)
 			obj := configMap("a", "1", "b", "2")
 			obj.ManagedFields = c.list
-			update(t, m, live, obj, "second")
+			updateAs(t, m, live, obj, "second")
 			wantOwners(t, obj, c.want...)
 		})
 	}
@@ -135,7 +135,7 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "n"},
 		Status:     corev1.PodStatus{Phase: "Pending"},
 	}
-	update(t, m, nil, live, "creator")
+	updateAs(t, m, nil, live, "creator")
 	const creator = `creator Update v1 {"f:spec":{"f:nodeName":{}}}`
 	wantOwners(t, live, creator)
 	status, _ := managerOf(t, podGVK, "status")
@@ -143,7 +143,7 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	obj.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	obj.Spec.NodeName = "other"
 	obj.Status.Phase = "Running"
-	update(t, status, live, obj, "kubelet")
+	updateAs(t, status, live, obj, "kubelet")
 	wantOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
 }
 
@@ -153,7 +153,7 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
 	obj := configMap("a", "2")
-	update(t, m, live, obj, "someone")
+	updateAs(t, m, live, obj, "someone")
 	wantOwners(t, obj, "")
 	patch := map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
@@ -170,16 +170,16 @@ func TestUntrackedUntilApplied(t *testing.T) {
 func TestTimes(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
-	update(t, m, nil, live, "x")
+	updateAs(t, m, nil, live, "x")
 	first := c.now
 	c.now = c.now.Add(time.Hour)
 	same := live.DeepCopy()
-	update(t, m, live, same, "x")
+	updateAs(t, m, live, same, "x")
 	if got := same.ManagedFields[0].Time.Time; !got.Equal(first) {
 		t.Errorf("no change: got time %v, want %v", got, first)
 	}
 	other := configMap("a", "2")
-	update(t, m, live, other, "x")
+	updateAs(t, m, live, other, "x")
 	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
 		t.Errorf("change: got time %v, want %v", got, c.now)
 	}
@@ -205,7 +205,7 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 		for j := range i + 1 {
 			obj.Data[fmt.Sprint("k", j)] = "v"
 		}
-		update(t, m, live, obj, fmt.Sprint("m", i))
+		updateAs(t, m, live, obj, fmt.Sprint("m", i))
 		live = obj
 		c.now = c.now.Add(time.Minute)
 	}
@@ -215,7 +215,7 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
-		t.Fatalf("got owners\n%s\nwant the oldest merged, with k0 to k5", owners(live))
+		t.Fatalf("got owners\n%s\nwant the oldest merged, with k0 to k5", formatOwners(live))
 	}
 }
 
@@ -243,14 +243,14 @@ func TestMergedUpdatesOfClients(t *testing.T) {
 		managers = append(managers, fmt.Sprint("m", i))
 	}
 	obj := updatedBy(managers...)
-	update(t, m, obj.DeepCopy(), obj, "z")
+	updateAs(t, m, obj.DeepCopy(), obj, "z")
 	list := obj.ManagedFields
 	if len(list) != maxUpdateManagers {
 		t.Fatalf("got %d entries, want %v", len(list), maxUpdateManagers)
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i < 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
-		t.Errorf("got owners\n%s\nwant the merged entry without k0", owners(obj))
+		t.Errorf("got owners\n%s\nwant the merged entry without k0", formatOwners(obj))
 	}
 }
 
@@ -266,7 +266,7 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 		live := obj.DeepCopy()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		update(t, m, live, obj, "z")
+		updateAs(t, m, live, obj, "z")
 		runtime.ReadMemStats(&after)
 		if n := len(obj.ManagedFields); n != maxUpdateManagers {
 			t.Fatalf("got %d entries, want %v", n, maxUpdateManagers)
@@ -289,7 +289,7 @@ func TestOtherVersions(t *testing.T) {
 	}
 	a.Name = "a"
 	a.UID = "u"
-	update(t, v1, nil, a, "one")
+	updateAs(t, v1, nil, a, "one")
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
 	wantOwners(t, a, "one Update autoscaling/v1 "+one)
 
@@ -300,7 +300,7 @@ func TestOtherVersions(t *testing.T) {
 	b := live.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
 	more := int32(70)
 	b.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
-	update(t, v2, live, b, "two")
+	updateAs(t, v2, live, b, "two")
 	wantOwners(t, b, `one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
 
 	patch := map[string]any{
@@ -324,7 +324,7 @@ func TestOtherVersions(t *testing.T) {
 	// An entry with an unknown version is dropped.
 	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
 	next := out.DeepCopyObject().(registry.Object)
-	update(t, v1, out, next, "x")
+	updateAs(t, v1, out, next, "x")
 	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
@@ -341,7 +341,7 @@ func TestFromClientSideApply(t *testing.T) {
 	}
 	live := configMap("a", "1", "b", "1")
 	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(data)}
-	update(t, m, nil, live, "kubectl-client-side-apply")
+	updateAs(t, m, nil, live, "kubectl-client-side-apply")
 	config["data"] = map[string]any{"a": "2", "b": "1"}
 	if _, err := m.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {
 		t.Errorf("another manager: got %v, want a conflict", err)
@@ -360,7 +360,7 @@ func TestFromClientSideApply(t *testing.T) {
 	// Fields that another manager changed since cause a conflict.
 	changed := live.DeepCopy()
 	changed.Data["b"] = "9"
-	update(t, m, live, changed, "someone")
+	updateAs(t, m, live, changed, "someone")
 	_, err = m.Apply(t.Context(), changed, config, "kubectl", false)
 	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") ||
 		!strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
@@ -435,7 +435,7 @@ func FuzzDecodeManagedFields(f *testing.F) {
 			return
 		}
 		if _, err := m.decode(obj.ManagedFields); err != nil {
-			t.Fatalf("%s: encoded as %s, which cannot be decoded: %v", raw, owners(obj), err)
+			t.Fatalf("%s: encoded as %s, which cannot be decoded: %v", raw, formatOwners(obj), err)
 		}
 	})
 }

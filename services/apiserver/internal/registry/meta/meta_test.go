@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-func texts(errs field.ErrorList) string {
+func errorTexts(errs field.ErrorList) string {
 	out := make([]string, len(errs))
 	for i, e := range errs {
 		out[i] = e.Error()
@@ -150,7 +150,7 @@ func TestValidateCreate(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := texts(meta.ValidateCreate(test.kind, &corev1.ConfigMap{ObjectMeta: test.meta}))
+			got := errorTexts(meta.ValidateCreate(test.kind, &corev1.ConfigMap{ObjectMeta: test.meta}))
 			// A star stands for a Go value, whose text is not specified.
 			if start, cut := strings.CutSuffix(test.want, "*"); cut && strings.HasPrefix(got, start) {
 				return
@@ -213,7 +213,7 @@ func TestValidateUpdate(t *testing.T) {
 			}
 			now := old.DeepCopy()
 			test.change(now)
-			got := texts(meta.ValidateUpdate(kind, nil, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}, noRules))
+			got := errorTexts(meta.ValidateUpdate(kind, nil, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}, noRules))
 			// The change is validated twice, its finalizers once.
 			want := test.want
 			if want != "" && !strings.Contains(want, "metadata.finalizers[") {
@@ -240,7 +240,7 @@ func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 		{order: nil},
 		{order: registry.Order{registry.MetaRules, registry.UpdateRules}, want: `metadata.generateName: Invalid value: "A_b": ` + badSubdomain},
 	} {
-		if got := texts(meta.ValidateUpdate(kind, test.order, object(), object(), noRules)); got != test.want {
+		if got := errorTexts(meta.ValidateUpdate(kind, test.order, object(), object(), noRules)); got != test.want {
 			t.Errorf("ValidateUpdate(order %v) = %s, want %s", test.order, got, test.want)
 		}
 	}

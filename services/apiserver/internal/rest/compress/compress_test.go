@@ -18,13 +18,13 @@ import (
 	"binnacle/services/apiserver/internal/rest/compress"
 )
 
-func key(b []byte) (k compress.Key) {
+func segmentKey(b []byte) (k compress.Key) {
 	sum := sha256.Sum256(b)
 	copy(k[:], sum[:])
 	return k
 }
 
-func unzip(t interface{ Fatal(...any) }, b []byte) []byte {
+func gunzip(t interface{ Fatal(...any) }, b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 			if i%3 == 0 {
 				err = s.WriteText(p)
 			} else {
-				err = s.WriteSegment(key(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
+				err = s.WriteSegment(segmentKey(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := unzip(t, out.Bytes()); !bytes.Equal(got, want) {
+		if got := gunzip(t, out.Bytes()); !bytes.Equal(got, want) {
 			t.Fatalf("read %d bytes, want %d", len(got), len(want))
 		}
 	})
@@ -82,7 +82,7 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 		wg.Go(func() {
 			var out bytes.Buffer
 			s := c.NewGzipWriter(&out)
-			err := s.WriteSegment(key(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
+			err := s.WriteSegment(segmentKey(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
 			if err == nil {
 				err = s.Close()
 			}
@@ -90,7 +90,7 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if !bytes.Equal(unzip(t, out.Bytes()), text) {
+			if !bytes.Equal(gunzip(t, out.Bytes()), text) {
 				t.Error("got another text after decompression, want the same")
 			}
 		})
@@ -148,10 +148,10 @@ func TestFailedSegmentIsNotCached(t *testing.T) {
 	}
 	bad := errors.New("bad")
 	s := c.NewGzipWriter(io.Discard)
-	if err := s.WriteSegment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
+	if err := s.WriteSegment(segmentKey(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
 		t.Errorf("got %v, want %v", err, bad)
 	}
-	if err := s.WriteSegment(key(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
+	if err := s.WriteSegment(segmentKey(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
 		t.Errorf("after a failure: got %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func BenchmarkShared(b *testing.B) {
 		b.Fatal(err)
 	}
 	text := bytes.Repeat([]byte(`{"metadata":{"name":"pod-1","namespace":"default"},"spec":{"containers":[]}},`), 1200)
-	k := key(text)
+	k := segmentKey(text)
 	fill := func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {

@@ -51,7 +51,7 @@ func kindOf(text []byte) string {
 func TestInternalWritesAreAudited(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
-	cache := w.cache(t, s, true)
+	cache := w.newCache(t, s, true)
 	m := configs.Named("m")
 	sent := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": name}}
@@ -131,7 +131,7 @@ func TestInternalWritesAreAudited(t *testing.T) {
 	} {
 		s.written = c.fails
 		sink := &auditSink{level: c.level}
-		server := w.server(s, cache, cache)
+		server := w.newServer(s, cache, cache)
 		server.Audit = audit.New(audit.Config{
 			Policy:     sink,
 			Sinks:      []audit.Sink{sink},

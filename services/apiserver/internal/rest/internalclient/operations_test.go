@@ -71,22 +71,22 @@ func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 // next is the revision of all writes.
 const next = 6
 
-func (s *store) record(what, key string, value []byte) (int64, error) {
+func (s *store) recordWrite(what, key string, value []byte) (int64, error) {
 	s.asked = append(s.asked, what+" "+key[strings.LastIndex(key, "/")+1:])
 	s.last = value
 	return next, s.written
 }
 
 func (s *store) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
-	return s.record("create", key, value)
+	return s.recordWrite("create", key, value)
 }
 
 func (s *store) Update(_ context.Context, key string, value []byte, _ int64, _ storage.WriteOptions) (int64, error) {
-	return s.record("update", key, value)
+	return s.recordWrite("update", key, value)
 }
 
 func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Precondition) (int64, error) {
-	return s.record("delete", key, nil)
+	return s.recordWrite("delete", key, nil)
 }
 
 // fixture creates servers for a store with the ConfigMap "m".
@@ -123,8 +123,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// cache returns a cache of ConfigMaps, which is loaded or not.
-func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+// newCache returns a cache of ConfigMaps, which is loaded or not.
+func (w *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
 	s.value = w.value
 	coder := w.codec.ForKind(w.kind)
@@ -156,8 +156,8 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	return cache
 }
 
-// server returns a server whose ConfigMaps have their own cache.
-func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient.Server {
+// newServer returns a server whose ConfigMaps have their own cache.
+func (w *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalclient.Server {
 	fields := apply.New(w.catalog, time.Now)
 	writer := writes.New(writes.Config{
 		Codec:     w.codec,
@@ -205,7 +205,7 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 		},
 	} {
 		s := &store{confirmed: c.confirmed}
-		client := &internalclient.Client{Doer: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
+		client := &internalclient.Client{Doer: w.newServer(s, w.newCache(t, s, c.loaded), w.newCache(t, s, c.own))}
 		for what, do := range map[string]func(any) error{
 			"get":  func(out any) error { return client.Get(t.Context(), configs.Named("m"), out) },
 			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
@@ -225,8 +225,8 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 	}
 	// The read itself detects that the store was replaced.
 	s := &store{confirmed: &storage.ReplacedError{}}
-	cache := w.cache(t, s, true)
-	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	cache := w.newCache(t, s, true)
+	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("store replaced: got %v", err)
 	}
@@ -238,8 +238,8 @@ func isNil(err error) bool { return err == nil }
 func TestInternalWriteErrors(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
-	cache := w.cache(t, s, true)
-	server := w.server(s, cache, cache)
+	cache := w.newCache(t, s, true)
+	server := w.newServer(s, cache, cache)
 	registry := prometheus.NewRegistry()
 	server.Metrics = internalclient.NewMetrics(registry)
 	client := &internalclient.Client{Doer: server}
@@ -285,8 +285,8 @@ func TestInternalWriteErrors(t *testing.T) {
 func TestInternalWrites(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
-	cache := w.cache(t, s, true)
-	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	cache := w.newCache(t, s, true)
+	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	ctx := t.Context()
 	m := configs.Named("m")
 	sent := func(name, value string) *corev1.ConfigMap {
@@ -335,7 +335,7 @@ func TestInternalWrites(t *testing.T) {
 		},
 		"no object":    {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
 		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
-		"another kind": {do: func() error { return client.Create(ctx, configs, secret()) }, is: isError},
+		"another kind": {do: func() error { return client.Create(ctx, configs, newSecret()) }, is: isError},
 	} {
 		s.asked = nil
 		s.last = nil
@@ -350,7 +350,7 @@ func TestInternalWrites(t *testing.T) {
 
 func isError(err error) bool { return err != nil }
 
-func secret() *corev1.Secret {
+func newSecret() *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"},
@@ -371,8 +371,8 @@ func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
 	var seen startupRecorder
 	w.plugins = []admission.Plugin{{Name: "recorder", Plugin: &seen}}
 	s := &store{}
-	cache := w.cache(t, s, true)
-	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	cache := w.newCache(t, s, true)
+	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	for _, ctx := range []context.Context{t.Context(), requesttest.WithStartup(t.Context())} {
 		_ = client.Create(ctx, configs, &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -388,8 +388,8 @@ func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
 func TestInternalListSelects(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
-	cache := w.cache(t, s, true)
-	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	cache := w.newCache(t, s, true)
+	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	everywhere := internalclient.Collection("", "v1", "configmaps", "")
 	elsewhere := internalclient.Collection("", "v1", "configmaps", "n")
 	for _, c := range []struct {
@@ -429,8 +429,8 @@ func TestCorruptValueFailsReads(t *testing.T) {
 	good.Key += "2"
 	w.value.Value = []byte("{")
 	s := &store{more: []storage.KeyValue{good}}
-	cache := w.cache(t, s, true)
-	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	cache := w.newCache(t, s, true)
+	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	var list corev1.ConfigMapList
 	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
 		t.Errorf("list: got %v, %v, want an internal error that hides the panic", list.Items, err)

@@ -13,8 +13,8 @@ import (
 
 type contextKey struct{}
 
-// send sends a request with a body to a handler through a Transport.
-func send(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*http.Response, error) {
+// sendThroughTransport sends a request with a body to a handler through a Transport.
+func sendThroughTransport(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://kubernetes.default.svc:443/a/b?c=d", strings.NewReader(body))
 	if err != nil {
@@ -28,7 +28,7 @@ func send(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*
 // response.
 func TestTransportServesRequestAsTheServer(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "state")
-	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
+	resp, err := sendThroughTransport(t, ctx, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
 			r.Context().Value(contextKey{}) != nil {
@@ -73,12 +73,12 @@ func TestTransportFailures(t *testing.T) {
 		"panic":         {handler: func(http.ResponseWriter, *http.Request) { panic("x") }, want: "panic: x"},
 		"long response": {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, want: "too long"},
 	} {
-		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := sendThroughTransport(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := send(t, ctx, func(_ http.ResponseWriter, r *http.Request) {
+	_, err := sendThroughTransport(t, ctx, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
 	}, "")

@@ -14,7 +14,7 @@ import (
 func TestPatchedListsAreBounded(t *testing.T) {
 	catalog, c := builtinCodec(t)
 	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	pod := target(c, k, &corev1.Pod{})
+	pod := newTarget(c, k, &corev1.Pod{})
 	containers := func(n int) string {
 		return `{"spec":{"containers":[` + strings.Repeat(`{},`, n) + `{"name":"a"}]}}`
 	}

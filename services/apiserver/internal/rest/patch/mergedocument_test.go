@@ -40,8 +40,8 @@ func anyObject(depth int) *rapid.Generator[any] {
 	})
 }
 
-// escaped returns the document as encoding/json writes it.
-func escaped(t *rapid.T, doc []byte) []byte {
+// asEncoded returns the document as encoding/json writes it.
+func asEncoded(t *rapid.T, doc []byte) []byte {
 	b, err := json.Marshal(json.RawMessage(doc))
 	if err != nil {
 		t.Fatalf("%s: %v", doc, err)
@@ -72,7 +72,7 @@ func TestMergePatchMatchesLibrary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(escaped(t, got), want) {
+		if !bytes.Equal(asEncoded(t, got), want) {
 			t.Fatalf("%s into %s: got %s, want %s", patch, doc, got, want)
 		}
 	})

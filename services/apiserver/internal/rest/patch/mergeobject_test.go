@@ -34,8 +34,8 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	return catalog, c
 }
 
-// target returns an object as the target of patches.
-func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
+// newTarget returns an object as the target of patches.
+func newTarget(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
 	coder := c.ForKind(k)
 	return &Target{
 		Object:   obj,
@@ -50,8 +50,8 @@ func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
 	}
 }
 
-// part returns a random part of a tree with some nulls and unknown fields.
-func part(r *rand.Rand, v any, depth int) any {
+// randomPart returns a random part of a tree with some nulls and unknown fields.
+func randomPart(r *rand.Rand, v any, depth int) any {
 	m, ok := v.(map[string]any)
 	if !ok {
 		if r.Intn(10) == 0 {
@@ -66,7 +66,7 @@ func part(r *rand.Rand, v any, depth int) any {
 		case r.Intn(8) == 0:
 			out[k] = nil
 		case r.Intn(2) == 0:
-			out[k] = part(r, x, depth+1)
+			out[k] = randomPart(r, x, depth+1)
 		}
 	}
 	if r.Intn(40) == 0 {
@@ -93,12 +93,12 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				other := k.New().(registry.Object)
 				fill.Fill(old)
 				fill.Fill(other)
-				old = sent(t, c, k, old)
+				old = roundTrip(t, c, k, old)
 				tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(other)
 				if err != nil {
 					t.Fatal(err)
 				}
-				patch, err := json.Marshal(part(r, tree, 0))
+				patch, err := json.Marshal(randomPart(r, tree, 0))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,8 +114,8 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 	}
 }
 
-// sent returns an object after encoding and decoding.
-func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
+// roundTrip returns an object after encoding and decoding.
+func roundTrip(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	doc, err := c.ForKind(k).EncodeObject(obj)
 	if err != nil {
@@ -177,7 +177,7 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := target(c, k, old)
+	to := newTarget(c, k, old)
 	to.FieldValidation = "Ignore"
 	got, gotErr := p.Apply(t.Context(), to)
 	s := p.strategy.(*strategicPatch)

@@ -173,7 +173,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 // patchPod applies a patch. A merge patch that is merged directly must give the same result as by
 // the document.
 func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error {
-	obj, err := p.Apply(context.Background(), target(c, k, pod))
+	obj, err := p.Apply(context.Background(), newTarget(c, k, pod))
 	m, ok := p.strategy.(*mergePatch)
 	if !ok || !m.doc.Clean() {
 		return err
@@ -182,7 +182,7 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 	if !ok {
 		return err
 	}
-	byDocument, wrong := target(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
+	byDocument, wrong := newTarget(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
 	if wrong != nil {
 		return textError("merged directly, but: " + wrong.Error())
 	}

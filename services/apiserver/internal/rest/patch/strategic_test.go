@@ -46,8 +46,8 @@ func patchedPod() *corev1.Pod {
 	}
 }
 
-// unlimited returns a target that starts work of any cost.
-func unlimited() *Target {
+// unlimitedTarget returns a target that starts work of any cost.
+func unlimitedTarget() *Target {
 	return &Target{Estimate: func(context.Context, int) error { return nil }}
 }
 
@@ -176,7 +176,7 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := p.strategy.(*strategicPatch)
-			_, err = s.mergeInto(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
+			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
 			if len(c.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -341,7 +341,7 @@ func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = p.Apply(t.Context(), target(c, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err = p.Apply(t.Context(), newTarget(c, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Apply(%s) = %v, want an error with %s", patch, err, want)
 		}
 	}
@@ -377,7 +377,7 @@ func TestLongListsAreRejected(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := p.strategy.(*strategicPatch)
-			_, err = s.mergeInto(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
+			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
 				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
 			}

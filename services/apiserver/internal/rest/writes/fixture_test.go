@@ -57,8 +57,8 @@ func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 	return kv, m.revision, nil
 }
 
-// fault runs the hook. The swap is applied if more is true.
-func (m *memory) fault(key string, value []byte) (more bool, err error) {
+// runHook runs the hook. The swap is applied if more is true.
+func (m *memory) runHook(key string, value []byte) (more bool, err error) {
 	m.mu.Lock()
 	m.swaps++
 	n, before := m.swaps, m.before
@@ -71,38 +71,38 @@ func (m *memory) fault(key string, value []byte) (more bool, err error) {
 }
 
 func (m *memory) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
-	more, err := m.fault(key, value)
+	more, err := m.runHook(key, value)
 	if !more {
 		return 0, err
 	}
-	rev, failed := m.put(key, value, 0)
+	rev, failed := m.swap(key, value, 0)
 	return rev, errors.Join(err, failed)
 }
 
 func (m *memory) Update(_ context.Context, key string, value []byte, expected int64, _ storage.WriteOptions) (int64, error) {
-	more, err := m.fault(key, value)
+	more, err := m.runHook(key, value)
 	if !more {
 		return 0, err
 	}
-	rev, failed := m.put(key, value, expected)
+	rev, failed := m.swap(key, value, expected)
 	return rev, errors.Join(err, failed)
 }
 
 func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
-	more, err := m.fault(key, nil)
+	more, err := m.runHook(key, nil)
 	if !more {
 		return 0, err
 	}
-	rev, failed := m.put(key, nil, expected)
+	rev, failed := m.swap(key, nil, expected)
 	return rev, errors.Join(err, failed)
 }
 
 // anyRevision makes put skip the comparison.
 const anyRevision = -1
 
-// put writes a value, or deletes the key if value is nil, provided that the key is at the expected
+// swap writes a value, or deletes the key if value is nil, provided that the key is at the expected
 // revision. 0 means that the key must not exist.
-func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
+func (m *memory) swap(key string, value []byte, expected int64) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was, exists := m.values[key]
@@ -175,7 +175,7 @@ type fixture struct {
 	forbidden     bool
 }
 
-func clock() time.Time { return now }
+func fixedClock() time.Time { return now }
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 
@@ -196,7 +196,7 @@ func newBase(t *testing.T) *base {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &base{catalog, c, apply.New(catalog, clock)}
+	return &base{catalog, c, apply.New(catalog, fixedClock)}
 }
 
 // fixture returns a fixture with an empty store at revision 1.
@@ -260,7 +260,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 				w.written = append(w.written, rev)
 			}
 		},
-		Now:    clock,
+		Now:    fixedClock,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	return w
@@ -330,29 +330,29 @@ func (w *fixture) syncCache() {
 	}
 }
 
-// put writes an object directly to the store and returns its revision.
-func (w *fixture) put(k *apiset.Resource, obj registry.Object) int64 {
+// storeDirectly writes an object to the store, without a Writer, and returns its revision.
+func (w *fixture) storeDirectly(k *apiset.Resource, obj registry.Object) int64 {
 	w.t.Helper()
 	value, err := k.Coder.EncodeStored(obj)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	rev, err := w.store.put(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
+	rev, err := w.store.swap(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return rev
 }
 
-// remove deletes an object directly in the store.
-func (w *fixture) remove(k *apiset.Resource, name string) {
-	if _, err := w.store.put(k.Key("ns", name), nil, anyRevision); err != nil {
+// removeDirectly deletes an object in the store, without a Writer.
+func (w *fixture) removeDirectly(k *apiset.Resource, name string) {
+	if _, err := w.store.swap(k.Key("ns", name), nil, anyRevision); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// stored returns an object of the store, or nil if it does not exist.
-func (w *fixture) stored(k *apiset.Resource, name string) registry.Object {
+// storedObject returns an object of the store, or nil if it does not exist.
+func (w *fixture) storedObject(k *apiset.Resource, name string) registry.Object {
 	w.t.Helper()
 	kv, ok := w.store.values[k.Key("ns", name)]
 	if !ok {
@@ -365,16 +365,16 @@ func (w *fixture) stored(k *apiset.Resource, name string) registry.Object {
 	return obj
 }
 
-// config returns a stored config map with data given as pairs.
-func config(data ...string) *corev1.ConfigMap {
-	c := wanted(data...)
+// storedConfigMap returns a stored config map with data given as pairs.
+func storedConfigMap(data ...string) *corev1.ConfigMap {
+	c := sentConfigMap(data...)
 	c.UID = "uid"
 	c.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
 	return c
 }
 
-// wanted returns a config map as a client sends it.
-func wanted(data ...string) *corev1.ConfigMap {
+// sentConfigMap returns a config map as a client sends it.
+func sentConfigMap(data ...string) *corev1.ConfigMap {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
 	for i := 0; i+1 < len(data); i += 2 {
 		if c.Data == nil {
@@ -385,8 +385,8 @@ func wanted(data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// summary returns data, deletion mark and finalizers in one line.
-func summary(o registry.Object) string {
+// summarize returns data, deletion mark and finalizers in one line.
+func summarize(o registry.Object) string {
 	c, ok := o.(*corev1.ConfigMap)
 	if !ok {
 		return "gone"

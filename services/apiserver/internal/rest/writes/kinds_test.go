@@ -27,12 +27,12 @@ import (
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
-// request returns a request for an object in namespace "ns".
-func (w *fixture) request(resource, name string) *writes.Request {
+// newRequest returns a request for an object in namespace "ns".
+func (w *fixture) newRequest(resource, name string) *writes.Request {
 	return &writes.Request{Resource: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
 }
 
-func limits(uid, by string) *corev1.LimitRange {
+func newLimits(uid, by string) *corev1.LimitRange {
 	return &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}},
 	}
@@ -50,21 +50,21 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 		created bool
 		swaps   int
 	}{
-		{name: "missing", wanted: limits("", "me"), created: true, swaps: 1},
-		{name: "UID of another object", wanted: limits("u", "me"), reason: metav1.StatusReasonConflict},
+		{name: "missing", wanted: newLimits("", "me"), created: true, swaps: 1},
+		{name: "UID of another object", wanted: newLimits("u", "me"), reason: metav1.StatusReasonConflict},
 		{
 			name:    "not allowed",
-			wanted:  limits("", "me"),
+			wanted:  newLimits("", "me"),
 			prepare: func(w *fixture) { w.forbidden = true },
 			reason:  metav1.StatusReasonForbidden,
 		},
 		{
 			name:   "created concurrently",
-			wanted: limits("", "me"),
+			wanted: newLimits("", "me"),
 			prepare: func(w *fixture) {
 				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
 					if n == 1 {
-						w.put(w.kind("limitranges"), limits("", "you"))
+						w.storeDirectly(w.kind("limitranges"), newLimits("", "you"))
 					}
 					return false, nil
 				}
@@ -73,12 +73,12 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 		},
 		{
 			name:   "deleted concurrently",
-			wanted: limits("", "me"),
+			wanted: newLimits("", "me"),
 			prepare: func(w *fixture) {
-				w.put(w.kind("limitranges"), limits("", "you"))
+				w.storeDirectly(w.kind("limitranges"), newLimits("", "you"))
 				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
 					if n == 1 {
-						w.remove(w.kind("limitranges"), "l")
+						w.removeDirectly(w.kind("limitranges"), "l")
 					}
 					return false, nil
 				}
@@ -93,7 +93,7 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(w)
 			}
-			r := w.request("limitranges", "l")
+			r := w.newRequest("limitranges", "l")
 			r.Object = tc.wanted
 			r.Options = &metav1.UpdateOptions{}
 			res, err := w.writer.Update(context.Background(), r)
@@ -103,7 +103,7 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 			if res.Created != tc.created || w.store.swaps != tc.swaps {
 				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
 			}
-			if stored := w.stored(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
+			if stored := w.storedObject(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
 				t.Errorf("got stored object %v, want the label by=me", stored)
 			}
 		})
@@ -165,10 +165,10 @@ func TestGracefulDeletion(t *testing.T) {
 			if tc.change != nil {
 				tc.change(p)
 			}
-			w.put(pods, p)
+			w.storeDirectly(pods, p)
 			for i, step := range tc.steps {
 				at = at.Add(step.after)
-				r := w.request("pods", "p")
+				r := w.newRequest("pods", "p")
 				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
 				w.store.swaps = 0
 				res, err := w.writer.Delete(context.Background(), r)
@@ -176,7 +176,7 @@ func TestGracefulDeletion(t *testing.T) {
 					t.Fatal(err)
 				}
 				grace, ends := int64(-1), int64(0)
-				if o := w.stored(pods, "p"); o != nil {
+				if o := w.storedObject(pods, "p"); o != nil {
 					grace = *o.GetDeletionGracePeriodSeconds()
 					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
@@ -202,36 +202,36 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 		meanwhile func(w *fixture, pods *apiset.Resource)
 		stays     bool
 	}{
-		"changed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, stays: false},
-		"removed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.remove(pods, "p") }, stays: false},
-		"another": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, stays: true},
+		"changed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.storeDirectly(pods, pod("u", "2")) }, stays: false},
+		"removed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.removeDirectly(pods, "p") }, stays: false},
+		"another": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.storeDirectly(pods, pod("v", "2")) }, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)
 			pods := w.kind("pods")
-			w.put(pods, pod("u", "1"))
+			w.storeDirectly(pods, pod("u", "1"))
 			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
 				if n == 2 {
 					tc.meanwhile(w, pods)
 				}
 				return true, nil
 			}
-			r := w.request("pods", "p")
+			r := w.newRequest("pods", "p")
 			r.Options = &metav1.DeleteOptions{}
 			res, err := w.writer.Delete(context.Background(), r)
 			if err != nil || !res.Deleted || res.Object.GetDeletionTimestamp() == nil {
 				t.Errorf("got removed %v, %v, want true", res.Deleted, err)
 			}
-			if stays := w.stored(pods, "p") != nil; stays != tc.stays {
+			if stays := w.storedObject(pods, "p") != nil; stays != tc.stays {
 				t.Errorf("pod exists: got %v, want %v", stays, tc.stays)
 			}
 		})
 	}
 }
 
-// versions returns the versions of a custom resource, one of them the stored one. v1 has a default
+// newVersions returns the versions of a custom resource, one of them the stored one. v1 has a default
 // for d.
-func versions(t *testing.T, stored string) []*registry.Kind {
+func newVersions(t *testing.T, stored string) []*registry.Kind {
 	t.Helper()
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
@@ -270,7 +270,7 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 // concurrently writes in another version. The patch is applied to that object.
 func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	b := newBase(t)
-	w := b.fixture(t, versions(t, "v1")...)
+	w := b.fixture(t, newVersions(t, "v1")...)
 	things := w.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -284,7 +284,7 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.store.put(things.Key("ns", "x"), raw, anyRevision); err != nil {
+		if _, err := w.store.swap(things.Key("ns", "x"), raw, anyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		}
 		return false, nil
 	}
-	r := w.request("things", "x")
+	r := w.newRequest("things", "x")
 	res, err := merge(`{"b":"1"}`)(w, r)
 	if err != nil {
 		t.Fatal(err)
@@ -310,11 +310,11 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	}
 	// A value that cannot be decoded in the requested version fails the write.
 	w.store.before = func(int, string, []byte) (bool, error) {
-		_, err := w.store.put(things.Key("ns", "x"), []byte(`[]`), anyRevision)
+		_, err := w.store.swap(things.Key("ns", "x"), []byte(`[]`), anyRevision)
 		return false, err
 	}
 	w.store.swaps = 0
-	if _, err := merge(`{"b":"2"}`)(w, w.request("things", "x")); err == nil || w.store.swaps != 1 {
+	if _, err := merge(`{"b":"2"}`)(w, w.newRequest("things", "x")); err == nil || w.store.swaps != 1 {
 		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, w.store.swaps)
 	}
 }
@@ -324,12 +324,12 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 	b := newBase(t)
 	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
-		w := b.fixture(t, versions(t, "v2")...)
+		w := b.fixture(t, newVersions(t, "v2")...)
 		things := w.kind("things")
-		if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+		if _, err := w.store.swap(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
 			t.Fatal(err)
 		}
-		res, err := merge(patch)(w, w.request("things", "x"))
+		res, err := merge(patch)(w, w.newRequest("things", "x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 // evaluated if its metadata has missing or too long values, as for other fields. Other invalid
 // metadata does not matter.
 func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
-	w := newBase(t).fixture(t, versions(t, "v1")...)
+	w := newBase(t).fixture(t, newVersions(t, "v1")...)
 	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
 	for _, tt := range []struct {
 		name     string
@@ -379,10 +379,10 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			things := w.kind("things")
-			if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+			if _, err := w.store.swap(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
 				t.Fatal(err)
 			}
-			r := w.request("things", "x")
+			r := w.newRequest("things", "x")
 			write := w.writer.Create
 			obj := &unstructured.Unstructured{
 				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
@@ -390,7 +390,7 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 			r.Object = obj
 			r.Options = &metav1.UpdateOptions{}
 			if tt.update {
-				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
+				obj.SetResourceVersion(w.storedObject(things, "x").GetResourceVersion())
 				write = w.writer.Update
 			} else {
 				r.Options = &metav1.CreateOptions{}
@@ -431,8 +431,8 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 			}
 			return false, nil
 		}
-		r := w.request("limitranges", name)
-		wanted := limits("", "me")
+		r := w.newRequest("limitranges", name)
+		wanted := newLimits("", "me")
 		wanted.Name = name
 		r.Object = wanted
 		if name == "update" { // creates the missing object

@@ -29,18 +29,18 @@ func TestModifyAndAlterRetry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)
-			w.put(w.kind("configmaps"), config("a", "0"))
+			w.storeDirectly(w.kind("configmaps"), storedConfigMap("a", "0"))
 			w.syncCache()
 			w.store.before = func(n int, key string, _ []byte) (bool, error) {
 				if n == 1 {
-					overwrite(config("a", "5"))(w, key)
+					overwriteFirst(storedConfigMap("a", "5"))(w, key)
 				}
 				return false, nil
 			}
 			if _, err := write(w.writer, context.Background(), w.requestFor("c"), set); err != nil {
 				t.Fatal(err)
 			}
-			if got := summary(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
+			if got := summarize(w.storedObject(w.kind("configmaps"), "c")); got != "a=5 b=1" {
 				t.Errorf("got %q, want a=5 b=1", got)
 			}
 			if called := len(w.requests) > 0; called != (name == "Modify") {

@@ -12,22 +12,22 @@ import (
 func patchCases() []writeCase {
 	unavailable := fmt.Errorf("no response: %w", storage.ErrUnavailable)
 	return []writeCase{
-		{name: "patch", existing: config("a", "0"), do: merge(`{"data":{"b":"1"}}`), want: "a=0 b=1", swaps: 1},
+		{name: "patch", existing: storedConfigMap("a", "0"), do: merge(`{"data":{"b":"1"}}`), want: "a=0 b=1", swaps: 1},
 		{name: "patch missing object", do: merge(`{"data":{"b":"1"}}`), code: 404, want: "gone", reads: 1},
 		{
 			name:     "patch while another client writes",
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       merge(`{"data":{"b":"1"}}`),
-			before:   once(overwrite(config("a", "5"))),
+			before:   failOnce(overwriteFirst(storedConfigMap("a", "5"))),
 			want:     "a=5 b=1",
 			swaps:    2,
 			dropped:  1,
 		},
 		{
 			name:     "patch at a version while another client writes",
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       merge(`{"metadata":{"resourceVersion":"2"},"data":{"b":"1"}}`),
-			before:   once(overwrite(config("a", "5"))),
+			before:   failOnce(overwriteFirst(storedConfigMap("a", "5"))),
 			code:     409,
 			want:     "a=5",
 			swaps:    1,
@@ -35,8 +35,8 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "patch whose test fails on a state that is not the newest",
-			existing: config("a", "0"),
-			since:    config("a", "1"),
+			existing: storedConfigMap("a", "0"),
+			since:    storedConfigMap("a", "1"),
 			do: applyPatch(types.JSONPatchType,
 				`[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/b","value":"1"}]`),
 			want:  "a=1 b=1",
@@ -45,7 +45,7 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "patch whose test fails",
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       applyPatch(types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"}]`),
 			code:     422,
 			want:     "a=0",
@@ -53,7 +53,7 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "patch of the name",
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       merge(`{"metadata":{"name":"d"}}`),
 			code:     400,
 			message:  "does not match the name on the URL",
@@ -63,7 +63,7 @@ func patchCases() []writeCase {
 		{
 			name:     "patch in a dry run",
 			dryRun:   true,
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       merge(`{"data":{"b":"1"}}`),
 			want:     "a=0",
 			reads:    1,
@@ -71,7 +71,7 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "patch without response",
-			existing: config("a", "0"),
+			existing: storedConfigMap("a", "0"),
 			do:       merge(`{"data":{"b":"1"}}`),
 			before:   failWith(unavailable, true),
 			code:     500,
@@ -80,19 +80,19 @@ func patchCases() []writeCase {
 			unknown:  true,
 		},
 
-		{name: "apply missing object", do: applied(`{"a":"1"}`, false), want: "a=1", reads: 1, swaps: 1},
+		{name: "apply missing object", do: applyConfig(`{"a":"1"}`, false), want: "a=1", reads: 1, swaps: 1},
 		{
 			name:    "apply missing object without permission to create",
 			prepare: func(w *fixture) { w.forbidden = true },
-			do:      applied(`{"a":"1"}`, false),
+			do:      applyConfig(`{"a":"1"}`, false),
 			code:    403,
 			want:    "gone",
 			reads:   1,
 		},
 		{
 			name:    "apply while another client creates it",
-			do:      applied(`{"a":"1"}`, false),
-			before:  once(overwrite(config("b", "1"))),
+			do:      applyConfig(`{"a":"1"}`, false),
+			before:  failOnce(overwriteFirst(storedConfigMap("b", "1"))),
 			want:    "a=1 b=1",
 			reads:   3,
 			swaps:   2,
@@ -100,24 +100,24 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "apply new field to existing object",
-			existing: config("b", "1"),
-			do:       applied(`{"a":"1"}`, false),
+			existing: storedConfigMap("b", "1"),
+			do:       applyConfig(`{"a":"1"}`, false),
 			want:     "a=1 b=1",
 			swaps:    1,
 		},
 		{
 			name:     "apply existing field",
-			existing: config("a", "0"),
-			do:       applied(`{"a":"1"}`, false),
+			existing: storedConfigMap("a", "0"),
+			do:       applyConfig(`{"a":"1"}`, false),
 			code:     409,
 			message:  "conflict",
 			want:     "a=0",
 			reads:    1,
 		},
-		{name: "apply existing field with force", existing: config("a", "0"), do: applied(`{"a":"1"}`, true), want: "a=1", swaps: 1},
+		{name: "apply existing field with force", existing: storedConfigMap("a", "0"), do: applyConfig(`{"a":"1"}`, true), want: "a=1", swaps: 1},
 		{
 			name:     "apply of another object",
-			existing: config(),
+			existing: storedConfigMap(),
 			do:       applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`),
 			code:     422,
 			message:  "metadata.uid: Invalid value: \"other\": field is immutable",
@@ -127,7 +127,7 @@ func patchCases() []writeCase {
 		},
 		{
 			name:     "apply makes object too large",
-			existing: config(),
+			existing: storedConfigMap(),
 			do: applyPatch(types.ApplyYAMLPatchType,
 				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`),
 			before:  failWith(storage.ErrTooLarge, false),
@@ -163,6 +163,6 @@ func patchCases() []writeCase {
 			want:    "gone",
 			reads:   1,
 		},
-		{name: "apply in a dry run", dryRun: true, do: applied(`{"a":"1"}`, false), want: "gone", reads: 2, dropped: 1},
+		{name: "apply in a dry run", dryRun: true, do: applyConfig(`{"a":"1"}`, false), want: "gone", reads: 2, dropped: 1},
 	}
 }

@@ -23,7 +23,7 @@ import (
 func TestPatchCostIncludesPatchedObject(t *testing.T) {
 	w := newBase(t).fixture(t)
 	const size = 200_000
-	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	for typ, body := range map[types.PatchType]string{
 		types.JSONPatchType:           `[{"op":"add","path":"/data/a","value":"1"}]`,
 		types.MergePatchType:          `{"data":{"a":"1"}}`,
@@ -43,12 +43,12 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 			if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
 				t.Errorf("%s, admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", typ, may, weighed, err, size)
 			}
-			if got := strings.Contains(summary(w.stored(r.Resource, "c")), "a=1"); got && !may {
+			if got := strings.Contains(summarize(w.storedObject(r.Resource, "c")), "a=1"); got && !may {
 				t.Errorf("rejected %s: got it applied, want it rejected without effect", typ)
 			}
 			w.syncCache()
 		}
-		w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+		w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	}
 }
 
@@ -56,7 +56,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 // size of the result, and searches in lists.
 func TestPatchCostIncludesWork(t *testing.T) {
 	const large = 64 << 10
-	finalizers := config("a", "1")
+	finalizers := storedConfigMap("a", "1")
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -112,7 +112,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 			object = pod
 		}
 		w := newBase(t).fixture(t)
-		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
+		w.storeDirectly(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
@@ -133,13 +133,13 @@ func TestPatchCostIncludesWork(t *testing.T) {
 func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 	w := newBase(t).fixture(t)
 	const size = 200_000
-	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	for _, may := range []bool{false, true} {
 		weighed := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "update"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
 		r := w.requestFor("c")
-		r.Object = config("a", "1")
+		r.Object = storedConfigMap("a", "1")
 		_, err := w.writer.Update(ctx, r)
 		if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
 			t.Errorf("admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", may, weighed, err, size)
@@ -158,7 +158,7 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
 	r := w.requestFor("c")
-	r.Object = config("a", "1")
+	r.Object = storedConfigMap("a", "1")
 	if _, err := w.writer.Create(ctx, r); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	w := newBase(t).fixture(t)
 	const size = 200_000
 	k := w.kind("replicationcontrollers")
-	w.put(k, &corev1.ReplicationController{
+	w.storeDirectly(k, &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}},
 	})
 	weighed := 0
@@ -205,7 +205,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		w := newBase(t).fixture(t)
 		r := w.requestFor("many")
 		r.Resource = w.kind("pods")
-		w.put(r.Resource, pod.DeepCopyObject().(registry.Object))
+		w.storeDirectly(r.Resource, pod.DeepCopyObject().(registry.Object))
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
@@ -225,7 +225,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 // before it reads the object from the store. Hundreds of requests may wait.
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
 	w := newBase(t).fixture(t)
-	w.put(w.kind("configmaps"), &corev1.ConfigMap{
+	w.storeDirectly(w.kind("configmaps"), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"},
 		Data:       map[string]string{"a": strings.Repeat("x", request.LargeBody)},
 	})

@@ -49,9 +49,9 @@ func TestPropagationOfNamespaces(t *testing.T) {
 		if c.terminating {
 			namespace.DeletionTimestamp = &metav1.Time{Time: now.Truncate(time.Second)}
 		}
-		w.put(w.kind("namespaces"), namespace)
+		w.storeDirectly(w.kind("namespaces"), namespace)
 		w.syncCache()
-		r := w.request("namespaces", "n")
+		r := w.newRequest("namespaces", "n")
 		r.Namespace = ""
 		r.Options = &c.options
 		res, err := w.writer.Delete(t.Context(), r)
@@ -69,14 +69,14 @@ func TestEventsIgnorePropagation(t *testing.T) {
 	b := newBase(t)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
 		w := b.fixture(t)
-		w.put(w.kind("events"), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}}})
+		w.storeDirectly(w.kind("events"), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}}})
 		w.syncCache()
-		r := w.request("events", "n")
+		r := w.newRequest("events", "n")
 		r.Options = &metav1.DeleteOptions{PropagationPolicy: &policy}
 		if _, err := w.writer.Delete(t.Context(), r); err != nil {
 			t.Fatalf("%s: %v", policy, err)
 		}
-		if left := w.stored(w.kind("events"), "n"); left != nil {
+		if left := w.storedObject(w.kind("events"), "n"); left != nil {
 			t.Errorf("%s: Delete left an event with finalizers %q, want none", policy, left.GetFinalizers())
 		}
 	}
@@ -108,9 +108,9 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 		{name: "namespace, negative period", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, asked: ptr.To(int64(-1)), grace: ptr.To(int64(-1)), uid: ptr.To(types.UID("u"))},
 	} {
 		w := b.fixture(t)
-		w.put(w.kind(c.resource), c.object)
+		w.storeDirectly(w.kind(c.resource), c.object)
 		w.syncCache()
-		r := w.request(c.resource, "n")
+		r := w.newRequest(c.resource, "n")
 		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
 		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.asked}
 		if _, err := w.writer.Delete(t.Context(), r); err != nil || len(w.requests) == 0 {

@@ -26,7 +26,7 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 	}
 	for _, sub := range []string{"resize", "ephemeralcontainers"} {
 		w := b.fixture(t)
-		r := w.request("pods", "")
+		r := w.newRequest("pods", "")
 		r.Object, r.Options = pod(), &metav1.CreateOptions{}
 		if _, err := w.writer.Create(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -35,13 +35,13 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 		wanted := pod()
 		wanted.Labels = map[string]string{"a": "b"}
 		wanted.Spec.Containers[0].Image = "j"
-		r = w.request("pods", "n")
+		r = w.newRequest("pods", "n")
 		r.Sub = r.Resource.Subresource(sub)
 		r.Object, r.Options = wanted, &metav1.UpdateOptions{}
 		if _, err := w.writer.Update(t.Context(), r); err != nil {
 			t.Fatalf("%s: %v", sub, err)
 		}
-		stored := w.stored(w.kind("pods"), "n").(*corev1.Pod)
+		stored := w.storedObject(w.kind("pods"), "n").(*corev1.Pod)
 		if len(stored.Labels) > 0 || stored.Spec.Containers[0].Image != "i" {
 			t.Errorf("%s: Update stored labels %v and image %s, want none and i", sub, stored.Labels, stored.Spec.Containers[0].Image)
 		}
@@ -58,9 +58,9 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 // mutating admission, and validating admission sees it.
 func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 	w := newBase(t).fixture(t)
-	live := wanted("k=v")
+	live := sentConfigMap("k=v")
 	live.UID, live.Generation, live.CreationTimestamp = "u", 1, metav1.NewTime(now)
-	w.put(w.kind("configmaps"), live)
+	w.storeDirectly(w.kind("configmaps"), live)
 	sees := func(o metav1.Object) bool {
 		return o.GetUID() != "" && o.GetResourceVersion() != "" && !o.GetCreationTimestamp().Time.IsZero()
 	}
@@ -90,7 +90,7 @@ func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 	w := newBase(t).fixture(t)
 	k := w.kind("replicationcontrollers")
-	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32)}})
+	w.storeDirectly(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32)}})
 	namespace := ""
 	w.mutate = func(r *admission.Request) error {
 		namespace = r.Object.(metav1.Object).GetNamespace()
@@ -118,16 +118,16 @@ func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 // being deleted.
 func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 	w := newBase(t).fixture(t)
-	live := config()
+	live := storedConfigMap()
 	live.DeletionTimestamp, live.Finalizers = &metav1.Time{Time: now}, []string{"example.com/f"}
-	version := w.put(w.kind("configmaps"), live)
+	version := w.storeDirectly(w.kind("configmaps"), live)
 	r := w.requestFor("c")
-	r.Object, r.Options = wanted(), &metav1.UpdateOptions{}
+	r.Object, r.Options = sentConfigMap(), &metav1.UpdateOptions{}
 	result, err := w.writer.Update(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.stored(w.kind("configmaps"), "c") != nil {
+	if w.storedObject(w.kind("configmaps"), "c") != nil {
 		t.Error("the object still exists")
 	}
 	if result.Item.Revision != version {
@@ -140,7 +140,7 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
 	w := newBase(t).fixture(t)
 	r := w.requestFor("c")
-	obj := wanted()
+	obj := sentConfigMap()
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "u"}
 	obj.OwnerReferences = []metav1.OwnerReference{owner, owner}
 	r.Object, r.Options = obj, &metav1.UpdateOptions{}

@@ -53,7 +53,7 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)
 			k := w.kind("configmaps")
-			rev := w.put(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			rev := w.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
 			kv := w.store.values[key]
 			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: c.err}}

@@ -40,6 +40,7 @@ type writeCase struct {
 	unknown bool   // outcome unknown: the last claim is neither kept nor dropped
 }
 
+// create returns an operation that creates a config map.
 func create(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		r.Object = c
@@ -49,6 +50,7 @@ func create(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result,
 	}
 }
 
+// update returns an operation that updates a config map.
 func update(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		r.Object = c
@@ -57,6 +59,7 @@ func update(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result,
 	}
 }
 
+// applyPatch returns an operation that applies a patch of any type.
 func applyPatch(typ types.PatchType, text string) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		p, err := patch.Decode(typ, []byte(text), true)
@@ -69,24 +72,30 @@ func applyPatch(typ types.PatchType, text string) func(*fixture, *writes.Request
 	}
 }
 
+// merge returns an operation that applies a JSON merge patch.
 func merge(text string) func(*fixture, *writes.Request) (writes.Result, error) {
 	return applyPatch(types.MergePatchType, text)
 }
 
-func applied(data string, force bool) func(*fixture, *writes.Request) (writes.Result, error) {
+// applyConfig returns an operation that applies a config map with the given data, as a server-side
+// apply.
+func applyConfig(data string, force bool) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		r.Force = force
 		return applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":`+data+`}`)(w, r)
 	}
 }
 
-func remove(o metav1.DeleteOptions) func(*fixture, *writes.Request) (writes.Result, error) {
+// deleteOp returns an operation that deletes the config map.
+func deleteOp(o metav1.DeleteOptions) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		r.Options = &o
 		return w.writer.Delete(context.Background(), r)
 	}
 }
 
+// precondition returns the options of a deletion with a uid and a resourceVersion; empty means
+// none.
 func precondition(uid, version string) metav1.DeleteOptions {
 	p := &metav1.Preconditions{}
 	if uid != "" {
@@ -98,7 +107,8 @@ func precondition(uid, version string) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: p}
 }
 
-// Modifiers of config maps.
+// atVersion sets the resourceVersion of a config map. This function and the ones below change and
+// return it.
 func atVersion(c *corev1.ConfigMap, version string) *corev1.ConfigMap {
 	c.ResourceVersion = version
 	return c
@@ -114,20 +124,21 @@ func withFinalizers(c *corev1.ConfigMap, finalizers ...string) *corev1.ConfigMap
 	return c
 }
 
-func deleting(c *corev1.ConfigMap) *corev1.ConfigMap {
+func markDeleted(c *corev1.ConfigMap) *corev1.ConfigMap {
 	c.DeletionTimestamp = &metav1.Time{Time: now}
 	c.DeletionGracePeriodSeconds = ptr.To(int64(0))
 	return c
 }
 
-func generated(c *corev1.ConfigMap) *corev1.ConfigMap {
+func generateName(c *corev1.ConfigMap) *corev1.ConfigMap {
 	c.Name = ""
 	c.GenerateName = "c-"
 	return c
 }
 
-// Faults.
-func once(fault func(w *fixture, key string)) func(*fixture, int, string) (bool, error) {
+// failOnce returns a hook that calls fault before the first swap. This function and the ones below
+// make hooks for memory.
+func failOnce(fault func(w *fixture, key string)) func(*fixture, int, string) (bool, error) {
 	return func(w *fixture, n int, key string) (bool, error) {
 		if n == 1 {
 			fault(w, key)
@@ -136,25 +147,29 @@ func once(fault func(w *fixture, key string)) func(*fixture, int, string) (bool,
 	}
 }
 
-func always(fault func(w *fixture, n int, key string)) func(*fixture, int, string) (bool, error) {
+// failAlways returns a hook that calls fault before every swap.
+func failAlways(fault func(w *fixture, n int, key string)) func(*fixture, int, string) (bool, error) {
 	return func(w *fixture, n int, key string) (bool, error) {
 		fault(w, n, key)
 		return false, nil
 	}
 }
 
-func overwrite(c *corev1.ConfigMap) func(*fixture, string) {
-	return func(w *fixture, _ string) { w.put(w.kind("configmaps"), c) }
+// overwriteFirst returns a fault that writes a config map.
+func overwriteFirst(c *corev1.ConfigMap) func(*fixture, string) {
+	return func(w *fixture, _ string) { w.storeDirectly(w.kind("configmaps"), c) }
 }
 
-func deleteObject(w *fixture, _ string) { w.remove(w.kind("configmaps"), "c") }
+func deleteObject(w *fixture, _ string) { w.removeDirectly(w.kind("configmaps"), "c") }
 
 func takeName(w *fixture, key string) {
-	c := config()
+	c := storedConfigMap()
 	c.Name = key[strings.LastIndexByte(key, '/')+1:]
-	w.put(w.kind("configmaps"), c)
+	w.storeDirectly(w.kind("configmaps"), c)
 }
 
+// failWith returns a hook that makes each swap return an error; done reports whether the swap is
+// applied before.
 func failWith(err error, done bool) func(*fixture, int, string) (bool, error) {
 	return func(*fixture, int, string) (bool, error) { return done, err }
 }
@@ -177,24 +192,24 @@ func TestWrites(t *testing.T) {
 	for _, tc := range writeCases() {
 		t.Run(tc.name, func(t *testing.T) {
 			w := b.fixture(t)
-			w.begin(&tc)
+			w.prepare(&tc)
 			r := w.requestFor("c")
 			r.DryRun = tc.dryRun
 			res, err := tc.do(w, r)
-			w.check(&tc, res, err)
+			w.checkEffects(&tc, res, err)
 		})
 	}
 }
 
-// begin prepares the fixture for a case.
-func (w *fixture) begin(tc *writeCase) {
+// prepare prepares the fixture for a case.
+func (w *fixture) prepare(tc *writeCase) {
 	configs := w.kind("configmaps")
 	if tc.existing != nil {
-		w.put(configs, tc.existing)
+		w.storeDirectly(configs, tc.existing)
 	}
 	w.syncCache()
 	if tc.since != nil {
-		w.put(configs, tc.since)
+		w.storeDirectly(configs, tc.since)
 	}
 	if tc.prepare != nil {
 		tc.prepare(w)
@@ -206,8 +221,8 @@ func (w *fixture) begin(tc *writeCase) {
 	}
 }
 
-// check compares the effects of a write with the expected ones.
-func (w *fixture) check(tc *writeCase, res writes.Result, err error) {
+// checkEffects compares the effects of a write with the expected ones.
+func (w *fixture) checkEffects(tc *writeCase, res writes.Result, err error) {
 	t := w.t
 	t.Helper()
 	switch {
@@ -222,7 +237,7 @@ func (w *fixture) check(tc *writeCase, res writes.Result, err error) {
 		}
 	}
 	configs := w.kind("configmaps")
-	if got := summary(w.stored(configs, "c")); got != tc.want {
+	if got := summarize(w.storedObject(configs, "c")); got != tc.want {
 		t.Errorf("stored object: got %q, want %q", got, tc.want)
 	}
 	if w.store.swaps != tc.swaps || w.store.reads != tc.reads {

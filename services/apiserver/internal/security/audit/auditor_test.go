@@ -45,7 +45,7 @@ func TestSourceIPs(t *testing.T) {
 		}
 		r := auditor.Open(&requestinfo.Info{}, nil, func() ReceivedRequest { return ReceivedRequestOf(in, "id") })
 		r.End(t.Context(), nil)
-		if e := sink.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
+		if e := sink.lastEvent(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
 			t.Errorf("%+v: got %q, want %q", c, e.SourceIPs, c.want)
 		}
 	}
@@ -205,7 +205,7 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	other := recordOf("network 198.51.100.0/24")
 	other.SetResponseObject(text)
 	other.End(t.Context(), nil)
-	if e := sink.last(t); e.ResponseObject == nil {
+	if e := sink.lastEvent(t); e.ResponseObject == nil {
 		t.Error("object of another network: got no response object, want one: each network has its own budget")
 	}
 	for _, r := range held {

@@ -59,7 +59,7 @@ func (sink *recordingSink) Process(_ context.Context, event *Event) error {
 	return sink.fail
 }
 
-func (sink *recordingSink) last(t *testing.T) eventJSON {
+func (sink *recordingSink) lastEvent(t *testing.T) eventJSON {
 	t.Helper()
 	if len(sink.events) == 0 {
 		t.Fatal("no event was emitted")
@@ -104,7 +104,7 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 			r.SetRequestObject(&metav1.ObjectMeta{Name: "n"}, func() ([]byte, error) { made = true; return []byte(`"asked"`), nil })
 			show(r)
 			r.End(t.Context(), nil)
-			e := sink.last(t)
+			e := sink.lastEvent(t)
 			if string(e.RequestObject) != want[0] || string(e.ResponseObject) != want[1+i] || made != (want[0] != "") || e.ObjectRef.Name != "n" {
 				t.Errorf("%s: got objects %s and %s, encoded %v, reference %+v; want %s and %s, encoded %v, name n", level, e.RequestObject, e.ResponseObject, made, e.ObjectRef, want[0], want[1+i], want[0] != "")
 			}
@@ -164,7 +164,7 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	requireComplete := func(r *Record, whole bool) {
 		t.Helper()
 		r.End(t.Context(), nil)
-		if e := sink.last(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
+		if e := sink.lastEvent(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
 			t.Errorf("complete object: got %v, want %v; %d bytes, %v", !whole, whole, len(e.ResponseObject), e.Annotations)
 		}
 	}
@@ -205,7 +205,7 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 		long.Drop()
 		long.Drop()
 		r.End(t.Context(), nil)
-		if e := sink.last(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
+		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
 			t.Errorf("dropped object: got %s %v; want nil, \"\"", e.ResponseObject, e.Annotations)
 		}
 		late := copyOf(r, objectOf(600))
@@ -246,7 +246,7 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 			r.SetRequestText(func() ([]byte, error) { return []byte(`"later"`), nil })
 			show(r)
 			r.End(t.Context(), nil)
-			if e := sink.last(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
+			if e := sink.lastEvent(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
 				t.Errorf("omit = %v: got %s and %s, want %s", omit, e.RequestObject, e.ResponseObject, want)
 			}
 		}
@@ -261,7 +261,7 @@ func TestInvalidJSONIsOmitted(t *testing.T) {
 		r.SetResponseObject([]byte(text))
 		r.SetRequestText(func() ([]byte, error) { return []byte(`"x"`), errors.New("encoding failed") })
 		r.End(t.Context(), nil)
-		if e := sink.last(t); e.ResponseObject != nil || e.RequestObject != nil {
+		if e := sink.lastEvent(t); e.ResponseObject != nil || e.RequestObject != nil {
 			t.Errorf("%q: got %s, %s, want no objects", text, e.ResponseObject, e.RequestObject)
 		}
 	}
@@ -290,8 +290,8 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor.Logger = nil
 	r.Annotate("c", "5")
 	r.End(t.Context(), nil)
-	a := sink.last(t).Annotations
-	if n := strings.Count(sink.last(t).line, Truncated); n != 1 {
+	a := sink.lastEvent(t).Annotations
+	if n := strings.Count(sink.lastEvent(t).line, Truncated); n != 1 {
 		t.Errorf("got %d truncated annotations, want 1", n)
 	}
 	if len(a) != 5 || a["a"] != "1" || a["b"] != "3" || a["c"] != "4" || len(a["half"]) != 1<<19 || a[Truncated] != "true" {
@@ -318,7 +318,7 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 		r.BeginResponse(t.Context(), 404)
 	}
 	r.End(t.Context(), nil)
-	e := sink.last(t)
+	e := sink.lastEvent(t)
 	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
 		t.Errorf("got event %+v, want the event as it was emitted", e)
 	}
@@ -328,7 +328,7 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 		a.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
 		b.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
 		b.End(t.Context(), nil)
-		if sink.last(t).ResponseObject == nil {
+		if sink.lastEvent(t).ResponseObject == nil {
 			t.Error("no bytes for an object")
 		}
 		a.End(t.Context(), nil)
@@ -354,7 +354,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		next.End(t.Context(), nil)
 	}
 	r.BeginResponse(t.Context(), 201)
-	e := sink.last(t)
+	e := sink.lastEvent(t)
 	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" || e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
 		t.Errorf("got event %s, want ResponseStarted with 201, the annotation a=1, user eve, object first", e.line)
 	}
@@ -382,7 +382,7 @@ func TestObjectFillsReference(t *testing.T) {
 		r.SetRequestObject(c.obj, func() ([]byte, error) { return nil, nil })
 		r.End(t.Context(), nil)
 		got := ""
-		if o := sink.last(t).ObjectRef; o != nil {
+		if o := sink.lastEvent(t).ObjectRef; o != nil {
 			got = strings.Join([]string{o.Namespace, o.Name, o.UID, o.ResourceVersion}, " ")
 		}
 		if got != c.want {
@@ -445,7 +445,7 @@ func TestStagesByOutcome(t *testing.T) {
 		if got := strings.Join(sink.stages(), " "); got != c.want {
 			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
 		}
-		if st := sink.last(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
+		if st := sink.lastEvent(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
 			t.Errorf("%s: got status %+v, want %d %q", c.name, st, c.code, c.text)
 		}
 	}
@@ -492,7 +492,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		r.AddDuration(Store, -time.Second)
 		r.StartTimer(Queueing).Stop()
 		r.End(t.Context(), nil)
-		a := sink.last(t).Annotations
+		a := sink.lastEvent(t).Annotations
 		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {
 			t.Errorf("got annotations %v, want latencies: %t", a, want)
 		}

@@ -42,11 +42,11 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		before := c.st.DeepCopy()
 		r.SetResponseStatus(c.st)
 		r.End(t.Context(), nil)
-		text, _ := json.Marshal(sink.last(t).ResponseStatus)
+		text, _ := json.Marshal(sink.lastEvent(t).ResponseStatus)
 		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
 			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.shown)
 		}
-		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(sink.last(t).ResponseStatus.Message, "no such field") {
+		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
 			t.Errorf("%s: got %s, want a redacted message", c.name, text)
 		}
 	}

@@ -37,7 +37,7 @@ func TestWithoutManagedFields(t *testing.T) {
 		{text: `nonsense`, want: ``},
 	} {
 		got := string(withoutManagedFields([]byte(c.text)))
-		if got != c.want && !same(got, c.want) {
+		if got != c.want && !sameJSON(got, c.want) {
 			t.Errorf("%s\n   is %s\n want %s", c.text, got, c.want)
 		}
 	}
@@ -58,13 +58,13 @@ func TestWithoutManagedFieldsDropsInvalidJSON(t *testing.T) {
 	}
 }
 
-// same reports whether two JSON texts have the same value.
-func same(a, b string) bool {
+// sameJSON reports whether two JSON texts have the same value.
+func sameJSON(a, b string) bool {
 	var x, y any
-	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && marshal(x) == marshal(y)
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && mustMarshal(x) == mustMarshal(y)
 }
 
-func marshal(v any) string {
+func mustMarshal(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)
 }

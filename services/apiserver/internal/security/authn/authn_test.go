@@ -43,7 +43,7 @@ func (t *tokens) Review(_ context.Context, token string, _ []string) (*authn.Rev
 	return &authn.Review{Error: authn.UnknownToken}, nil
 }
 
-func get(header ...string) *http.Request {
+func newRequest(header ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/api", nil)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
@@ -51,7 +51,7 @@ func get(header ...string) *http.Request {
 	return r
 }
 
-func name(user *request.User) string {
+func userName(user *request.User) string {
 	if user == nil {
 		return ""
 	}
@@ -84,13 +84,13 @@ func TestBearer(t *testing.T) {
 	} {
 		t.Run(header, func(t *testing.T) {
 			reviewer := &tokens{}
-			r := get("Authorization", header)
+			r := newRequest("Authorization", header)
 			ctx, warnings := requesttest.WithWarnings(r.Context())
 			user, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
 			if warned := warnings.Headers(); (warned != nil) != c.warning {
 				t.Errorf("got warnings %q, want %v", warned, c.warning)
 			}
-			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected || (len(reviewer.reviewed) > 0) != c.reviewed {
+			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected || (len(reviewer.reviewed) > 0) != c.reviewed {
 				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v", user, err, reviewer.reviewed, c.user, c.rejected, c.reviewed)
 			}
 		})
@@ -122,7 +122,7 @@ func TestWebSocketToken(t *testing.T) {
 		"no WebSocket":        {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
-			r := get("Connection", "Upgrade")
+			r := newRequest("Connection", "Upgrade")
 			if !c.plain {
 				r.Header.Set("Upgrade", "WebSocket")
 			}
@@ -130,7 +130,7 @@ func TestWebSocketToken(t *testing.T) {
 				r.Header.Add("Sec-WebSocket-Protocol", p)
 			}
 			user, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
-			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
+			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
 				t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 			}
 			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && left != c.left {
@@ -160,12 +160,12 @@ func TestChain(t *testing.T) {
 		"not anonymous on other paths":    {chain: authn.Chain{bearer, guarded}, path: "/other"},
 	} {
 		t.Run(name_, func(t *testing.T) {
-			r := get("Authorization", c.header)
+			r := newRequest("Authorization", c.header)
 			if c.path != "" {
 				r.URL.Path = c.path
 			}
 			user, err := c.chain.Authenticate(r)
-			if name(user) != c.user || (err != nil) != c.rejected {
+			if userName(user) != c.user || (err != nil) != c.rejected {
 				t.Errorf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 			}
 			if user != nil && r.Header.Get("Authorization") != "" {
@@ -193,12 +193,12 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		"an anonymous user": {chain: authn.Chain{authn.Anonymous{}}, user: "system:anonymous"},
 	} {
 		t.Run(name_, func(t *testing.T) {
-			r := withCertificate(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
+			r := withCertificate(newRequest("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
 				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
 				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
 				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
 			user, err := c.chain.Authenticate(r)
-			if name(user) != c.user || err != nil {
+			if userName(user) != c.user || err != nil {
 				t.Fatalf("got user %v, error %v; want %v, no error", user, err, c.user)
 			}
 			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
@@ -325,8 +325,8 @@ func TestCertificates(t *testing.T) {
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 { // the second result is cached
-				user, err := certs.Authenticate(withCertificate(get(), c.cert))
-				if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
+				user, err := certs.Authenticate(withCertificate(newRequest(), c.cert))
+				if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
 					t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.rejected)
 				}
 				if user != nil && (user.UID != c.uid || !slices.Equal(user.Groups, []string{"dev", "ops", "system:authenticated"})) {
@@ -336,11 +336,11 @@ func TestCertificates(t *testing.T) {
 		})
 	}
 	cert := ca.issue(alice, nil)
-	if user, _ := certs.Authenticate(withCertificate(get(), cert)); user == nil {
+	if user, _ := certs.Authenticate(withCertificate(newRequest(), cert)); user == nil {
 		t.Fatal("a valid certificate is rejected")
 	}
 	pool = other.pool()
-	if user, err := certs.Authenticate(withCertificate(get(), cert)); user != nil || err == nil {
+	if user, err := certs.Authenticate(withCertificate(newRequest(), cert)); user != nil || err == nil {
 		t.Errorf("after a change of the bundle: got %v, %v; want nil, an error", user, err)
 	}
 }
@@ -381,7 +381,7 @@ func TestFrontProxy(t *testing.T) {
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {
-				r := withCertificate(get(c.headers...), c.cert)
+				r := withCertificate(newRequest(c.headers...), c.cert)
 				user, err := proxy.Authenticate(r)
 				if !reflect.DeepEqual(user, c.want) || errors.Is(err, authn.ErrInvalid) != c.rejected {
 					t.Fatalf("got user %+v, error %v; want %v, %v", user, err, c.want, c.rejected)
@@ -394,7 +394,7 @@ func TestFrontProxy(t *testing.T) {
 			}
 		})
 	}
-	if user, err := proxy.Authenticate(get("X-Remote-User", "alice")); user != nil || err != nil {
+	if user, err := proxy.Authenticate(newRequest("X-Remote-User", "alice")); user != nil || err != nil {
 		t.Errorf("without TLS: got %v, %v; want nil, no error", user, err)
 	}
 }
@@ -415,7 +415,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)
 	for _, header := range []string{"Bearer good", "Bearer good", "Bearer bad", ""} {
-		_, _ = m.Authenticate(get("Authorization", header))
+		_, _ = m.Authenticate(newRequest("Authorization", header))
 	}
 	want := map[string]float64{
 		`authenticated_user_requests{username="other"}`: 2, `authentication_attempts{result="error"}`: 1,

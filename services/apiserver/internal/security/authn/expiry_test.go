@@ -19,8 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// below issues an intermediate authority that is valid until a time.
-func (a *authority) below(name string, until time.Time) *authority {
+// issueIntermediate issues an intermediate authority that is valid until a time.
+func (a *authority) issueIntermediate(name string, until time.Time) *authority {
 	a.t.Helper()
 	out := newAuthority(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
@@ -73,7 +73,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(10 * time.Minute) })}
 			}, sleep: 11 * time.Minute, before: true},
 			"its issuer expired since": {present: func(root *authority) []*x509.Certificate {
-				issuer := root.below("issuer", time.Now().Add(10*time.Minute))
+				issuer := root.issueIntermediate("issuer", time.Now().Add(10*time.Minute))
 				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
 			}, sleep: 11 * time.Minute, before: true},
 			"its root expired since": {present: func(root *authority) []*x509.Certificate {
@@ -96,13 +96,13 @@ func TestCachedCertificateExpiry(t *testing.T) {
 					m := newMethod(t, func() *x509.CertPool { return pool })
 					presented := c.present(root)
 					isAuthenticated := func() bool {
-						r := withCertificate(get("X-Remote-User", "alice"), nil)
+						r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
 						r.TLS.PeerCertificates = presented
 						user, err := m.Authenticate(r)
 						if (user == nil) != errors.Is(err, authn.ErrInvalid) {
 							t.Errorf("got user %v, error %v; want a user or authn.ErrInvalid", user, err)
 						}
-						return name(user) == "alice"
+						return userName(user) == "alice"
 					}
 					for range 2 {
 						if got := isAuthenticated(); got != c.before {
@@ -132,7 +132,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		root := newAuthority(t)
-		issuer, stranger := root.below("issuer", time.Now().Add(time.Hour)), newAuthority(t)
+		issuer, stranger := root.issueIntermediate("issuer", time.Now().Add(time.Hour)), newAuthority(t)
 		m := newMethod(t, func() func() *x509.CertPool { p := root.pool(); return func() *x509.CertPool { return p } }())
 		leaf := issuer.issue(pkix.Name{CommonName: "alice"}, nil)
 		for _, c := range []struct {
@@ -143,9 +143,9 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 			{with: issuer.cert, user: "alice"},
 			{with: issuer.cert, user: "alice"},
 		} {
-			r := withCertificate(get("X-Remote-User", "alice"), nil)
+			r := withCertificate(newRequest("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
-			if user, err := m.Authenticate(r); name(user) != c.user {
+			if user, err := m.Authenticate(r); userName(user) != c.user {
 				t.Errorf("%s: got %v, %v, want %q", method, user, err, c.user)
 			}
 		}
@@ -161,17 +161,17 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := none.Authenticate(withCertificate(get(), ca.issue(uid, nil))); user != nil || err != nil {
+	if user, err := none.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); user != nil || err != nil {
 		t.Errorf("no authority: got %v, %v; want nil, no error", user, err)
 	}
 	certs, err := authn.NewCertificates(ca.pool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := certs.Authenticate(get()); user != nil || err != nil {
+	if user, err := certs.Authenticate(newRequest()); user != nil || err != nil {
 		t.Errorf("no TLS: got %v, %v; want nil, no error", user, err)
 	}
-	if user, err := certs.Authenticate(withCertificate(get(), ca.issue(uid, nil))); err != nil || name(user) != "alice" || user.UID != "" {
+	if user, err := certs.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); err != nil || userName(user) != "alice" || user.UID != "" {
 		t.Errorf("certificates without uids: got %v, %v; want no error, \"alice\", \"\"", user, err)
 	}
 }
@@ -182,8 +182,8 @@ func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)
 	certs := certificateMethods["client"](t, clients.pool)
-	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
-	if err != nil || name(user) != "alice" {
+	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(newRequest(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
+	if err != nil || userName(user) != "alice" {
 		t.Errorf("got %v, %v; want no error, \"alice\"", user, err)
 	}
 }
@@ -195,7 +195,7 @@ func TestFirstHeaderCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := p.Authenticate(withCertificate(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
+	user, err := p.Authenticate(withCertificate(newRequest("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
 	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(user, want) {
 		t.Errorf("got %+v, %v; want no error, %v", user, err, want)
 	}
@@ -205,13 +205,13 @@ func TestFirstHeaderCounts(t *testing.T) {
 // token is not reviewed.
 func TestProtocolsWithoutTokenStay(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
-	r := get("Upgrade", "websocket", header, "a,  b", header, "c")
+	r := newRequest("Upgrade", "websocket", header, "a,  b", header, "c")
 	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
 		t.Errorf("got %q, %v; want no error, [\"a,  b\", \"c\"]", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
 		known := &tokens{}
-		r := get("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
+		r := newRequest("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
 		if user, err := (authn.WebSocket{Tokens: known}).Authenticate(r); user != nil || !errors.Is(err, authn.ErrInvalid) || len(known.reviewed) > 0 {
 			t.Errorf("%s: got %v, %v, reviews of %q; want nil, %v, at most 0", text, user, err, known.reviewed, authn.ErrInvalid)
 		}
@@ -233,7 +233,7 @@ func TestKindOfUserNameMetric(t *testing.T) {
 		"alice@example.com":                         "email_id", "alice": "other", "system:serviceaccount:a:default": "other",
 	} {
 		reg := prometheus.NewPedanticRegistry()
-		_, _ = authn.NewMeasured(someone(user), reg).Authenticate(get())
+		_, _ = authn.NewMeasured(someone(user), reg).Authenticate(newRequest())
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-func attributes(method, path string) *authz.Attributes {
+func attributesOf(method, path string) *authz.Attributes {
 	r := httptest.NewRequest(method, path, nil)
 	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
@@ -55,7 +55,7 @@ func TestVerbsOfRequests(t *testing.T) {
 	} {
 		for i, verb := range strings.Fields(c.verbs) {
 			want := c.text(strings.TrimPrefix(verb, "-"))
-			if got := authz.Message(attributes(methods[i], path)); got != want {
+			if got := authz.Message(attributesOf(methods[i], path)); got != want {
 				t.Errorf("%s %s: got %s\nwant %s", methods[i], path, got, want)
 			}
 		}
@@ -63,7 +63,7 @@ func TestVerbsOfRequests(t *testing.T) {
 	for _, path := range []string{"/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/metrics", "/healthz/ping", "/openapi/v2"} {
 		for _, m := range methods {
 			want := fmt.Sprintf("User \"alice\" cannot %s path %q", strings.ToLower(m), path)
-			if got := authz.Message(attributes(m, path)); got != want {
+			if got := authz.Message(attributesOf(m, path)); got != want {
 				t.Errorf("%s %s: got %s\nwant %s", m, path, got, want)
 			}
 		}
@@ -80,7 +80,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // not all old watch paths have selectors
 		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // selects everything
 	} {
-		attrs := attributes(http.MethodGet, path)
+		attrs := attributesOf(http.MethodGet, path)
 		var fields []string
 		for _, f := range attrs.FieldSelector {
 			fields = append(fields, fmt.Sprintf("{%s %s %s}", f.Operator, f.Field, f.Value))
@@ -93,7 +93,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	if attrs := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(attrs.LabelSelector) != 1 {
+	if attrs := attributesOf(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(attrs.LabelSelector) != 1 {
 		t.Error("got no selector for deletecollection, want one")
 	}
 }
@@ -135,7 +135,7 @@ func TestSuiteServicePermissions(t *testing.T) {
 	}
 	isAllowed := func(name string, groups []string, line string) bool {
 		method, path, _ := strings.Cut(line, " ")
-		attrs := attributes(method, path)
+		attrs := attributesOf(method, path)
 		attrs.User = &request.User{Name: name, Groups: groups}
 		decision, _, err := suite.Authorize(t.Context(), attrs)
 		if err != nil || decision == authz.Deny {
@@ -169,7 +169,7 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 	suite := authz.NewSuite()
 	may := func(line string) bool {
 		method, path, _ := strings.Cut(line, " ")
-		attrs := attributes(method, path)
+		attrs := attributesOf(method, path)
 		attrs.User = &request.User{Name: "system:binnacle:controllers", Groups: []string{"system:binnacle"}}
 		decision, _, err := suite.Authorize(t.Context(), attrs)
 		return err == nil && decision == authz.Allow

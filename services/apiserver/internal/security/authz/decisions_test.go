@@ -31,7 +31,7 @@ func TestForbidden(t *testing.T) {
 			details: metav1.StatusDetails{Group: "apps", Kind: "deployments"}},
 		{path: "/metrics", message: `forbidden: User "alice" cannot get path "/metrics"`, details: metav1.StatusDetails{}},
 	} {
-		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
+		err := authz.Forbidden(attributesOf(http.MethodGet, c.path), c.reason)
 		var statusErr apierrors.APIStatus
 		if !errors.As(err, &statusErr) || statusErr.Status().Code != http.StatusForbidden || statusErr.Status().Message != c.message || !reflect.DeepEqual(statusErr.Status().Details, &c.details) {
 			t.Errorf("%s: got %v, %+v; want 403 %q, %+v", c.path, err, statusErr.Status().Details, c.message, c.details)

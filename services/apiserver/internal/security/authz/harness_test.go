@@ -82,8 +82,8 @@ func (s *source) save() (int64, map[string]storage.KeyValue) {
 	return s.revision, maps.Clone(s.state)
 }
 
-// lose restarts the stream.
-func (s *source) lose() {
+// loseStream restarts the stream.
+func (s *source) loseStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = true

@@ -14,17 +14,19 @@ import (
 	"binnacle/libs/rbac"
 )
 
-func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+func objectMeta(ns, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: ns, Name: name}
+}
 
-// reader returns a role that grants verbs on pods.
-func reader(name string, verbs ...string) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
+// podReader returns a role that grants verbs on pods.
+func podReader(name string, verbs ...string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: objectMeta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
 }
 
 // roleBinding returns a binding of a role to a user.
 func roleBinding(ns, name, role, user string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		ObjectMeta: meta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		ObjectMeta: objectMeta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: user}},
 	}
 }
@@ -52,9 +54,9 @@ func (f *fixture) catchUp(t *testing.T) {
 // TestPolicyFollowsTheCache applies changes and deletions of roles, bindings and pods.
 func TestPolicyFollowsTheCache(t *testing.T) {
 	f := newFixture(t, func(s *source) {
-		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
-		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
 	f.catchUp(t)
 	if err := f.Check(nil); !f.Synced() || err != nil {
@@ -66,7 +68,7 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 	if !f.Graph.HasReference("n1", node.ServiceAccount, "a", "sa") {
 		t.Fatal("after the first load: got no reference of n1 to the ServiceAccount sa, want one")
 	}
-	f.source.putObject("clusterroles/reader", reader("reader", "get", "list"))
+	f.source.putObject("clusterroles/reader", podReader("reader", "get", "list"))
 	f.catchUp(t)
 	if !f.isAllowed(t, "alice", "list") {
 		t.Error("a change of a role has no effect")
@@ -87,7 +89,7 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 
 // TestChangesApplyAfterTheBarrier changes the policy as fast as possible.
 func TestChangesApplyAfterTheBarrier(t *testing.T) {
-	f := newFixture(t, func(s *source) { s.putObject("clusterroles/reader", reader("reader", "get")) })
+	f := newFixture(t, func(s *source) { s.putObject("clusterroles/reader", podReader("reader", "get")) })
 	for i := range 200 {
 		key := fmt.Sprintf("rolebindings/a/b%d", i%5)
 		allowed := i%3 != 0
@@ -108,9 +110,9 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 // have no effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f := newFixture(t, func(s *source) {
-		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
-		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	f.catchUp(t)
 	f.source.mu.Lock() // without an event
@@ -119,7 +121,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	f.source.revision++
 	lost := f.source.revision
 	f.source.mu.Unlock()
-	f.source.lose()
+	f.source.loseStream()
 	f.catchUp(t)
 	if f.isAllowed(t, "alice", "get") {
 		t.Error("binding deleted without an event: got alice allowed, want her denied")
@@ -140,7 +142,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 // TestCorruptObjectsGrantNothing replaces a role by data that cannot be decoded.
 func TestCorruptObjectsGrantNothing(t *testing.T) {
 	f := newFixture(t, func(s *source) {
-		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
 	})
 	f.catchUp(t)
@@ -159,7 +161,7 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 func TestManyInitialBindings(t *testing.T) {
 	const users = 3000
 	f := newFixture(t, func(s *source) {
-		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		for i := range users {
 			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i), roleBinding("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
 		}
@@ -214,9 +216,9 @@ func TestWatchCacheStops(t *testing.T) {
 // positions start again so that earlier decisions do not count as newer.
 func TestRestoredStore(t *testing.T) {
 	f := newFixture(t, func(s *source) {
-		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
-		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	f.catchUp(t)
 	revision, state := f.source.save()

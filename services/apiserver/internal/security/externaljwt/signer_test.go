@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/security/externaljwt/externaljwttest"
 )
 
-func connect(t *testing.T, s *externaljwttest.Signer) (*externaljwt.Signer, *prometheus.Registry, error) {
+func connectTo(t *testing.T, s *externaljwttest.Signer) (*externaljwt.Signer, *prometheus.Registry, error) {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	m, err := externaljwt.NewMetrics(r)
@@ -53,7 +53,7 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := externaljwttest.New(t)
 			server.Start()
-			s, _, err := connect(t, server)
+			s, _, err := connectTo(t, server)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 		server := externaljwttest.New(t)
 		server.Change(c.change)
 		server.Start()
-		_, _, err := connect(t, server)
+		_, _, err := connectTo(t, server)
 		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
@@ -98,7 +98,7 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()
-	s, _, err := connect(t, server)
+	s, _, err := connectTo(t, server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 func TestKeysAreRefreshed(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()
-	s, metrics, err := connect(t, server)
+	s, metrics, err := connectTo(t, server)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // TestNoSeatIsLost checks that after random concurrent requests, all seats are free.
 func TestNoSeatIsLost(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
-		"with queues": limited("l", 5, 8, 3, 4), "without": limited("l", 5, 0, 0, 0),
+		"with queues": newLevel("l", 5, 8, 3, 4), "without": newLevel("l", 5, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 8, level)
@@ -22,7 +22,7 @@ func TestNoSeatIsLost(t *testing.T) {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(i), 7))
 					for range 40 {
-						request, err := f.begin(string(rune('a'+i%5)), "l")
+						request, err := f.acquire(string(rune('a'+i%5)), "l")
 						if err != nil {
 							continue
 						}
@@ -43,10 +43,10 @@ func TestNoSeatIsLost(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if n := f.running(); n != 0 {
+			if n := f.runningRequests(); n != 0 {
 				t.Errorf("got %v running requests in the end, want 0", n)
 			}
-			f.idle()
+			f.wantIdle()
 		})
 	}
 }

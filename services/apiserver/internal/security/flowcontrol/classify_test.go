@@ -18,23 +18,23 @@ import (
 func BenchmarkClassify(b *testing.B) {
 	for _, many := range []int{0, 500} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
-			f := newFixture(b, 600, limited("l", 100, 0, 0, 0))
+			f := newFixture(b, 600, newLevel("l", 100, 0, 0, 0))
 			var all []*flowcontrolv1.FlowSchema
 			for i := range 11 {
-				all = append(all, schema(fmt.Sprint("builtin-", i), "l", int32(100+i), group(fmt.Sprint("g", i)), group(fmt.Sprint("h", i))))
+				all = append(all, newSchema(fmt.Sprint("builtin-", i), "l", int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
 			}
-			all = append(all, schema("global-default", "l", 9900, group("system:authenticated")))
+			all = append(all, newSchema("global-default", "l", 9900, newGroup("system:authenticated")))
 			for i := range many {
-				s := schema(fmt.Sprint("other-", i), "l", int32(50+i))
+				s := newSchema(fmt.Sprint("other-", i), "l", int32(50+i))
 				one := s.Spec.Rules[0]
 				s.Spec.Rules = nil
 				for j := range 300 {
-					one.Subjects = []flowcontrolv1.Subject{group(fmt.Sprint("other", j))}
+					one.Subjects = []flowcontrolv1.Subject{newGroup(fmt.Sprint("other", j))}
 					s.Spec.Rules = append(s.Spec.Rules, one)
 				}
 				all = append(all, s)
 			}
-			setConfig(f, all, limited("l", 100, 0, 0, 0))
+			setConfig(f, all, newLevel("l", 100, 0, 0, 0))
 			user := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -11,10 +11,10 @@ import (
 // TestLevelDefaults checks that by default a level has 30 shares, borrows without limit and has no
 // queues.
 func TestLevelDefaults(t *testing.T) {
-	half, few := int32(50), limited("few", 25, 1, 1, 1)
+	half, few := int32(50), newLevel("few", 25, 1, 1, 1)
 	few.Spec.Limited.BorrowingLimitPercent = &half
 	few.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject // ignores the queues
-	bare, empty := limited("bare", 0, 0, 0, 0), limited("empty", 0, 0, 0, 0)
+	bare, empty := newLevel("bare", 0, 0, 0, 0), newLevel("empty", 0, 0, 0, 0)
 	bare.Spec.Limited = nil
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
 	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues
@@ -30,13 +30,13 @@ func TestLevelDefaults(t *testing.T) {
 		f.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
 		f.wantGauge("upper_limit_seats", level, float64(want.upper))
 		for range want.nominal {
-			request, err := f.begin("a", level)
+			request, err := f.acquire("a", level)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Release(request)
 		}
-		if _, _, err := f.Acquire(brief, user("a", level), list, oneSeat); reason(err) != "concurrency-limit" {
+		if _, _, err := f.Acquire(brief, newUser("a", level), list, oneSeat); rejectionReason(err) != "concurrency-limit" {
 			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}

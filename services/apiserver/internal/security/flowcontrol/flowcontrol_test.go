@@ -39,13 +39,13 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
-func (c *clock) pass(d time.Duration) {
+func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-func schema(name, level string, precedence int32, subjects ...flowcontrolv1.Subject) *flowcontrolv1.FlowSchema {
+func newSchema(name, level string, precedence int32, subjects ...flowcontrolv1.Subject) *flowcontrolv1.FlowSchema {
 	all := []string{"*"}
 	return &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}, Spec: flowcontrolv1.FlowSchemaSpec{
 		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level}, MatchingPrecedence: precedence,
@@ -58,12 +58,12 @@ func schema(name, level string, precedence int32, subjects ...flowcontrolv1.Subj
 	}}
 }
 
-func group(name string) flowcontrolv1.Subject {
+func newGroup(name string) flowcontrolv1.Subject {
 	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
 }
 
-// limited returns a level that rejects requests if queues is 0.
-func limited(name string, shares, queues, hand, length int32) *flowcontrolv1.PriorityLevelConfiguration {
+// newLevel returns a level that rejects requests if queues is 0.
+func newLevel(name string, shares, queues, hand, length int32) *flowcontrolv1.PriorityLevelConfiguration {
 	none := int32(0)
 	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &none, BorrowingLimitPercent: &none}
 	l.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
@@ -92,7 +92,7 @@ func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelC
 	f := &fixture{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
 	schemas := make([]*flowcontrolv1.FlowSchema, 0, len(levels))
 	for i, l := range levels {
-		schemas = append(schemas, schema("s-"+l.Name, l.Name, int32(100+i), group("g-"+l.Name)))
+		schemas = append(schemas, newSchema("s-"+l.Name, l.Name, int32(100+i), newGroup("g-"+l.Name)))
 	}
 	f.Controller = flowcontrol.New(flowcontrol.Options{
 		Seats: seats, MaxWait: time.Hour,
@@ -104,18 +104,18 @@ func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelC
 
 var list = &requestinfo.Info{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
 
-func user(name, level string) *request.User {
+func newUser(name, level string) *request.User {
 	return &request.User{Name: name, Groups: []string{"g-" + level}}
 }
 
 func oneSeat(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
-func (f *fixture) begin(name, level string) (*flowcontrol.Request, error) {
-	req, _, err := f.Acquire(context.Background(), user(name, level), list, oneSeat)
+func (f *fixture) acquire(name, level string) (*flowcontrol.Request, error) {
+	req, _, err := f.Acquire(context.Background(), newUser(name, level), list, oneSeat)
 	return req, err
 }
 
-func reason(err error) string {
+func rejectionReason(err error) string {
 	var no *flowcontrol.Rejection
 	if errors.As(err, &no) {
 		return no.Reason
@@ -126,16 +126,16 @@ func reason(err error) string {
 // TestRejectingLevel checks that a level without queues rejects requests beyond its seats, and that
 // other levels do not notice.
 func TestRejectingLevel(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
+	f := newFixture(t, 100, newLevel("l", 5, 0, 0, 0)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
-		q, err := f.begin("a", "l")
+		q, err := f.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, q)
 	}
-	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
@@ -148,10 +148,10 @@ func TestRejectingLevel(t *testing.T) {
 	}
 	f.Release(held[0])
 	f.Release(held[0]) // counts once
-	if _, err := f.begin("a", "l"); err != nil {
+	if _, err := f.acquire("a", "l"); err != nil {
 		t.Errorf("after a request has ended: %v, want no error", err)
 	}
-	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit again: got %v, want concurrency-limit", err)
 	}
 }
@@ -159,22 +159,22 @@ func TestRejectingLevel(t *testing.T) {
 // TestLevelWithoutSharesServesOneAtATime checks that a level without seats runs one request at a
 // time.
 func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 0, 0, 0, 0))
-	request, err := f.begin("a", "l")
+	f := newFixture(t, 100, newLevel("l", 0, 0, 0, 0))
+	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("second request: got %v, want concurrency-limit", err)
 	}
 	f.Release(request)
-	if _, err := f.begin("a", "l"); err != nil {
+	if _, err := f.acquire("a", "l"); err != nil {
 		t.Error(err)
 	}
 }
 
-// waiting returns the number of waiting requests by the dump.
-func (f *fixture) waiting() (n int) {
+// waitingRequests returns the number of waiting requests by the dump.
+func (f *fixture) waitingRequests() (n int) {
 	f.t.Helper()
 	var b strings.Builder
 	if err := f.DumpQueues(&b); err != nil {
@@ -192,9 +192,9 @@ func (f *fixture) waiting() (n int) {
 
 func (f *fixture) awaitWaiting(n int) {
 	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); f.waiting() != n; {
+	for deadline := time.Now().Add(time.Minute); f.waitingRequests() != n; {
 		if time.Now().After(deadline) {
-			f.t.Fatalf("got %d waiting requests, want %d", f.waiting(), n)
+			f.t.Fatalf("got %d waiting requests, want %d", f.waitingRequests(), n)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -204,15 +204,15 @@ func (f *fixture) awaitWaiting(n int) {
 // waits too long, or if it is canceled.
 func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 2, limited("l", 5, 1, 1, 2)) // one seat
-		held, err := f.begin("a", "l")
+		f := newFixture(t, 2, newLevel("l", 5, 1, 1, 2)) // one seat
+		held, err := f.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
 		start := func(ctx context.Context) {
-			request, _, err := f.Acquire(ctx, user("a", "l"), list, oneSeat)
+			request, _, err := f.Acquire(ctx, newUser("a", "l"), list, oneSeat)
 			if err == nil {
 				f.Release(request)
 			}
@@ -222,11 +222,11 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		f.awaitWaiting(1)
 		go start(context.Background())
 		f.awaitWaiting(2)
-		if _, err := f.begin("b", "l"); reason(err) != "queue-full" {
+		if _, err := f.acquire("b", "l"); rejectionReason(err) != "queue-full" {
 			t.Errorf("third request: got %v, want queue-full", err)
 		}
 		cancel()
-		if err := <-answers; reason(err) != "cancelled" {
+		if err := <-answers; rejectionReason(err) != "cancelled" {
 			t.Errorf("canceled request: got %v, want cancelled", err)
 		}
 		f.Release(held)
@@ -235,11 +235,11 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		}
 		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer stop()
-		held, err = f.begin("a", "l")
+		held, err = f.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := f.Acquire(brief, user("a", "l"), list, oneSeat); reason(err) != "time-out" || brief.Err() != nil {
+		if _, _, err := f.Acquire(brief, newUser("a", "l"), list, oneSeat); rejectionReason(err) != "time-out" || brief.Err() != nil {
 			t.Errorf("request with a short deadline: got %v, want time-out; context error %v", err, brief.Err())
 		}
 		f.Release(held)
@@ -249,8 +249,8 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 // TestNoFlowStarves checks that a flow with one request is served soon although another flow floods
 // the level.
 func TestNoFlowStarves(t *testing.T) {
-	f := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
-	held, err := f.begin("flood", "l")
+	f := newFixture(t, 2, newLevel("l", 5, 64, 8, 50)) // one seat
+	held, err := f.acquire("flood", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 	admitted := make(chan admission)
 	start := func(name string) {
-		if request, err := f.begin(name, "l"); err == nil {
+		if request, err := f.acquire(name, "l"); err == nil {
 			admitted <- admission{name, request}
 		} else {
 			t.Errorf("%s: %v", name, err)
@@ -274,14 +274,14 @@ func TestNoFlowStarves(t *testing.T) {
 	go start("modest")
 	f.awaitWaiting(flood + 1)
 	at := -1
-	f.clock.pass(10 * time.Millisecond)
+	f.clock.advance(10 * time.Millisecond)
 	f.Release(held)
 	for i := range flood + 1 {
 		next := <-admitted
 		if next.name == "modest" {
 			at = i
 		}
-		f.clock.pass(10 * time.Millisecond)
+		f.clock.advance(10 * time.Millisecond)
 		f.Release(next.q)
 	}
 	// The flood has eight queues. Two flows that share a queue alternate.
@@ -295,7 +295,7 @@ func TestNoFlowStarves(t *testing.T) {
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
-		f := newFixture(t, seats, limited("l", 15, 8, 3, 4)) // 15 of 20
+		f := newFixture(t, seats, newLevel("l", 15, 8, 3, 4)) // 15 of 20
 		var running []*flowcontrol.Request
 		widths := map[*flowcontrol.Request]int{}
 		var mu sync.Mutex
@@ -313,10 +313,10 @@ func TestSeatsAreConserved(t *testing.T) {
 				w := rapid.IntRange(1, 4).Draw(rt, "width")
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "user")
 				ctx, cancel := context.WithCancel(context.Background())
-				before := f.waiting()
+				before := f.waitingRequests()
 				came := make(chan bool, 1)
 				waiters.Go(func() {
-					request, _, err := f.Acquire(ctx, user(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
+					request, _, err := f.Acquire(ctx, newUser(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
 						widths[request] = w
@@ -330,7 +330,7 @@ func TestSeatsAreConserved(t *testing.T) {
 					select {
 					case <-came:
 					default:
-						if f.waiting() > before {
+						if f.waitingRequests() > before {
 							cancel()
 							<-came
 						} else {
@@ -355,7 +355,7 @@ func TestSeatsAreConserved(t *testing.T) {
 				f.Release(request)
 			},
 			"time": func(rt *rapid.T) {
-				f.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				f.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
 			},
 			"adjust": func(*rapid.T) { f.Adjust() },
 			"": func(rt *rapid.T) {
@@ -368,7 +368,7 @@ func TestSeatsAreConserved(t *testing.T) {
 		for _, request := range running {
 			f.Release(request)
 		}
-		if request, err := f.begin("a", "l"); err != nil {
+		if request, err := f.acquire("a", "l"); err != nil {
 			rt.Fatalf("an empty level rejects: %v, want no error", err)
 		} else {
 			f.Release(request)
@@ -380,7 +380,7 @@ func TestSeatsAreConserved(t *testing.T) {
 // return when the demand ends.
 func TestSeatsAreLent(t *testing.T) {
 	half := int32(50)
-	busy, quiet := limited("busy", 45, 1, 1, 200), limited("quiet", 50, 1, 1, 200)
+	busy, quiet := newLevel("busy", 45, 1, 1, 200), newLevel("quiet", 50, 1, 1, 200)
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
 	f := newFixture(t, 100, busy, quiet)
@@ -392,10 +392,10 @@ func TestSeatsAreLent(t *testing.T) {
 			var request *flowcontrol.Request
 			go func() {
 				var err error
-				request, _, err = f.Acquire(ctx, user("a", level), list, oneSeat)
+				request, _, err = f.Acquire(ctx, newUser("a", level), list, oneSeat)
 				done <- err
 			}()
-			for f.waiting() == 0 && len(done) == 0 {
+			for f.waitingRequests() == 0 && len(done) == 0 {
 				time.Sleep(50 * time.Microsecond)
 			}
 			cancel()
@@ -409,7 +409,7 @@ func TestSeatsAreLent(t *testing.T) {
 	if n := fillLevel("busy"); n != 45 {
 		t.Errorf("got %d seats at first, want 45", n)
 	}
-	f.clock.pass(flowcontrol.Period)
+	f.clock.advance(flowcontrol.Period)
 	f.Adjust()
 	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
 	if n := fillLevel("busy"); n != 15 {
@@ -422,7 +422,7 @@ func TestSeatsAreLent(t *testing.T) {
 	if n := fillLevel("quiet"); n != 33 {
 		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}
-	f.clock.pass(flowcontrol.Period)
+	f.clock.advance(flowcontrol.Period)
 	f.Adjust() // the busy level has no demand now, so lent seats return
 	if n := fillLevel("quiet"); n < 5 {
 		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
@@ -432,8 +432,8 @@ func TestSeatsAreLent(t *testing.T) {
 // TestRemovedLevelServesItsRequests checks that a removed level exists until its last request has
 // ended.
 func TestRemovedLevelServesItsRequests(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 5, 0, 0, 0))
-	request, err := f.begin("a", "l")
+	f := newFixture(t, 100, newLevel("l", 5, 0, 0, 0))
+	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,14 +459,14 @@ func TestRemovedLevelServesItsRequests(t *testing.T) {
 // TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
 // a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
-	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
-	if _, err := f.begin("a", "l"); err != nil {
+	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0))
+	if _, err := f.acquire("a", "l"); err != nil {
 		t.Fatal(err)
 	}
 	last := 0
 	for range 100 {
 		for range 50 {
-			_, err := f.begin("a", "l")
+			_, err := f.acquire("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) {
 				t.Fatal(err)
@@ -476,13 +476,13 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 			}
 			last = no.RetryAfter
 		}
-		f.clock.pass(time.Second)
+		f.clock.advance(time.Second)
 	}
 	if last != 32 {
 		t.Errorf("got at most %d seconds, want 32", last)
 	}
-	f.clock.pass(time.Hour)
-	if _, err := f.begin("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
+	f.clock.advance(time.Hour)
+	if _, err := f.acquire("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
 		t.Error(err)
 	} else if no := new(flowcontrol.Rejection); !errors.As(err, &no) || no.RetryAfter != 1 {
 		t.Errorf("after an hour: got %d seconds, want 1", no.RetryAfter)
@@ -490,8 +490,8 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 }
 
 func BenchmarkUnqueued(b *testing.B) {
-	f := newFixture(b, 600, limited("l", 100, 64, 6, 50))
-	u := user("a", "l")
+	f := newFixture(b, 600, newLevel("l", 100, 64, 6, 50))
+	u := newUser("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {
 		request, _, err := f.Acquire(context.Background(), u, list, oneSeat)

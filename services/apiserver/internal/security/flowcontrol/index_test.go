@@ -37,7 +37,7 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
 			levels[level] = rapid.Bool().Draw(t, "there")
 			if levels[level] {
-				c.PutLevel(limited(level, 1000, 0, 0, 0))
+				c.PutLevel(newLevel(level, 1000, 0, 0, 0))
 			} else {
 				c.DropLevel(level)
 			}
@@ -49,7 +49,7 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 					t.Fatal(err)
 				}
 				control.Release(request)
-				if want := expected(live, levels, user, info); class.SchemaUID != want {
+				if want := searchLinearly(live, levels, user, info); class.SchemaUID != want {
 					t.Fatalf("%+v of %+v: got schema %q, want %q", info, user, class.SchemaUID, want)
 				}
 			}
@@ -57,11 +57,11 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 	})
 }
 
-// expected returns the UID of the first matching schema by a linear search, as the API
+// searchLinearly returns the UID of the first matching schema by a linear search, as the API
 // documentation describes it.
-func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info) string {
+func searchLinearly(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
-		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
+		"exempt": newSchema("exempt", "exempt", 1, newGroup("system:masters")), "catch-all": newSchema("catch-all", "catch-all", 10000, newGroup("system:authenticated"), newGroup("system:unauthenticated")),
 	}
 	all["exempt"].UID, all["catch-all"].UID = "", ""
 	for name, s := range live {
@@ -169,7 +169,7 @@ func drawSubject(t *rapid.T) flowcontrolv1.Subject {
 		name := rapid.SampledFrom([]string{"alice", "system:serviceaccount:n:a", "*", "g"}).Draw(t, "user")
 		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}
 	case 1:
-		return group(rapid.SampledFrom([]string{"g", "h", "alice", "*", "system:masters", "system:authenticated"}).Draw(t, "group"))
+		return newGroup(rapid.SampledFrom([]string{"g", "h", "alice", "*", "system:masters", "system:authenticated"}).Draw(t, "group"))
 	}
 	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
 		Namespace: rapid.SampledFrom(namespaces).Draw(t, "of"), Name: rapid.SampledFrom([]string{"a", "b", "*"}).Draw(t, "account"),

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// gauge returns the value of a level's gauge and whether it exists.
-func (r *fixture) gauge(name, level string) (v float64, is bool) {
+// gaugeValue returns the value of a level's gauge and whether it exists.
+func (r *fixture) gaugeValue(name, level string) (v float64, is bool) {
 	r.t.Helper()
 	families, err := r.reg.Gather()
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *fixture) gauge(name, level string) (v float64, is bool) {
 
 func (f *fixture) wantGauge(name, level string, want float64) {
 	f.t.Helper()
-	if v, _ := f.gauge(name, level); v < want-1e-6 || v > want+1e-6 {
+	if v, _ := f.gaugeValue(name, level); v < want-1e-6 || v > want+1e-6 {
 		f.t.Errorf("%s of %s: got %v, want %v", name, level, v, want)
 	}
 }
@@ -57,20 +57,20 @@ func (f *fixture) hasLevel(level string) bool {
 
 // TestDemandMetrics checks the statistics of the demand in the last period.
 func TestDemandMetrics(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
 	var held []*flowcontrol.Request
 	for range 4 {
-		request, err := f.begin("a", "l")
+		request, err := f.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, request)
 	}
-	f.clock.pass(5 * time.Second)
+	f.clock.advance(5 * time.Second)
 	for _, request := range held {
 		f.Release(request)
 	}
-	f.clock.pass(5 * time.Second)
+	f.clock.advance(5 * time.Second)
 	f.Adjust()
 	for name, want := range map[string]float64{"average": 2, "stdev": 2, "high_watermark": 4, "smoothed": 4} {
 		f.wantGauge("demand_seats_"+name, "l", want)
@@ -82,8 +82,8 @@ func TestDemandMetrics(t *testing.T) {
 // TestRemovedLevelReleasesSeatsAndMetrics checks that the seats of a removed level go to other
 // levels, and that its metrics disappear.
 func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-	request, err := f.begin("a", "l")
+	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +92,11 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 	f.Release(request)
 	f.Adjust()
 	for _, name := range []string{"nominal_limit_seats", "current_limit_seats", "target_seats"} {
-		if v, is := f.gauge(name, "l"); is {
+		if v, is := f.gaugeValue(name, "l"); is {
 			t.Errorf("%s of a removed level: got %v, want false", name, v)
 		}
 	}
-	f = newFixture(t, 100, limited("l", 95, 0, 0, 0)) // idle, so it is removed at once
+	f = newFixture(t, 100, newLevel("l", 95, 0, 0, 0)) // idle, so it is removed at once
 	f.SetConfig(flowcontrol.Compile(nil, nil))
 	f.wantGauge("nominal_limit_seats", "catch-all", 100)
 	if f.hasLevel("l") {
@@ -108,8 +108,8 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 // seats are released.
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
@@ -133,7 +133,7 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 // not borrow.
 func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
-	l := limited("l", 50, 0, 0, 0)
+	l := newLevel("l", 50, 0, 0, 0)
 	l.Spec.Limited.LendablePercent, l.Spec.Limited.BorrowingLimitPercent = &all, nil
 	f := newFixture(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "exempt"},
@@ -151,7 +151,7 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 // TestMandatoryLevelsKeepTheirType checks that the mandatory levels keep their type regardless of
 // the stored objects.
 func TestMandatoryLevelsKeepTheirType(t *testing.T) {
-	damaged := limited("exempt", 0, 0, 0, 0)
+	damaged := newLevel("exempt", 0, 0, 0, 0)
 	damaged.UID = "u"
 	open := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
@@ -167,7 +167,7 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 		t.Fatalf("other user: got %v, %+v, want level UID v", err, class)
 	}
 	defer f.Release(q)
-	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat); reason(err) != "concurrency-limit" {
+	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "x"}, list, oneSeat); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 }
@@ -184,25 +184,25 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 			LoadConfig: func(context.Context) {
 				loads.Add(1)
 				f.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
-					schema("s", "l", 1, group("g-l")), schema("direct", "exempt", 1, group("g-direct")),
-				}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
+					newSchema("s", "l", 1, newGroup("g-l")), newSchema("direct", "exempt", 1, newGroup("g-direct")),
+				}, []*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
 			},
 			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
 		if look && !f.hasLevel("l") {
 			t.Error("the dump does not load the configuration")
 		}
-		_, class, err := f.Acquire(t.Context(), user("a", "l"), list, oneSeat)
+		_, class, err := f.Acquire(t.Context(), newUser("a", "l"), list, oneSeat)
 		if err != nil || class.SchemaUID != "of-s" || loads.Load() != 1 {
 			t.Errorf("got %v, %+v after %d loads, want schema of-s after 1", err, class, loads.Load())
 		}
 		// An exempt request needs no seats and has the class of the exempt schema.
 		for range 200 {
-			if _, class, err := f.Acquire(t.Context(), user("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
+			if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
 				t.Fatalf("%v, %+v; want no error, \"\"", err, class)
 			}
 		}
-		if _, class, err := f.Acquire(t.Context(), user("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
+		if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
 			t.Errorf("%v, %+v; want no error, \"of-direct\"", err, class)
 		}
 		if !f.hasLevel("l") || loads.Load() != 1 {
@@ -214,7 +214,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	if !f.hasLevel("catch-all") {
 		t.Error("got no level catch-all, want the mandatory levels")
 	}
-	if _, _, err := f.Acquire(t.Context(), user("a", "l"), list, oneSeat); err != nil {
+	if _, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, oneSeat); err != nil {
 		t.Error(err)
 	}
 }
@@ -222,11 +222,11 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 // TestNarrowRequestIsNotRejectedWhileSeatsAreFree checks that a narrow request behind a wide one is
 // queued beyond the queue length while seats are free.
 func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
-	f := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
+	f := newFixture(t, 10, newLevel("l", 45, 1, 1, 1)) // 9 seats, queue length 1
 	wide := func(n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, 1)
 		go func() {
-			request, _, err := f.Acquire(context.Background(), user("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
+			request, _, err := f.Acquire(context.Background(), newUser("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
 			if err != nil {
 				t.Error(err)
 			}
@@ -248,19 +248,19 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 // final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
-		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		f := newFixture(t, 100, newLevel("l", 0, 0, 0, 0)) // serves one request at a time
+		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.Release(request)
-		if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
+		if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 			t.Errorf("beside final seats: got %v, want concurrency-limit", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := f.begin("a", "l"); err != nil {
+		if _, err := f.acquire("a", "l"); err != nil {
 			t.Error(err)
 		}
 	})

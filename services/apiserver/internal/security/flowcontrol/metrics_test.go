@@ -16,25 +16,25 @@ import (
 
 // TestDumpsAndMetrics checks that dumps and metrics describe levels and queues.
 func TestDumpsAndMetrics(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
+	r := newFixture(t, 2, newLevel("l", 5, 1, 1, 2), newLevel("m", 0, 0, 0, 0)) // one seat
 	create := *list
 	create.Verb = "create"
-	held, _, err := r.Acquire(t.Context(), user("a", "l"), &create, oneSeat)
+	held, _, err := r.Acquire(t.Context(), newUser("a", "l"), &create, oneSeat)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, _, err := r.Acquire(ctx, user("a", "l"), list, oneSeat)
+		_, _, err := r.Acquire(ctx, newUser("a", "l"), list, oneSeat)
 		done <- err
 	}()
 	r.awaitWaiting(1)
 	cancel()
 	<-done
-	r.clock.pass(time.Second)
+	r.clock.advance(time.Second)
 	r.Release(held)
-	r.clock.pass(time.Second)
+	r.clock.advance(time.Second)
 	dump := func(of func(*strings.Builder) error) (cells []string) {
 		t.Helper()
 		var b strings.Builder
@@ -57,7 +57,7 @@ func TestDumpsAndMetrics(t *testing.T) {
 		t.Errorf("executing requests and seats of a queue: got %q, want 0 and 0", c)
 	}
 	r.Adjust()
-	if v, is := r.gauge("next_s_bounds", "m"); is {
+	if v, is := r.gaugeValue("next_s_bounds", "m"); is {
 		t.Errorf("got start bounds %v of a level without queues, want none", v)
 	}
 	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
@@ -85,7 +85,7 @@ func TestDumpsAndMetrics(t *testing.T) {
 // TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all
 // metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {
 		q, _, err := f.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
@@ -95,7 +95,7 @@ func TestRecreatedLevelHasMetrics(t *testing.T) {
 	}
 	f.Release(run())
 	f.SetConfig(flowcontrol.Compile(nil, nil))
-	setConfig(f, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
+	setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newLevel("l", 95, 0, 0, 0))
 	q := run()
 	defer f.Release(q)
 	f.wantGauge("current_executing_requests", "l", 1)
@@ -129,11 +129,11 @@ func (r *fixture) metricValue(name string, values ...string) float64 {
 // TestWatchExecutionIsRecordedSeparately checks that the metric of execution times distinguishes
 // watches from other requests.
 func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
 	watch := *list
 	watch.Verb = "watch"
 	for _, info := range []*requestinfo.Info{list, &watch, list} {
-		request, _, err := f.Acquire(t.Context(), user("a", "l"), info, oneSeat)
+		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,14 +147,14 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 // TestClockGoingBackwardsCountsNoTime checks that after the clock goes backwards, no time counts
 // until it reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
 	for _, step := range []struct{ pass, sum time.Duration }{
 		{pass: time.Second, sum: time.Second},
 		{pass: -time.Minute, sum: time.Second},
 		{pass: time.Minute, sum: time.Second},
 		{pass: time.Second, sum: 2 * time.Second},
 	} {
-		f.clock.pass(step.pass)
+		f.clock.advance(step.pass)
 		if n := f.metricValue("demand_seats", "l"); n != float64(step.sum) {
 			t.Errorf("got %v ns, want %v", n, float64(step.sum))
 		}

@@ -11,18 +11,18 @@ import (
 // TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free
 // seat waits beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
-	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
+	f := newFixture(t, 21, newLevel("l", 15, 1, 1, 2)) // 16 seats
 	widthOf := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
 	}
-	runs, _, err := f.Acquire(t.Context(), user("a", "l"), list, widthOf(10))
+	runs, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, widthOf(10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
 	start := func(name string, seats int) {
-		request, _, err := f.Acquire(ctx, user(name, "l"), list, widthOf(seats))
+		request, _, err := f.Acquire(ctx, newUser(name, "l"), list, widthOf(seats))
 		if err == nil {
 			f.Release(request)
 		}
@@ -36,7 +36,7 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 		go start(fmt.Sprint("more-", i), 1)
 	}
 	for range 4 {
-		if err := <-over; reason(err) != "queue-full" {
+		if err := <-over; rejectionReason(err) != "queue-full" {
 			t.Errorf("beyond the queue length: got %v, want queue-full", err)
 		}
 	}
@@ -48,5 +48,5 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 		}
 	}
 	cancel()
-	f.idle()
+	f.wantIdle()
 }

@@ -11,14 +11,14 @@ import (
 
 func seatsOnly(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
-// flood sends n requests of maximum width in one flow. It returns the running ones when waits
+// sendFlood sends n requests of maximum width in one flow. It returns the running ones when waits
 // requests wait, and a channel with the others.
-func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
+func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
 	f.t.Helper()
 	came := make(chan *flowcontrol.Request, n)
 	for range n {
 		go func() {
-			request, _, err := f.Acquire(context.Background(), user(name, "l"), list, seatsOnly)
+			request, _, err := f.Acquire(context.Background(), newUser(name, "l"), list, seatsOnly)
 			if err != nil {
 				f.t.Errorf("%s: got %v, want no error", name, err)
 			}
@@ -36,12 +36,12 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 // flows without a running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
-	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
+	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50))
 	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
-				request, err := f.begin(name, "l")
+				request, err := f.acquire(name, "l")
 				if err != nil {
 					t.Errorf("%s: got %v, want no error", name, err)
 				}
@@ -63,7 +63,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
 		request := <-beginMany(name, 1)
-		if n := f.waiting(); n != 6 {
+		if n := f.waitingRequests(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		defer f.Release(request)
@@ -80,13 +80,13 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
 		endOne()
 	}
-	if n := f.waiting(); n != 3 {
+	if n := f.waitingRequests(); n != 3 {
 		t.Errorf("got %d waiting requests, want 3", n)
 	}
 	for len(running) > 0 {
 		f.Release(running[0])
 		running = running[1:]
-		if f.waiting() > 0 {
+		if f.waitingRequests() > 0 {
 			endOne()
 		}
 	}
@@ -95,26 +95,26 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 // TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of
 // flows without a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
-	f := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
-	running, rest := f.flood("flood", 12, 6)
-	f.clock.pass(time.Second) // the flood arrived first
+	f := newFixture(t, 25, newLevel("l", 20, 64, 8, 50)) // 20 seats, at most three per request
+	running, rest := f.sendFlood("flood", 12, 6)
+	f.clock.advance(time.Second) // the flood arrived first
 	for _, name := range []string{"modest", "another"} {
-		request, err := f.begin(name, "l")
+		request, err := f.acquire(name, "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := f.waiting(); n != 6 {
+		if n := f.waitingRequests(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		running = append(running, request)
 	}
 	for left := 6; len(running) > 0; running = running[1:] {
 		f.Release(running[0])
-		for ; left > 0 && f.waiting() < left; left-- {
+		for ; left > 0 && f.waitingRequests() < left; left-- {
 			running = append(running, <-rest)
 		}
 	}
-	if n := f.waiting(); n != 0 {
+	if n := f.waitingRequests(); n != 0 {
 		t.Errorf("%d requests wait forever, want 0", n)
 	}
 }
@@ -122,12 +122,12 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 // TestReserveIsNotExceeded checks that a flow without a running request gets no more seats than are
 // free.
 func TestReserveIsNotExceeded(t *testing.T) {
-	f := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
-	running, rest := f.flood("flood", 8, 1)
-	f.clock.pass(time.Second) // the flood arrived first
+	f := newFixture(t, 21, newLevel("l", 15, 64, 2, 50)) // 16 seats, at most two per request
+	running, rest := f.sendFlood("flood", 8, 1)
+	f.clock.advance(time.Second) // the flood arrived first
 	came := make(chan *flowcontrol.Request, 1)
 	go func() {
-		request, _, err := f.Acquire(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
+		request, _, err := f.Acquire(context.Background(), newUser("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}
@@ -139,17 +139,17 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	}
 	f.Release(<-rest)
 	f.Release(<-came)
-	f.idle()
+	f.wantIdle()
 }
 
 // TestManyFlowsUseAllSeats checks that with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
-	f := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
+	f := newFixture(t, 85, newLevel("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
 		came := make(chan *flowcontrol.Request)
 		go func() {
-			request, _, _ := f.Acquire(ctx, user(fmt.Sprint(i), "l"), list, oneSeat)
+			request, _, _ := f.Acquire(ctx, newUser(fmt.Sprint(i), "l"), list, oneSeat)
 			came <- request
 		}()
 		look := time.NewTicker(time.Millisecond)
@@ -161,7 +161,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 					defer f.Release(request)
 				}
 			case <-look.C:
-				if f.waiting() > 0 {
+				if f.waitingRequests() > 0 {
 					t.Errorf("flow %d: got a waiting request although seats are free, want none", i)
 					cancel()
 				}
@@ -178,7 +178,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 // TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves
 // a known flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
-	f := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
+	f := newFixture(t, 100, newLevel("l", 0, 1024, 1, 50))
 	type served struct {
 		name string
 		q    *flowcontrol.Request
@@ -186,7 +186,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	came := make(chan served)
 	start := func(name string) {
 		go func() {
-			request, err := f.begin(name, "l")
+			request, err := f.acquire(name, "l")
 			if err != nil {
 				t.Error(err)
 			}
@@ -200,7 +200,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	}
 	f.awaitWaiting(4)
 	endOne := func() {
-		f.clock.pass(10 * time.Millisecond)
+		f.clock.advance(10 * time.Millisecond)
 		f.Release(runs.q)
 		runs = <-came
 		if runs.name == "often" {
@@ -224,11 +224,11 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 // TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the
 // reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
-	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
+	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {
-			request, err := f.begin(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
+			request, err := f.acquire(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
 			if err != nil {
 				t.Error(err)
 			}
@@ -239,7 +239,7 @@ func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 		defer f.Release(<-came)
 	}
 	f.awaitWaiting(6)
-	request, err := f.begin("system:serviceaccount:c:a", "l")
+	request, err := f.acquire("system:serviceaccount:c:a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 // TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
 // second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
-	f := newFixture(t, 2, limited("l", 5, 0, 0, 0)) // one seat
-	held, err := f.begin("a", "l")
+	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0)) // one seat
+	held, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,9 +26,9 @@ func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 		{pass: 2 * time.Second, rejected: 1, want: 2},
 		{pass: 3 * time.Second, rejected: 1, want: 1},
 	} {
-		f.clock.pass(step.pass)
+		f.clock.advance(step.pass)
 		for range step.rejected {
-			_, err := f.begin("a", "l")
+			_, err := f.acquire("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) || no.RetryAfter != step.want {
 				t.Fatalf("step %d: got %v, %+v, want %d seconds", i, err, no, step.want)

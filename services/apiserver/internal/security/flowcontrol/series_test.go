@@ -11,30 +11,30 @@ import (
 // TestSeriesOfDeletedSchemaAreRemoved checks that removing a schema removes its series. The series
 // of its level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
-	level := limited("l", 5, 0, 0, 0)
+	level := newLevel("l", 5, 0, 0, 0)
 	f := newFixture(t, 10, level)
-	request, err := f.begin("a", "l")
+	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Release(request)
-	if n := f.series(t, "s-l"); n == 0 {
+	if n := f.schemaSeries(t, "s-l"); n == 0 {
 		t.Fatal("a schema in use has no series")
 	}
 	f.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
-	if n := f.series(t, "s-l"); n != 0 {
+	if n := f.schemaSeries(t, "s-l"); n != 0 {
 		t.Errorf("%d series name a deleted schema, want 0", n)
 	}
-	if _, err := f.begin("a", "other"); err != nil {
+	if _, err := f.acquire("a", "other"); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.series(t, "catch-all"); n == 0 {
+	if n := f.schemaSeries(t, "catch-all"); n == 0 {
 		t.Error("a mandatory schema has no series")
 	}
 }
 
-// series counts the series that name a schema.
-func (r *fixture) series(t *testing.T, schema string) (n int) {
+// schemaSeries counts the series that name a schema.
+func (r *fixture) schemaSeries(t *testing.T, schema string) (n int) {
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)

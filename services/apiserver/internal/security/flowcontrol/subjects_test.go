@@ -13,12 +13,12 @@ import (
 // subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
 	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
-		s := schema("s", "l", 100, group("g-l"))
+		s := newSchema("s", "l", 100, newGroup("g-l"))
 		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
 		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
-		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
+		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
 		info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
-		request, class, err := c.Acquire(t.Context(), user("a", "l"), info, oneSeat)
+		request, class, err := c.Acquire(t.Context(), newUser("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +46,8 @@ func TestServiceAccountSubjects(t *testing.T) {
 		{subject: flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, user: "system:serviceaccount::", want: false},
 	} {
 		f := newFixture(t, 100)
-		setConfig(f, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
-		request, class, err := f.Acquire(t.Context(), user(c.user, "l"), list, oneSeat)
+		setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s", "l", 100, c.subject)}, newLevel("l", 95, 0, 0, 0))
+		request, class, err := f.Acquire(t.Context(), newUser(c.user, "l"), list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}

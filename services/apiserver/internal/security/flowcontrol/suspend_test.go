@@ -16,13 +16,13 @@ import (
 // waits for them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
-		"with queues": limited("l", 5, 4, 2, 1), "without": limited("l", 5, 0, 0, 0),
+		"with queues": newLevel("l", 5, 4, 2, 1), "without": newLevel("l", 5, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 2, level) // one seat
 			start := func() *flowcontrol.Request {
 				t.Helper()
-				request, err := f.begin("a", "l")
+				request, err := f.acquire("a", "l")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,38 +54,38 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 			if err := f.Resume(t.Context(), first); err != nil { // no effect after End
 				t.Fatal(err)
 			}
-			if n := f.running(); n != 1 {
+			if n := f.runningRequests(); n != 1 {
 				t.Errorf("got %v running requests, want 1", n)
 			}
 			f.Release(second)
 			f.Suspend(second) // no effect after End
-			f.idle()
+			f.wantIdle()
 		})
 	}
 }
 
 // TestSuspendedRequestIsNotRejected checks that a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
-	f := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
-	first, err := f.begin("a", "l")
+	f := newFixture(t, 2, newLevel("l", 5, 1, 1, 1)) // one seat, queue length 1
+	first, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Suspend(first)
-	second, err := f.begin("a", "l")
+	second, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	third := make(chan *flowcontrol.Request)
 	go func() {
-		request, _ := f.begin("b", "l")
+		request, _ := f.acquire("b", "l")
 		third <- request
 	}()
 	f.awaitWaiting(1)
 	back := make(chan error)
 	go func() { back <- f.Resume(context.Background(), first) }()
 	f.awaitWaiting(2)
-	if _, err := f.begin("c", "l"); reason(err) != "queue-full" {
+	if _, err := f.acquire("c", "l"); rejectionReason(err) != "queue-full" {
 		t.Errorf("new request: got %v, want queue-full", err)
 	}
 	f.Release(second)
@@ -94,41 +94,41 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 		t.Error(err)
 	}
 	f.Release(first)
-	f.idle()
+	f.wantIdle()
 }
 
 // TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold
 // them again when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
-	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
-	request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0))
+	request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 		return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 50 * time.Millisecond}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Suspend(request)
-	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("while final seats are held: got %v, want concurrency-limit", err)
 	}
 	if err := f.Resume(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	f.Release(request)
-	next, err := f.begin("a", "l")
+	next, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatalf("final seats are held twice: %v, want no error", err)
 	}
 	f.Release(next)
-	f.idle()
+	f.wantIdle()
 }
 
 // TestFinalSeatsLeaveSeatsToOthers checks that final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
-	f := newFixture(t, 40, limited("l", 5, 0, 0, 0))
+	f := newFixture(t, 40, newLevel("l", 5, 0, 0, 0))
 	fillLevel := func() (n int) {
 		var all []*flowcontrol.Request
-		for request, err := f.begin("b", "l"); err == nil; request, err = f.begin("b", "l") {
+		for request, err := f.acquire("b", "l"); err == nil; request, err = f.acquire("b", "l") {
 			all = append(all, request)
 		}
 		for _, request := range all {
@@ -138,7 +138,7 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	}
 	seats := fillLevel()
 	for range seats {
-		request, _, err := f.Acquire(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 4, AdditionalLatency: 10 * time.Millisecond}
 		})
 		if err != nil {
@@ -149,11 +149,11 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	if n := fillLevel(); n < seats/2 {
 		t.Errorf("got %d of %d seats for others, want at least %d", n, seats, seats/2)
 	}
-	f.idle()
+	f.wantIdle()
 }
 
-// running returns the number of running requests by the metrics, if each has one seat.
-func (r *fixture) running() (n float64) {
+// runningRequests returns the number of running requests by the metrics, if each has one seat.
+func (r *fixture) runningRequests() (n float64) {
 	r.t.Helper()
 	families, err := r.reg.Gather()
 	if err != nil {
@@ -170,8 +170,8 @@ func (r *fixture) running() (n float64) {
 	return n / 2
 }
 
-// idle checks that the dump and the metrics have no requests.
-func (f *fixture) idle() {
+// wantIdle checks that the dump and the metrics have no requests.
+func (f *fixture) wantIdle() {
 	f.t.Helper()
 	var b strings.Builder
 	if err := f.DumpRequests(&b, false); err != nil {
@@ -180,7 +180,7 @@ func (f *fixture) idle() {
 	if n := strings.Count(b.String(), "\n"); n != 1 {
 		f.t.Errorf("got requests, want none:\n%s", b.String())
 	}
-	if n := f.running(); n != 0 {
+	if n := f.runningRequests(); n != 0 {
 		f.t.Errorf("metrics: got %v running requests, want 0", n)
 	}
 }

@@ -31,7 +31,7 @@ type dumpRow struct {
 	runs                bool
 }
 
-func (f *fixture) rows(t *rapid.T) (rows []dumpRow) {
+func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 	var b bytes.Buffer
 	if err := f.DumpRequests(&b, true); err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func (f *fixture) rows(t *rapid.T) (rows []dumpRow) {
 	return rows
 }
 
-// limit returns the current limit of a level.
-func (r *fixture) limit(t *rapid.T, level string) int {
+// currentLimit returns the current limit of a level.
+func (r *fixture) currentLimit(t *rapid.T, level string) int {
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -76,17 +76,17 @@ func (r *fixture) limit(t *rapid.T, level string) int {
 	return 0
 }
 
-// fuzz is a controller under random operations, and its expected state.
-type fuzz struct {
+// randomRequests is a controller under random operations, and its expected state.
+type randomRequests struct {
 	*fixture
 	all    map[string]*pendingRequest
 	count  int
 	levels map[string]*flowcontrolv1.PriorityLevelConfiguration
 }
 
-// blocked describes a request that waits although it fits. It returns "" if there is none.
-func (c *fuzz) blocked(t *rapid.T) string {
-	rows := c.rows(t)
+// describeBlocked describes a request that waits although it fits. It returns "" if there is none.
+func (c *randomRequests) describeBlocked(t *rapid.T) string {
+	rows := c.dumpRows(t)
 	known := map[string]bool{}
 	for _, w := range rows {
 		known[w.name] = w.runs
@@ -102,7 +102,7 @@ func (c *fuzz) blocked(t *rapid.T) string {
 		}
 	}
 	for level, p := range c.levels {
-		limit, used, waiting, running := c.limit(t, level), 0, 0, 0
+		limit, used, waiting, running := c.currentLimit(t, level), 0, 0, 0
 		has := map[string]bool{}
 		for _, w := range rows {
 			switch {
@@ -142,11 +142,11 @@ func (c *fuzz) blocked(t *rapid.T) string {
 	return ""
 }
 
-// settle waits until no fitting request waits. Final seats are released soon.
-func (c *fuzz) settle(t *rapid.T) {
+// awaitNoBlocked waits until no fitting request waits. Final seats are released soon.
+func (c *randomRequests) awaitNoBlocked(t *rapid.T) {
 	var now string
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
-		now = c.blocked(t)
+		now = c.describeBlocked(t)
 		if now == "" {
 			break
 		}
@@ -165,7 +165,7 @@ func (c *fuzz) settle(t *rapid.T) {
 	}
 }
 
-func (c *fuzz) begin(name, level string, w flowcontrol.Width) {
+func (c *randomRequests) startRequest(name, level string, w flowcontrol.Width) {
 	c.count++
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &pendingRequest{done: make(chan struct{}), cancel: cancel}
@@ -173,13 +173,13 @@ func (c *fuzz) begin(name, level string, w flowcontrol.Width) {
 	info.Name = fmt.Sprintf("r%d", c.count)
 	c.all[info.Name] = a
 	go func() {
-		a.began, _, _ = c.Acquire(ctx, user(name, level), &info, func(int) flowcontrol.Width { return w })
+		a.began, _, _ = c.Acquire(ctx, newUser(name, level), &info, func(int) flowcontrol.Width { return w })
 		close(a.done)
 	}()
 }
 
-// pick draws a request that satisfies of. It skips the operation if there is none.
-func (c *fuzz) pick(t *rapid.T, of func(*pendingRequest) bool) (name string, a *pendingRequest) {
+// drawRequest draws a request that satisfies of. It skips the operation if there is none.
+func (c *randomRequests) drawRequest(t *rapid.T, of func(*pendingRequest) bool) (name string, a *pendingRequest) {
 	var names []string
 	for i := range c.count {
 		name := fmt.Sprintf("r%d", i+1)
@@ -194,7 +194,7 @@ func (c *fuzz) pick(t *rapid.T, of func(*pendingRequest) bool) (name string, a *
 	return name, c.all[name]
 }
 
-func begun(a *pendingRequest) bool {
+func hasStarted(a *pendingRequest) bool {
 	select {
 	case <-a.done:
 		return a.began != nil
@@ -203,17 +203,17 @@ func begun(a *pendingRequest) bool {
 	}
 }
 
-func (c *fuzz) configure(t *rapid.T) {
+func (c *randomRequests) reconfigure(t *rapid.T) {
 	var schemas []*flowcontrolv1.FlowSchema
 	var levels []*flowcontrolv1.PriorityLevelConfiguration
 	for _, name := range []string{"l", "m"} {
 		queues := rapid.SampledFrom([]int32{0, 1, 4, 8, 16}).Draw(t, "queues")
-		l := limited(name, rapid.Int32Range(0, 40).Draw(t, "shares"), queues, rapid.Int32Range(1, 5).Draw(t, "hand"), 50)
+		l := newLevel(name, rapid.Int32Range(0, 40).Draw(t, "shares"), queues, rapid.Int32Range(1, 5).Draw(t, "hand"), 50)
 		l.Spec.Limited.BorrowingLimitPercent = nil
 		lendable := rapid.SampledFrom([]int32{0, 50, 100}).Draw(t, "lendable")
 		l.Spec.Limited.LendablePercent = &lendable
 		c.levels[name] = l
-		levels, schemas = append(levels, l), append(schemas, schema("s-"+name, name, 100, group("g-"+name)))
+		levels, schemas = append(levels, l), append(schemas, newSchema("s-"+name, name, 100, newGroup("g-"+name)))
 	}
 	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
@@ -222,7 +222,7 @@ func (c *fuzz) configure(t *rapid.T) {
 // each, no fitting request waits.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &fuzz{fixture: newFixture(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
+		c := &randomRequests{fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
 		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {
 				a.cancel()
@@ -232,33 +232,33 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				}
 			}
 		}()
-		c.configure(rt)
-		running := func(a *pendingRequest) bool { return begun(a) && !a.suspended }
+		c.reconfigure(rt)
+		running := func(a *pendingRequest) bool { return hasStarted(a) && !a.suspended }
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin": func(rt *rapid.T) {
 				w := flowcontrol.Width{Seats: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 10}).Draw(rt, "width")}
 				if rapid.IntRange(0, 5).Draw(rt, "final seats") == 0 {
 					w.Final, w.AdditionalLatency = w.Seats, time.Millisecond
 				}
-				c.begin(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
+				c.startRequest(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
 			},
 			"end": func(rt *rapid.T) {
-				name, a := c.pick(rt, begun)
+				name, a := c.drawRequest(rt, hasStarted)
 				c.Release(a.began)
 				delete(c.all, name)
 			},
 			"cancel": func(rt *rapid.T) {
-				_, a := c.pick(rt, func(a *pendingRequest) bool { return !begun(a) })
+				_, a := c.drawRequest(rt, func(a *pendingRequest) bool { return !hasStarted(a) })
 				a.cancel()
 				<-a.done
 			},
 			"suspend": func(rt *rapid.T) {
-				_, a := c.pick(rt, running)
+				_, a := c.drawRequest(rt, running)
 				c.Suspend(a.began)
 				a.suspended = true
 			},
 			"resume": func(rt *rapid.T) {
-				name, a := c.pick(rt, func(a *pendingRequest) bool { return begun(a) && a.suspended })
+				name, a := c.drawRequest(rt, func(a *pendingRequest) bool { return hasStarted(a) && a.suspended })
 				ctx, cancel := context.WithCancel(context.Background())
 				b := &pendingRequest{done: make(chan struct{}), cancel: cancel, resumed: true}
 				c.all[name] = b
@@ -272,15 +272,15 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				}()
 			},
 			"adjust": func(rt *rapid.T) {
-				c.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				c.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
 				c.Adjust()
 			},
-			"configure": c.configure,
-			"":          c.settle,
+			"configure": c.reconfigure,
+			"":          c.awaitNoBlocked,
 		})
-		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.settle(rt) {
+		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.awaitNoBlocked(rt) {
 			for name, a := range c.all {
-				if begun(a) {
+				if hasStarted(a) {
 					c.Release(a.began)
 					delete(c.all, name)
 				}

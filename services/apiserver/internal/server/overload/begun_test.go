@@ -36,7 +36,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
-		ctx := requesttest.WithUser(carry(t.Context(), op, workLimits{}), newClient("a").User)
+		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
@@ -112,7 +112,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			var inside http.HandlerFunc
 			h := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
+				ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
 					newClient("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
@@ -128,7 +128,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 					t.Errorf("after the request has begun: got %d, want 200", code)
 				}
 			}
-			ctx := requesttest.WithUser(carry(t.Context(), tc.op, workLimits{}), newClient("a").User)
+			ctx := requesttest.WithUser(withWork(t.Context(), tc.op, workLimits{}), newClient("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}

@@ -178,7 +178,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
+		ctx = requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
@@ -239,7 +239,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 			}
 		}))
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx := requesttest.WithUser(carry(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
+		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/",
 			strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.InUse() != 0 {
@@ -291,7 +291,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			ctx = requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)
+			ctx = requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != share {
@@ -387,7 +387,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		})))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(carry(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
+			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(withWork(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
 		}))
 		defer s.Close()
 		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", LargeURL)); err == nil {
@@ -429,7 +429,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		send := func(verb, body string) {
 			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-				requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)))
+				requesttest.WithUser(withWork(ctx, op, workLimits{bytes: large}), newClient("a").User)))
 		}
 		held := newClient("b").newClaim(large, testBounds.LargeBytesPerCPU/2-largeBody)
 		large.TryAcquire(held)

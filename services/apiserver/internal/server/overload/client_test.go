@@ -16,8 +16,8 @@ func newClient(name string, groups ...string) client {
 	return client{u, request.PrincipalOf(u, "")}
 }
 
-// carry attaches the state of a request with limited work.
-func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
+// withWork attaches the state of a request with limited work.
+func withWork(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
 	ctx = requesttest.WithInfo(ctx, op)
 	request.FromContext(ctx).Work = &work{limits: limits}
 	return ctx

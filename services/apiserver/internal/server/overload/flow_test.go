@@ -122,7 +122,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
+		ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code

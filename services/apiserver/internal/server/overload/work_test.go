@@ -71,7 +71,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					defer close(over)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+						requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
@@ -115,7 +115,7 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 		}))
 		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			requesttest.WithUser(carry(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+			requesttest.WithUser(withWork(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 		if !came {
 			t.Errorf("%s: small work was not admitted", verb)
 		}
@@ -133,7 +133,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(2)
-				ctx := carry(t.Context(), &requestinfo.Info{}, workLimits{permits: permits})
+				ctx := withWork(t.Context(), &requestinfo.Info{}, workLimits{permits: permits})
 				w := workFrom(ctx)
 				for range 2 {
 					if !w.Estimate(ctx, largeBody) {
@@ -173,7 +173,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 func TestLongSuspensionReleasesBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := workLimits{bytes: newSharedLimit(4 * largeBody), permits: newPermits(1)}
-		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
+		ctx := withWork(t.Context(), &requestinfo.Info{}, limits)
 		started := false
 		workFrom(ctx).attachSeats(nil, func() { started = true })
 		if request.Estimate(ctx, largeBody) != nil {
@@ -201,7 +201,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 		limits := newWorkLimits(Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10}, newPermits(1))
 		ends := []func(){}
 		for range 3 {
-			ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
+			ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
 			if request.Estimate(ctx, largeBody) != nil {
 				t.Fatal("the work was not admitted")
 			}
@@ -270,7 +270,7 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 		start := time.Now()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+			requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 		if d := time.Since(start); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
 			t.Errorf("got %d after %v, want 429 within %v", w.Code, d, time.Minute/bodyWaitShare)
 		}
@@ -286,7 +286,7 @@ func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		requesttest.WithUser(carry(t.Context(), op, limits), newClient("a").User)))
+		requesttest.WithUser(withWork(t.Context(), op, limits), newClient("a").User)))
 	_ = request.Estimate(late, largeBody)
 	if limits.bytes.InUse() != 0 || limits.permits.InUse() != 0 {
 		t.Errorf("%d bytes and %d permits are still held, want none", limits.bytes.InUse(), limits.permits.InUse())
@@ -297,7 +297,7 @@ func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 func TestParallelEstimatesCountOnce(t *testing.T) {
 	limits := workLimits{bytes: newSharedLimit(100 * largeBody)}
 	for range 200 {
-		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
+		ctx := withWork(t.Context(), &requestinfo.Info{}, limits)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { _ = request.Estimate(ctx, largeBody) })

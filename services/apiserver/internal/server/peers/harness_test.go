@@ -62,8 +62,8 @@ func (*versionSource) Progress(context.Context) error { return nil }
 
 func (*versionSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 10, nil }
 
-// version returns a storage version; served has the served versions by replica.
-func version(name string, served map[string][]string, owners ...string) storage.KeyValue {
+// newStorageVersion returns a storage version; served has the served versions by replica.
+func newStorageVersion(name string, served map[string][]string, owners ...string) storage.KeyValue {
 	v := apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, kind := range owners {
 		v.OwnerReferences = append(v.OwnerReferences, metav1.OwnerReference{Kind: kind})
@@ -110,7 +110,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
 		t.Fatal(err)
 	}
-	w.trusted = w.pool()
+	w.trusted = w.peerPool()
 	w.source = &versionSource{all, make(chan storage.KeyValue)}
 	cache, err := watchcache.New(watchcache.Config{
 		Source:          w.source,
@@ -159,7 +159,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 			defer w.mu.Unlock()
 			return w.trusted
 		},
-		Certificate: func() *tls.Certificate { return w.pair(w.files.FrontProxy()) },
+		Certificate: func() *tls.Certificate { return w.newCertificate(w.files.FrontProxy()) },
 		Reject: func(rw http.ResponseWriter, _ *http.Request, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -175,8 +175,8 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	return w
 }
 
-// pool returns a pool with the CA of the peers' certificates.
-func (w *fixture) pool() *x509.CertPool {
+// peerPool returns a pool with the CA of the peers' certificates.
+func (w *fixture) peerPool() *x509.CertPool {
 	w.t.Helper()
 	text, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
 	pool := x509.NewCertPool()
@@ -186,7 +186,7 @@ func (w *fixture) pool() *x509.CertPool {
 	return pool
 }
 
-func (w *fixture) pair(p certs.Pair) *tls.Certificate {
+func (w *fixture) newCertificate(p certs.Pair) *tls.Certificate {
 	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
 	if err != nil {
 		w.t.Error(err)
@@ -201,8 +201,8 @@ func (w *fixture) setAddress(id, address string) {
 	w.addresses[id] = address
 }
 
-// replica starts a peer.
-func (w *fixture) replica(id string, answer http.HandlerFunc) *httptest.Server {
+// startPeerWith starts a peer that serves all requests with a handler.
+func (w *fixture) startPeerWith(id string, answer http.HandlerFunc) *httptest.Server {
 	w.t.Helper()
 	s := httptest.NewUnstartedServer(answer)
 	w.startPeer(id, s)
@@ -214,7 +214,7 @@ func (w *fixture) startPeer(id string, s *httptest.Server) {
 	w.t.Helper()
 	s.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{*w.pair(w.files.APIServer())},
+		Certificates: []tls.Certificate{*w.newCertificate(w.files.APIServer())},
 		ClientAuth:   tls.RequestClientCert,
 	}
 	s.StartTLS()

@@ -26,13 +26,13 @@ import (
 // Handler returns a proxy only for resources that other existing replicas serve.
 func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 	w := newFixture(t,
-		version("g.theirs", map[string][]string{"other": {"g/v1", "old.g/v1", "a/b/c"}}),
-		version("g.both", map[string][]string{"me": {"g/v1"}, "other": {"g/v1", "g/v1"}}),
-		version("g.mine", map[string][]string{"me": {"g/v1"}}),
-		version("g.gone", map[string][]string{"left": {"g/v1"}}),
-		version("g.defined", map[string][]string{"other": {"g/v1"}}, "Other", "CustomResourceDefinition"),
-		version("g.owned", map[string][]string{"other": {"g/v1"}}, "Other"),
-		version("core.pods", map[string][]string{"other": {"v1"}}),
+		newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1", "old.g/v1", "a/b/c"}}),
+		newStorageVersion("g.both", map[string][]string{"me": {"g/v1"}, "other": {"g/v1", "g/v1"}}),
+		newStorageVersion("g.mine", map[string][]string{"me": {"g/v1"}}),
+		newStorageVersion("g.gone", map[string][]string{"left": {"g/v1"}}),
+		newStorageVersion("g.defined", map[string][]string{"other": {"g/v1"}}, "Other", "CustomResourceDefinition"),
+		newStorageVersion("g.owned", map[string][]string{"other": {"g/v1"}}, "Other"),
+		newStorageVersion("core.pods", map[string][]string{"other": {"v1"}}),
 		storage.KeyValue{Key: prefix + "g.broken", Value: []byte("{"), CreateRevision: 2, ModRevision: 2},
 	)
 	w.gone["left"] = true
@@ -71,16 +71,16 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 // TestHandlerUsesNewStorageVersions checks that a request is proxied as soon as a storage version
 // names a replica that serves its resource.
 func TestHandlerUsesNewStorageVersions(t *testing.T) {
-	w := newFixture(t, version("g.first", map[string][]string{"other": {"g/v1"}}))
-	w.replica("other", func(http.ResponseWriter, *http.Request) {})
+	w := newFixture(t, newStorageVersion("g.first", map[string][]string{"other": {"g/v1"}}))
+	w.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
 	if w.send("first") == nil {
 		t.Error("initial storage version: got its resource served here, want it proxied")
 	}
 	if w.send("later") != nil {
 		t.Error("resource without storage version: got it proxied, want it served here")
 	}
-	w.source.more <- version("g.later", map[string][]string{"other": {"g/v1"}})
-	eventually(t, "new storage version used", func() bool { return w.send("later") != nil })
+	w.source.more <- newStorageVersion("g.later", map[string][]string{"other": {"g/v1"}})
+	awaitTrue(t, "new storage version used", func() bool { return w.send("later") != nil })
 	if w.send("first") == nil {
 		t.Error("initial storage version after a change: got its resource served here, want it proxied")
 	}
@@ -89,8 +89,8 @@ func TestHandlerUsesNewStorageVersions(t *testing.T) {
 // TestProxiedRequestCarriesUser checks that a peer gets the user, the client certificate and the
 // proxy header.
 func TestProxiedRequestCarriesUser(t *testing.T) {
-	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
+	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	w.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
 		by := "no certificate"
 		if c := r.TLS.PeerCertificates; len(c) > 0 {
 			by = c[0].Subject.CommonName
@@ -109,7 +109,7 @@ func TestProxiedRequestCarriesUser(t *testing.T) {
 // connection is counted at its end.
 func (w *fixture) awaitCounts(want map[string]float64) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprint("counts ", want), func() bool {
+	awaitTrue(w.t, fmt.Sprint("counts ", want), func() bool {
 		families, err := w.registry.Gather()
 		if err != nil {
 			w.t.Fatal(err)
@@ -126,8 +126,8 @@ func (w *fixture) awaitCounts(want map[string]float64) {
 
 // Responses are counted by their final code.
 func TestProxiedRequestsAreCountedByCode(t *testing.T) {
-	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
-	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
+	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	w.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Want") {
 		case "404":
 			rw.WriteHeader(http.StatusEarlyHints)
@@ -174,10 +174,10 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 // Without a reachable peer, requests get 503, and addresses are read once for all of them.
 func TestUnreachablePeersReturn503(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the store is away")} {
-		w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+		w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
 		w.failure = failure
 		if failure != nil {
-			w.replica("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
+			w.startPeerWith("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
 		}
 		started := time.Now()
 		for range 3 {
@@ -195,8 +195,8 @@ func TestUnreachablePeersReturn503(t *testing.T) {
 	}
 }
 
-// eventually polls check for a minute. Cached addresses may delay a change by a second.
-func eventually(t *testing.T, what string, check func() bool) {
+// awaitTrue polls check for a minute. Cached addresses may delay a change by a second.
+func awaitTrue(t *testing.T, what string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(20 * time.Millisecond) { // between polls of a condition
 		if time.Now().After(deadline) {
@@ -208,7 +208,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 // TestRequestsFollowMovedPeer checks that requests follow a peer to its new address, and
 // connections to the old one are closed.
 func TestRequestsFollowMovedPeer(t *testing.T) {
-	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, text)
@@ -227,22 +227,22 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 	}
 	_, first := say("first")
 	// A request may arrive before the connection of the one before it is idle.
-	eventually(t, "request over an open connection", func() bool {
+	awaitTrue(t, "request over an open connection", func() bool {
 		before := first.Load()
 		return w.send("theirs").Body.String() == "first" && before > 0 && first.Load() == before
 	})
 	_, second := say("second")
-	eventually(t, "request reaches the new address", func() bool { return w.send("theirs").Body.String() == "second" })
-	eventually(t, "connections to the first address closed", func() bool { return first.Load() == 0 })
+	awaitTrue(t, "request reaches the new address", func() bool { return w.send("theirs").Body.String() == "second" })
+	awaitTrue(t, "connections to the first address closed", func() bool { return first.Load() == 0 })
 	w.mu.Lock()
 	w.trusted = x509.NewCertPool() // empty
 	w.mu.Unlock()
 	if rec := w.send("theirs"); rec.Code < 500 {
 		t.Errorf("untrusted peer: got status %d: %s, want a server error", rec.Code, rec.Body)
 	}
-	eventually(t, "connections with the former CAs closed", func() bool { return second.Load() == 0 })
+	awaitTrue(t, "connections with the former CAs closed", func() bool { return second.Load() == 0 })
 	w.mu.Lock()
-	w.trusted = w.pool()
+	w.trusted = w.peerPool()
 	w.mu.Unlock()
 	if rec := w.send("theirs"); rec.Body.String() != "second" {
 		t.Errorf("trusted peer: got %d %s, want second", rec.Code, rec.Body)
@@ -250,20 +250,20 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 	w.mu.Lock()
 	delete(w.addresses, "other")
 	w.mu.Unlock()
-	eventually(t, "peer removed", func() bool { return w.send("theirs").Code == 503 })
-	eventually(t, "connections to the second address closed", func() bool { return second.Load() == 0 })
+	awaitTrue(t, "peer removed", func() bool { return w.send("theirs").Code == 503 })
+	awaitTrue(t, "connections to the second address closed", func() bool { return second.Load() == 0 })
 	_, third := say("third")
-	eventually(t, "peer added again", func() bool { return w.send("theirs").Body.String() == "third" })
+	awaitTrue(t, "peer added again", func() bool { return w.send("theirs").Body.String() == "third" })
 	w.stop()
-	eventually(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
+	awaitTrue(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
 }
 
 // TestReachablePeersArePreferred checks that requests prefer reachable peers. An unreachable one
 // gets requests again when it responds.
 func TestReachablePeersArePreferred(t *testing.T) {
-	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
-		version("g.dead", map[string][]string{"dead": {"g/v1"}}))
-	w.replica("other", func(http.ResponseWriter, *http.Request) {})
+	w := newFixture(t, newStorageVersion("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
+		newStorageVersion("g.dead", map[string][]string{"dead": {"g/v1"}}))
+	w.startPeerWith("other", func(http.ResponseWriter, *http.Request) {})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestReachablePeersArePreferred(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "only the reachable peer gets requests", func() bool {
+	awaitTrue(t, "only the reachable peer gets requests", func() bool {
 		for range 30 {
 			if w.send("both").Code != 200 {
 				return false
@@ -289,5 +289,5 @@ func TestReachablePeersArePreferred(t *testing.T) {
 		t.Skip("the port is in use")
 	}
 	w.startPeer("dead", s)
-	eventually(t, "peer gets requests again", func() bool { return w.send("dead").Code == 200 })
+	awaitTrue(t, "peer gets requests again", func() bool { return w.send("dead").Code == 200 })
 }

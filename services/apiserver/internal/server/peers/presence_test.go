@@ -51,7 +51,7 @@ func (l *leaseStore) List(_ context.Context, prefix string, _ storage.ListOption
 	return out, l.failure
 }
 
-func (l *leaseStore) put(key string, value []byte, opts storage.WriteOptions) (int64, error) {
+func (l *leaseStore) putDirectly(key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	if l.failure != nil {
 		return 0, l.failure
 	}
@@ -68,7 +68,7 @@ func (l *leaseStore) Create(_ context.Context, key string, value []byte, opts st
 	if _, ok := l.values[key]; ok {
 		return 0, &storage.ExistsError{}
 	}
-	return l.put(key, value, opts)
+	return l.putDirectly(key, value, opts)
 }
 
 func (l *leaseStore) Update(_ context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
@@ -77,7 +77,7 @@ func (l *leaseStore) Update(_ context.Context, key string, value []byte, expecte
 	if kv, ok := l.values[key]; !ok || kv.ModRevision != expected {
 		return 0, &storage.ConflictError{}
 	}
-	return l.put(key, value, opts)
+	return l.putDirectly(key, value, opts)
 }
 
 func (l *leaseStore) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
@@ -99,8 +99,8 @@ func (l *leaseStore) setFailure(err error) {
 	l.failure = err
 }
 
-// presence returns the Presence of a replica that logs to log.
-func (l *leaseStore) presence(id string, log *log) *peers.Presence {
+// newPresence returns the Presence of a replica that logs to log.
+func (l *leaseStore) newPresence(id string, log *log) *peers.Presence {
 	return &peers.Presence{
 		Store:    l,
 		Root:     "/registry",
@@ -166,12 +166,12 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	logs := &log{}
 	l.values["/registry/peerserverleases/me"] = storage.KeyValue{Key: "/registry/peerserverleases/me", Value: []byte("{}"), ModRevision: 0}
 	for _, id := range []string{"me", "another"} {
-		p := l.presence(id, logs)
+		p := l.newPresence(id, logs)
 		if p.Check(nil) == nil {
 			t.Error("healthy before the address is published")
 		}
 		stop := runPresence(t, p)
-		eventually(t, "address published", func() bool { return p.Check(nil) == nil })
+		awaitTrue(t, "address published", func() bool { return p.Check(nil) == nil })
 		at, err := p.Addresses(t.Context())
 		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || l.ttl != 15*time.Second {
 			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", at, l.ttl, err)
@@ -203,12 +203,12 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 			l := newLeaseStore()
 			logs := &log{}
 			l.failure = c.failure
-			p := l.presence(c.id, logs)
+			p := l.newPresence(c.id, logs)
 			stop := runPresence(t, p)
 			const warning = "failed to publish the address of this replica; retrying"
-			eventually(t, "failure logged", func() bool { return strings.Contains(logs.String(), warning) })
+			awaitTrue(t, "failure logged", func() bool { return strings.Contains(logs.String(), warning) })
 			if c.well {
-				eventually(t, "healthy", func() bool { return p.Check(nil) == nil })
+				awaitTrue(t, "healthy", func() bool { return p.Check(nil) == nil })
 			} else if p.Check(nil) == nil {
 				t.Error("healthy after a failed publication")
 			}
@@ -218,7 +218,7 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 			started := time.Now()
 			l.setFailure(nil)
 			if c.id == "me" {
-				eventually(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
+				awaitTrue(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
 				if took := time.Since(started); took > 8*time.Second {
 					t.Errorf("retry took %s, want at most 8s", took)
 				}
@@ -258,7 +258,7 @@ func TestAddressesIgnoresInvalidEntries(t *testing.T) {
 	put("empty", `{"metadata":{"labels":{"apiserverIdentity":"empty"}}}`)
 	put("portless", `{"metadata":{"labels":{"apiserverIdentity":"portless"}},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}`)
 	put("placeless", `{"metadata":{"labels":{"apiserverIdentity":"placeless"}},"subsets":[{"ports":[{"port":1}]}]}`)
-	at, err := l.presence("me", &log{}).Addresses(t.Context())
+	at, err := l.newPresence("me", &log{}).Addresses(t.Context())
 	if want := "map[good:10.0.0.1:6443 last:10.0.0.1:65535 six:[2001:db8::1]:1]"; fmt.Sprint(at) != want || err != nil {
 		t.Errorf("got %v, %v, want %s", at, err, want)
 	}

@@ -10,9 +10,9 @@ import (
 // BenchmarkProviders encrypts and decrypts a value of the size of a secret with a certificate.
 func BenchmarkProviders(b *testing.B) {
 	value := append([]byte("k8s\x00"), bytes.Repeat([]byte("v"), 4<<10)...)
-	for _, p := range providers(b) {
+	for _, p := range allProviders(b) {
 		s := newRawStore()
-		store := s.at(open(b, rules(rule("secrets", p.with))))
+		store := s.storeWith(openConfig(b, rulesYAML(ruleYAML("secrets", p.with))))
 		b.Run("create/"+p.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

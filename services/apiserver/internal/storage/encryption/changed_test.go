@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
-// absent returns a plugin configuration whose endpoint does not exist.
-func absent(name string) string {
+// absentPlugin returns a plugin configuration whose endpoint does not exist.
+func absentPlugin(name string) string {
 	return "kms: {apiVersion: v2, name: " + name + ", endpoint: 'unix:///nowhere/" + name + "', timeout: 10ms}"
 }
 
@@ -25,7 +25,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	log := &logBuffer{}
 	b.HealthTimeout = time.Millisecond
 	b.Logger = slog.New(slog.NewTextHandler(log, nil))
-	live := openWith(t, b, rules(rule("secrets", identityTransformer)), true)
+	live := openWith(t, b, rulesYAML(ruleYAML("secrets", identityTransformer)), true)
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -49,22 +49,22 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		{name: "empty", done: true, counted: true, log: "is empty"},
 		{
 			name:    "bad",
-			content: rules(rule("secrets")),
+			content: rulesYAML(ruleYAML("secrets")),
 			done:    true,
 			counted: true,
 			log:     "provider does not contain any of the expected providers",
 		},
-		{name: "bad for another reason", content: rules(rule("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
-		{name: "unhealthy", content: rules(rule("secrets", absent("a"))), counted: true, log: "the new configuration is not applied"},
-		{name: "still unhealthy", content: rules(rule("secrets", absent("a")))},
+		{name: "bad for another reason", content: rulesYAML(ruleYAML("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
+		{name: "unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a"))), counted: true, log: "the new configuration is not applied"},
+		{name: "still unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a")))},
 		{
 			name:    "another unhealthy one",
-			content: rules(rule("secrets", absent("b"))),
+			content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))),
 			counted: true,
 			log:     "the new configuration is not applied",
 		},
 		{name: "missing again", err: errors.New("file missing"), done: true, counted: true, log: "file missing"},
-		{name: "unhealthy again", content: rules(rule("secrets", absent("b"))), counted: true, log: "the new configuration is not applied"},
+		{name: "unhealthy again", content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))), counted: true, log: "the new configuration is not applied"},
 	} {
 		logged := log.count("encryption configuration is invalid")
 		if done := live.Changed(t.Context(), []byte(c.content), c.err); done != c.done {
@@ -80,27 +80,27 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		if got := log.count("encryption configuration is invalid"); got != logged {
 			t.Errorf("%s: logged %d times, want %d", c.name, got, logged)
 		}
-		if got := reloads(t, reg)["failure"]; got != failures {
+		if got := reloadCounts(t, reg)["failure"]; got != failures {
 			t.Errorf("%s: got %v failures, want %v", c.name, got, failures)
 		}
 	}
 	// A stop of the server is not a failure.
-	if !live.Changed(ended, []byte(rules(rule("secrets", absent("c")))), nil) || reloads(t, reg)["failure"] != failures {
-		t.Errorf("at the stop: got %v failures, want %v", reloads(t, reg), failures)
+	if !live.Changed(ended, []byte(rulesYAML(ruleYAML("secrets", absentPlugin("c")))), nil) || reloadCounts(t, reg)["failure"] != failures {
+		t.Errorf("at the stop: got %v failures, want %v", reloadCounts(t, reg), failures)
 	}
 	if live.Current() != first {
 		t.Error("an unusable configuration replaced the current one, want it kept")
 	}
-	if got := reloads(t, reg)["success"]; got != 0 {
+	if got := reloadCounts(t, reg)["success"]; got != 0 {
 		t.Errorf("unusable configuration: got %v successful reloads, want none", got)
 	}
 	if got := log.count("encryption configuration applied"); got > 0 {
 		t.Errorf("unusable configuration: got %d log lines of its application, want none", got)
 	}
-	if !live.Changed(t.Context(), []byte(rules(rule("secrets", keys("aesgcm", key32)))), nil) || live.Current() == first {
+	if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))), nil) || live.Current() == first {
 		t.Error("usable configuration was not applied")
 	}
-	if got := reloads(t, reg); got["success"] != 1 || got["failure"] != failures {
+	if got := reloadCounts(t, reg); got["success"] != 1 || got["failure"] != failures {
 		t.Errorf("got reloads %v, want 1 success and %v failures", got, failures)
 	}
 	if got := log.count("encryption configuration applied"); got != 1 {
@@ -113,12 +113,12 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logBuffer{}
-		b := builder(t)
+		b := newBuilder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		b.Intervals = kms.Intervals{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
-		live := openWith(t, b, rules(rule("secrets", absent("a"))), true)
+		live := openWith(t, b, rulesYAML(ruleYAML("secrets", absentPlugin("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
-		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identityTransformer))), nil) {
+		if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {
 			t.Fatal("configuration was not applied")
 		}
 		before := probes()
@@ -140,7 +140,7 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 // would close it.
 func TestClosedLiveAppliesNothing(t *testing.T) {
 	p := kmstest.New(t)
-	live := openWith(t, builder(t), rules(rule("secrets", identityTransformer)), true)
+	live := openWith(t, newBuilder(t), rulesYAML(ruleYAML("secrets", identityTransformer)), true)
 	first := live.Current()
 	live.Close()
 	if !live.Changed(t.Context(), []byte(kmsRule(p, 5*time.Second)), nil) || live.Current() != first {

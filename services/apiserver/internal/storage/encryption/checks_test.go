@@ -18,9 +18,9 @@ func pluginAt(endpoint, name string) string {
 func TestAllPluginsAreChecked(t *testing.T) {
 	one := kmstest.New(t)
 	two := kmstest.New(t)
-	b := builder(t)
-	b.Intervals = pace()
-	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
+	b := newBuilder(t)
+	b.Intervals = shortIntervals()
+	live := openWith(t, b, rulesYAML(ruleYAML("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
 	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	for _, c := range []struct{ one, two, want string }{
 		{one: "ok", two: "ok"},
@@ -35,7 +35,7 @@ func TestAllPluginsAreChecked(t *testing.T) {
 		one.SetHealth(c.one)
 		two.SetHealth(c.two)
 		got := ""
-		eventually(t, "reported", func() bool {
+		awaitTrue(t, "reported", func() bool {
 			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {
 				got = err.Error()
 			} else {
@@ -50,10 +50,10 @@ func TestAllPluginsAreChecked(t *testing.T) {
 // return.
 func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plainValue())
+	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
 	third := strings.Repeat("A", 43) + "="
-	others := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
-	if _, _, err := get(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
+	others := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
+	if _, _, err := getValue(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -66,11 +66,11 @@ func TestMaskedRules(t *testing.T) {
 		{wide: "'*.*'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*.*"`},
 		{wide: "'*.*'", narrow: "'*.'", want: `resource "*." is masked by earlier rule "*.*"`},
 	} {
-		parsed, err := encryption.Parse("f", []byte(rules(rule(c.wide, identityTransformer), rule(c.narrow, identityTransformer))), false)
+		parsed, err := encryption.Parse("f", []byte(rulesYAML(ruleYAML(c.wide, identityTransformer), ruleYAML(c.narrow, identityTransformer))), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := builder(t).Build(t.Context(), parsed, func() {})
+		s, err := newBuilder(t).Build(t.Context(), parsed, func() {})
 		if err == nil {
 			s.Close()
 		}

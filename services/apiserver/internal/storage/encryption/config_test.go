@@ -18,8 +18,8 @@ import (
 // TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorded reads a recording of Kubernetes.
-func recorded(t testing.TB, file string, into any) {
+// readRecording reads a recording of Kubernetes.
+func readRecording(t testing.TB, file string, into any) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
@@ -30,7 +30,7 @@ func recorded(t testing.TB, file string, into any) {
 	}
 }
 
-func builder(t testing.TB) *encryption.Builder {
+func newBuilder(t testing.TB) *encryption.Builder {
 	t.Helper()
 	m, err := encryption.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -48,7 +48,7 @@ func TestStartFailures(t *testing.T) {
 		Output []string
 		Files  map[string]string
 	}
-	recorded(t, "start-failures.json", &cases)
+	readRecording(t, "start-failures.json", &cases)
 	address := regexp.MustCompile(`\(0x[0-9a-f<>adres]+\)`)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestStartFailures(t *testing.T) {
 				want = strings.TrimSuffix(strings.ReplaceAll(want, `\"`, `"`), `"`)
 				want = strings.ReplaceAll(strings.ReplaceAll(want, `\\"`, `"`), `\"`, `"`)
 			}
-			live, err := encryption.Open(t.Context(), strings.ReplaceAll(file, "<dir>", dir), false, builder(t))
+			live, err := encryption.Open(t.Context(), strings.ReplaceAll(file, "<dir>", dir), false, newBuilder(t))
 			got := ""
 			if err == nil {
 				live.Close()
@@ -179,7 +179,7 @@ func TestValidation(t *testing.T) {
 
 // TestOldKindOfConfiguration reads a file with the kind that early documentation used.
 func TestOldKindOfConfiguration(t *testing.T) {
-	text := strings.Replace(rules(rule("secrets", identityTransformer)), "EncryptionConfiguration", "EncryptionConfig", 1)
+	text := strings.Replace(rulesYAML(ruleYAML("secrets", identityTransformer)), "EncryptionConfiguration", "EncryptionConfig", 1)
 	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {
 		_, err := encryption.Parse("f", []byte(strings.Replace(text, "apiserver.config.k8s.io/v1", apiVersion, 1)), false)
 		if (err == nil) != ok {

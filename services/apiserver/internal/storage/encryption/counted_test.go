@@ -21,7 +21,7 @@ func newMetricsBuilder(t testing.TB) (*prometheus.Registry, *encryption.Builder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := builder(t)
+	b := newBuilder(t)
 	b.Metrics = m
 	return reg, b
 }
@@ -34,23 +34,23 @@ func TestOperationsAreCounted(t *testing.T) {
 	b.Intervals = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
 	s := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), lost, plainValue())
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
-	store := s.at(openWith(t, b, rules(rule("secrets", keys("aesgcm", key32), plugin), rule("configmaps", identityTransformer)), false))
-	create(t, store, seal, plainValue())
-	create(t, store, other, plainValue())
+	store := s.storeWith(openWith(t, b, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32), plugin), ruleYAML("configmaps", identityTransformer)), false))
+	mustCreate(t, store, seal, plainValue())
+	mustCreate(t, store, other, plainValue())
 	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
 		t.Error("value with an encryption prefix was stored")
 	}
 	for key, bad := range map[string]bool{seal: false, other: false, lost: true} {
-		if _, _, err := get(t, store, key); (err != nil) != bad {
+		if _, _, err := getValue(t, store, key); (err != nil) != bad {
 			t.Errorf("%s: got %v, want error %t", key, err, bad)
 		}
 	}
 	s.values[seal] = []byte("no prefix")
-	if _, _, err := get(t, store, seal); err == nil {
+	if _, _, err := getValue(t, store, seal); err == nil {
 		t.Error("value without a prefix was decrypted")
 	}
 	operations := kmstest.Samples(t, reg, "apiserver_storage_transformation_operations_total")
@@ -90,8 +90,8 @@ func TestConflictingMetricsFail(t *testing.T) {
 	}
 }
 
-// reloads returns the number of reloads of the configuration by outcome.
-func reloads(t testing.TB, reg *prometheus.Registry) map[string]float64 {
+// reloadCounts returns the number of reloads of the configuration by outcome.
+func reloadCounts(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
 	for labels, n := range kmstest.Samples(t, reg, "apiserver_encryption_config_controller_automatic_reloads_total") {

@@ -11,7 +11,7 @@ import (
 // TestDocuments checks errors in documents that are found before their rules are validated.
 func TestDocuments(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
-	good := rules(rule("secrets", identityTransformer))
+	good := rulesYAML(ruleYAML("secrets", identityTransformer))
 	for _, c := range []struct{ name, content, want string }{
 		{name: "valid", content: good},
 		{name: "invalid YAML", content: "a: b: c", want: "mapping values are not allowed"},
@@ -39,7 +39,7 @@ func TestDocuments(t *testing.T) {
 			content: "apiVersion: v1\nkind: Pod\nkind: Pod\n",
 			want:    `no kind "Pod" is registered for version "v1"`,
 		},
-		{name: "rules that are a number", content: rules() + "  5\n", want: "cannot unmarshal number"},
+		{name: "rules that are a number", content: rulesYAML() + "  5\n", want: "cannot unmarshal number"},
 		{
 			name:    "two unknown fields",
 			content: good + "one: 1\ntwo: 2\n",
@@ -58,7 +58,7 @@ func TestDocuments(t *testing.T) {
 
 // TestDefaults checks that defaults of plugins apply only to missing fields.
 func TestDefaults(t *testing.T) {
-	c, err := encryption.Parse("f", []byte(rules(rule("secrets", "kms: {name: a, endpoint: 'unix:///x'}", "kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
+	c, err := encryption.Parse("f", []byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}", "kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
 		"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
 	if err != nil {
 		t.Fatal(err)

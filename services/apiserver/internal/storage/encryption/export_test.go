@@ -2,10 +2,10 @@ package encryption
 
 import "context"
 
-// Covers exports covers for tests.
+// Covers exports canDecryptAll for tests.
 func (s *Set) Covers(other *Set) bool { return s.canDecryptAll(other) }
 
-// Changed exports changed for tests.
+// Changed exports applyContent for tests.
 func (l *Live) Changed(ctx context.Context, data []byte, err error) (done bool) {
 	return l.applyContent(ctx, data, err)
 }

@@ -22,7 +22,7 @@ import (
 // patience bounds waits for expected events.
 const patience = 30 * time.Second
 
-func eventually(t testing.TB, what string, check func() bool) {
+func awaitTrue(t testing.TB, what string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !check(); time.Sleep(5 * time.Millisecond) { // between polls
 		if time.Now().After(deadline) {
@@ -33,15 +33,15 @@ func eventually(t testing.TB, what string, check func() bool) {
 
 // kmsRule returns a configuration that encrypts secrets with a plugin.
 func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
-	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}",
+	return rulesYAML(ruleYAML("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}",
 		p.Endpoint(), timeout), identityTransformer))
 }
 
 // openKMS opens a configuration with a plugin that is probed often.
 func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func(*kms.Intervals)) *encryption.Live {
 	t.Helper()
-	b := builder(t)
-	b.Intervals = pace()
+	b := newBuilder(t)
+	b.Intervals = shortIntervals()
 	if change != nil {
 		change(&b.Intervals)
 	}
@@ -77,10 +77,10 @@ func TestStoredByKMS(t *testing.T) {
 			}
 		}
 	}
-	recorded(t, "kms-v2.json", &cases)
+	readRecording(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
+	store := s.storeWith(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
 	seen := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {
@@ -88,7 +88,7 @@ func TestStoredByKMS(t *testing.T) {
 		}
 		seen++
 		size := c.Stored.ProtobufFields[0].Bytes - 60 // without info, nonce and tag
-		create(t, store, secretKey, bytes.Repeat([]byte("x"), size))
+		mustCreate(t, store, secretKey, bytes.Repeat([]byte("x"), size))
 		rest, ok := bytes.CutPrefix(s.values[secretKey], []byte(c.Stored.Prefix))
 		if !ok {
 			t.Fatalf("got stored value %.40q, want one of the plugin", s.values[secretKey])
@@ -129,11 +129,11 @@ func TestStoredByKMS(t *testing.T) {
 func TestKeyChange(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.at(openKMS(t, p, 5*time.Second, nil))
-	create(t, store, secretKey, plainValue())
+	store := s.storeWith(openKMS(t, p, 5*time.Second, nil))
+	mustCreate(t, store, secretKey, plainValue())
 	p.UseKey("key-2")
-	eventually(t, "stale", func() bool {
-		got, stale, err := get(t, store, secretKey)
+	awaitTrue(t, "stale", func() bool {
+		got, stale, err := getValue(t, store, secretKey)
 		if got != string(plainValue()) || err != nil {
 			t.Fatalf("got %.9q, %v, want the plain value", got, err)
 		}
@@ -142,11 +142,11 @@ func TestKeyChange(t *testing.T) {
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
-	create(t, store, secretKey, plainValue())
+	mustCreate(t, store, secretKey, plainValue())
 	if id := keyOf(t, s.values[secretKey]); id != "key-2" {
 		t.Errorf("new value has key %q, want key-2", id)
 	}
-	if _, stale, err := get(t, store, secretKey); stale || err != nil {
+	if _, stale, err := getValue(t, store, secretKey); stale || err != nil {
 		t.Errorf("got stale %t, %v, want false", stale, err)
 	}
 }
@@ -157,20 +157,20 @@ func TestInconsistentPluginKeepsOldKey(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
-	store := s.at(live)
+	store := s.storeWith(live)
 	p.EncryptWith("key-1")
 	p.UseKey("key-2")
-	eventually(t, "unhealthy", func() bool {
+	awaitTrue(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && strings.Contains(err.Error(), "failed to rotate DEK")
 	})
-	create(t, store, secretKey, plainValue())
+	mustCreate(t, store, secretKey, plainValue())
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
 		t.Errorf("value has key %q, want key-1", id)
 	}
 	p.EncryptWith("")
-	eventually(t, "rotated", func() bool {
-		create(t, store, secretKey, plainValue())
+	awaitTrue(t, "rotated", func() bool {
+		mustCreate(t, store, secretKey, plainValue())
 		return keyOf(t, s.values[secretKey]) == "key-2"
 	})
 }
@@ -189,20 +189,20 @@ func TestPluginGone(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			s := newRawStore()
-			others := s.at(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
-			create(t, others, "/registry/secrets/default/seen", plainValue())
-			create(t, others, "/registry/secrets/default/unseen", plainValue())
-			create(t, s.at(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
+			others := s.storeWith(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
+			mustCreate(t, others, "/registry/secrets/default/seen", plainValue())
+			mustCreate(t, others, "/registry/secrets/default/unseen", plainValue())
+			mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
 			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
-			store := s.at(live)
-			if _, _, err := get(t, store, "/registry/secrets/default/seen"); err != nil {
+			store := s.storeWith(live)
+			if _, _, err := getValue(t, store, "/registry/secrets/default/seen"); err != nil {
 				t.Fatal(err)
 			}
-			create(t, store, secretKey, plainValue())
+			mustCreate(t, store, secretKey, plainValue())
 			c.fail(p)
-			eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
+			awaitTrue(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
-				if got, _, err := get(t, store, key); got != string(plainValue()) || err != nil {
+				if got, _, err := getValue(t, store, key); got != string(plainValue()) || err != nil {
 					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
@@ -213,7 +213,7 @@ func TestPluginGone(t *testing.T) {
 					t.Errorf("value of an unknown key: got %v, want a temporary error", err)
 				}
 			}
-			eventually(t, "writes rejected", func() bool {
+			awaitTrue(t, "writes rejected", func() bool {
 				_, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{})
 				var why *storage.SealError
 				if err != nil && (!errors.As(err, &why) || !strings.Contains(err.Error(), " expired at ")) {
@@ -221,15 +221,15 @@ func TestPluginGone(t *testing.T) {
 				}
 				return err != nil
 			})
-			if got, _, err := get(t, store, secretKey); got != string(plainValue()) || err != nil {
+			if got, _, err := getValue(t, store, secretKey); got != string(plainValue()) || err != nil {
 				t.Errorf("read while writes are rejected: got %.9q, %v, want the plain value", got, err)
 			}
 			c.recover(p)
-			eventually(t, "writes accepted", func() bool {
+			awaitTrue(t, "writes accepted", func() bool {
 				_, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{})
 				return err == nil
 			})
-			if _, _, err := get(t, store, "/registry/secrets/default/unseen"); err != nil {
+			if _, _, err := getValue(t, store, "/registry/secrets/default/unseen"); err != nil {
 				t.Errorf("value of an unknown key after the return: got %v", err)
 			}
 		})
@@ -240,12 +240,12 @@ func TestPluginGone(t *testing.T) {
 func TestStartWithoutPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
-	store := s.at(live)
+	store := s.storeWith(live)
 	const want = "got unexpected nil transformer"
-	if _, _, err := get(t, store, secretKey); err == nil || err.Error() != want {
+	if _, _, err := getValue(t, store, secretKey); err == nil || err.Error() != want {
 		t.Errorf("read: got %v, want %s", err, want)
 	}
 	if _, err := store.Create(t.Context(), secretKey, plainValue(), storage.WriteOptions{}); err == nil || err.Error() != want {
@@ -256,7 +256,7 @@ func TestStartWithoutPlugin(t *testing.T) {
 		t.Errorf("health: got %v", err)
 	}
 	p.Start()
-	eventually(t, "read", func() bool { _, _, err := get(t, store, secretKey); return err == nil })
+	awaitTrue(t, "read", func() bool { _, _, err := getValue(t, store, secretKey); return err == nil })
 }
 
 // TestUnhealthyPluginStillEncrypts checks the error of the health check, which is that of
@@ -266,21 +266,21 @@ func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 	s := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
 	p.SetHealth("broken")
-	eventually(t, "unhealthy", func() bool {
+	awaitTrue(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
 	})
-	create(t, s.at(live), secretKey, plainValue())
+	mustCreate(t, s.storeWith(live), secretKey, plainValue())
 }
 
 // TestLostKey checks that values of a lost key cannot be read.
 func TestLostKey(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
-	store := s.at(openKMS(t, p, 5*time.Second, nil))
+	store := s.storeWith(openKMS(t, p, 5*time.Second, nil))
 	for _, c := range []struct {
 		reject bool
 		code   string
@@ -289,7 +289,7 @@ func TestLostKey(t *testing.T) {
 		{reject: true, code: "Internal"},
 	} { // a permanent and a temporary error
 		p.RejectCalls(c.reject)
-		_, _, err := get(t, store, secretKey)
+		_, _, err := getValue(t, store, secretKey)
 		var why *storage.CorruptObjectError
 		if !errors.As(err, &why) || why.Passing != c.reject ||
 			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
@@ -302,8 +302,8 @@ func TestLostKey(t *testing.T) {
 func TestConcurrentReadersShareCalls(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
-	store := s.at(openKMS(t, p, 20*time.Second, nil))
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
+	store := s.storeWith(openKMS(t, p, 20*time.Second, nil))
 	p.Hang()
 	done := make(chan error)
 	const readers = 20
@@ -313,7 +313,7 @@ func TestConcurrentReadersShareCalls(t *testing.T) {
 			done <- err
 		}()
 	}
-	eventually(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > 0 })
+	awaitTrue(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > 0 })
 	p.Resume()
 	for range readers {
 		if err := <-done; err != nil {
@@ -334,7 +334,7 @@ type sealedBy struct {
 func newPluginWithValue(t *testing.T) *sealedBy {
 	t.Helper()
 	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
-	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
+	mustCreate(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
 	return s
 }
 
@@ -346,21 +346,21 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := builder(t)
+	b := newBuilder(t)
 	b.Metrics = m
-	b.Intervals = pace()
+	b.Intervals = shortIntervals()
 	b.Intervals.HealthyInterval = time.Hour
 	b.Intervals.HealthyTTL = time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
 	s := newRawStore()
-	store := s.at(live)
+	store := s.storeWith(live)
 	for i := range 120 {
 		p.UseKey(fmt.Sprintf("key-%d", i))
 		if err := live.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		create(t, store, secretKey, plainValue())
+		mustCreate(t, store, secretKey, plainValue())
 	}
 	families, err := reg.Gather()
 	if err != nil {

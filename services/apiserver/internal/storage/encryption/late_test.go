@@ -39,10 +39,10 @@ func TestLatePlugin(t *testing.T) {
 	p := kmstest.New(t)
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	write(t, file, rules(rule("secrets", identityTransformer)))
-	b := builder(t)
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", identityTransformer)))
+	b := newBuilder(t)
 	log := &logBuffer{}
-	b.Intervals = pace()
+	b.Intervals = shortIntervals()
 	b.HealthTimeout = 50 * time.Millisecond
 	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)
@@ -55,19 +55,19 @@ func TestLatePlugin(t *testing.T) {
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	first := live.Current()
-	write(t, file, kmsRule(p, 50*time.Millisecond))
+	writeConfig(t, file, kmsRule(p, 50*time.Millisecond))
 	const failed = "encryption configuration is invalid"
 	const retried = "KMS plugin is unhealthy"
-	eventually(t, "configuration rejected", func() bool { return log.count(failed) == 1 })
+	awaitTrue(t, "configuration rejected", func() bool { return log.count(failed) == 1 })
 	// triggerCheck changes the directory of the file, so that the file is checked.
-	triggerCheck := func() { write(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
+	triggerCheck := func() { writeConfig(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
 	for range 2 { // wait for two retries
 		n := log.count(retried)
-		eventually(t, "a retry", func() bool { triggerCheck(); return log.count(retried) > n })
+		awaitTrue(t, "a retry", func() bool { triggerCheck(); return log.count(retried) > n })
 	}
 	if live.Current() != first || log.count(failed) != 1 {
 		t.Errorf("got an applied configuration: %t, and %d messages about it, want false and 1", live.Current() != first, log.count(failed))
 	}
 	p.Start()
-	eventually(t, "configuration applied", func() bool { triggerCheck(); return live.Current() != first })
+	awaitTrue(t, "configuration applied", func() bool { triggerCheck(); return live.Current() != first })
 }

@@ -41,10 +41,10 @@ func TestResourceOfKey(t *testing.T) {
 // Deletions have nothing to decrypt.
 func TestSharedBatchIsNotModified(t *testing.T) {
 	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
-	live := open(t, rules(rule("secrets", keys("aesgcm", key32))))
+	live := openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))
 	s := newRawStore()
-	create(t, s.at(live), first, plainValue())
-	create(t, s.at(live), second, plainValue())
+	mustCreate(t, s.storeWith(live), first, plainValue())
+	mustCreate(t, s.storeWith(live), second, plainValue())
 	batch := storage.Batch{Revision: 5, Events: []storage.Event{
 		{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
 		{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: s.values[first]},
@@ -80,16 +80,16 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 // them are unreadable.
 func TestValuesWithoutRule(t *testing.T) {
 	s := newRawStore()
-	sealed := s.at(open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, sealed, secretKey, plainValue())
-	other := s.at(open(t, rules(rule("configmaps", keys("aesgcm", key32)))))
-	if got, _, err := get(t, other, secretKey); err == nil || got != "" ||
+	sealed := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, sealed, secretKey, plainValue())
+	other := s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)))))
+	if got, _, err := getValue(t, other, secretKey); err == nil || got != "" ||
 		!strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
 		t.Errorf("without a key: got %.20q, %v, want no value and an error of the identity transformer", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
-	create(t, other, another, plainValue())
-	if got, stale, err := get(t, other, another); got != string(plainValue()) || stale || err != nil {
+	mustCreate(t, other, another, plainValue())
+	if got, stale, err := getValue(t, other, another); got != string(plainValue()) || stale || err != nil {
 		t.Errorf("got %.20q, stale %v, %v, want the plain value, not stale", got, stale, err)
 	}
 }
@@ -97,12 +97,12 @@ func TestValuesWithoutRule(t *testing.T) {
 // TestUnencryptableValueIsNotWritten checks that the store is not changed.
 func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	raw := etcdtest.Embedded(t)
-	s := encryption.NewStore(raw, open(t, rules(rule("secrets", "identity: {}"))), builtIn(), nil)
+	s := encryption.NewStore(raw, openConfig(t, rulesYAML(ruleYAML("secrets", "identity: {}"))), builtIn(), nil)
 	var sealError *storage.SealError
 	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &sealError) {
 		t.Errorf("Create: got %v, want SealError", err)
 	}
-	create(t, s, secretKey, plainValue())
+	mustCreate(t, s, secretKey, plainValue())
 	kv, _, err := raw.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +118,9 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 
 // TestPlainValuesAreNotCovered checks a configuration that reads only encrypted values.
 func TestPlainValuesAreNotCovered(t *testing.T) {
-	before := open(t, rules(rule("configmaps", keys("aesgcm", key32)))).Current()
-	for provider, want := range map[string]bool{keys("secretbox", key32): false, "identity: {}": true} {
-		now := open(t, rules(rule("configmaps", keys("aesgcm", key32)), rule("secrets", provider))).Current()
+	before := openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)))).Current()
+	for provider, want := range map[string]bool{keysYAML("secretbox", key32): false, "identity: {}": true} {
+		now := openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)), ruleYAML("secrets", provider))).Current()
 		if got := now.Covers(before); got != want {
 			t.Errorf("%s covers plain values: got %v, want %v", provider, got, want)
 		}

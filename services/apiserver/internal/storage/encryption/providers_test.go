@@ -34,16 +34,16 @@ const secretKey = "/registry/secrets/default/s"
 // plainValue returns a value of the size of the recorded secret.
 func plainValue() []byte { return append([]byte("k8s\x00"), bytes.Repeat([]byte("x"), 218)...) }
 
-func rules(lines ...string) string {
+func rulesYAML(lines ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(lines, "")
 }
 
-// rule returns a rule with providers for resources.
-func rule(resources string, providers ...string) string {
+// ruleYAML returns a rule with providers for resources.
+func ruleYAML(resources string, providers ...string) string {
 	return "- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
 }
 
-func keys(provider, secret string) string {
+func keysYAML(provider, secret string) string {
 	return provider + ": {keys: [{name: k1, secret: " + secret + "}]}"
 }
 
@@ -62,10 +62,10 @@ func builtIn() *encryption.Resources {
 	})
 }
 
-// open opens a configuration.
-func open(t testing.TB, configuration string) *encryption.Live {
+// openConfig opens a configuration.
+func openConfig(t testing.TB, configuration string) *encryption.Live {
 	t.Helper()
-	b := builder(t)
+	b := newBuilder(t)
 	b.KMSv1 = true
 	return openWith(t, b, configuration, false)
 }
@@ -73,7 +73,7 @@ func open(t testing.TB, configuration string) *encryption.Live {
 func openWith(t testing.TB, b *encryption.Builder, configuration string, reload bool) *encryption.Live {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	write(t, file, configuration)
+	writeConfig(t, file, configuration)
 	live, err := encryption.Open(t.Context(), file, reload, b)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func openWith(t testing.TB, b *encryption.Builder, configuration string, reload 
 	return live
 }
 
-func write(t testing.TB, file, content string) {
+func writeConfig(t testing.TB, file, content string) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
 		t.Fatal(err)
@@ -108,22 +108,22 @@ func (s *rawStore) Create(_ context.Context, key string, value []byte, _ storage
 	return 1, nil
 }
 
-// at returns a Store on the raw store with a configuration.
-func (s *rawStore) at(live *encryption.Live) *encryption.Store {
+// storeWith returns a Store on the raw store with a configuration.
+func (s *rawStore) storeWith(live *encryption.Live) *encryption.Store {
 	return encryption.NewStore(s, live, builtIn(), nil)
 }
 
 func newRawStore() *rawStore { return &rawStore{values: map[string][]byte{}} }
 
-func create(t testing.TB, s *encryption.Store, key string, value []byte) {
+func mustCreate(t testing.TB, s *encryption.Store, key string, value []byte) {
 	t.Helper()
 	if _, err := s.Create(t.Context(), key, value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// get returns a value, whether it is stale, and the reason why it is unreadable.
-func get(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
+// getValue returns a value, whether it is stale, and the reason why it is unreadable.
+func getValue(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
 	t.Helper()
 	kv, _, err := s.Get(t.Context(), key, 0)
 	if err != nil && kv.Value != nil {
@@ -142,7 +142,7 @@ func TestStoredValues(t *testing.T) {
 			Prefix *string
 		}
 	}
-	recorded(t, "stored-values.json", &cases)
+	readRecording(t, "stored-values.json", &cases)
 	s := newRawStore()
 	seen := 0
 	for i, c := range cases {
@@ -150,9 +150,9 @@ func TestStoredValues(t *testing.T) {
 			continue
 		}
 		seen++
-		live := open(t, c.Configuration)
+		live := openConfig(t, c.Configuration)
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		create(t, s.at(live), key, plainValue())
+		mustCreate(t, s.storeWith(live), key, plainValue())
 		stored, prefix := s.values[key], ""
 		if c.Stored.Prefix != nil {
 			prefix = *c.Stored.Prefix
@@ -166,7 +166,7 @@ func TestStoredValues(t *testing.T) {
 			if _, ok := s.values[key]; !ok {
 				continue
 			}
-			value, stale, err := get(t, s.at(live), key)
+			value, stale, err := getValue(t, s.storeWith(live), key)
 			if value != string(plainValue()) || err != nil || stale != (before != i) {
 				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t", c.Name, before, value, stale, err, before != i)
 			}
@@ -220,14 +220,14 @@ func TestLayouts(t *testing.T) {
 	} {
 		t.Run(c.provider, func(t *testing.T) {
 			s := newRawStore()
-			store := s.at(open(t, rules(rule("secrets", keys(c.provider, key32)))))
-			create(t, store, secretKey, plainValue())
+			store := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML(c.provider, key32)))))
+			mustCreate(t, store, secretKey, plainValue())
 			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
 			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plainValue()) {
 				t.Errorf("stored value decrypted with the key: got %q, want %q", got, plainValue())
 			}
 			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plainValue())...)
-			if got, stale, err := get(t, store, secretKey); got != string(plainValue()) || stale || err != nil {
+			if got, stale, err := getValue(t, store, secretKey); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("got %q, stale %t, %v, want the plain value, not stale", got, stale, err)
 			}
 		})
@@ -241,7 +241,7 @@ func TestWildcards(t *testing.T) {
 		Stored              map[string]any
 	}
 	var raw []map[string]any
-	recorded(t, "stored-values.json", &raw)
+	readRecording(t, "stored-values.json", &raw)
 	last := raw[len(raw)-1]
 	cases = append(cases, struct {
 		Name, Configuration string
@@ -249,12 +249,12 @@ func TestWildcards(t *testing.T) {
 	}{last["name"].(string), last["configuration"].(string), last["stored"].(map[string]any)})
 	for _, c := range cases {
 		s := newRawStore()
-		store := s.at(open(t, c.Configuration))
+		store := s.storeWith(openConfig(t, c.Configuration))
 		for key, want := range c.Stored {
 			if want == "absent" {
 				continue
 			}
-			create(t, store, key, plainValue())
+			mustCreate(t, store, key, plainValue())
 			prefix, _ := want.(string)
 			if prefix == "" {
 				if !bytes.Equal(s.values[key], plainValue()) {
@@ -263,7 +263,7 @@ func TestWildcards(t *testing.T) {
 			} else if !bytes.HasPrefix(s.values[key], []byte(prefix)) {
 				t.Errorf("%s: got stored value %.40q, want prefix %s", key, s.values[key], prefix)
 			}
-			if got, stale, err := get(t, store, key); got != string(plainValue()) || stale || err != nil {
+			if got, stale, err := getValue(t, store, key); got != string(plainValue()) || stale || err != nil {
 				t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
 			}
 		}
@@ -280,16 +280,16 @@ type provider struct {
 	plugin *kmstest.Plugin
 }
 
-func providers(t testing.TB) []provider {
+func allProviders(t testing.TB) []provider {
 	plugin := kmstest.New(t)
 	kmsOf := func(version, name string) string {
 		return fmt.Sprintf("kms: {apiVersion: %s, name: %s, endpoint: '%s', timeout: 5s}", version, name, plugin.Endpoint())
 	}
 	return []provider{
 		{name: "identity", with: identityTransformer, others: identityTransformer},
-		{name: "aescbc", with: keys("aescbc", key32), others: keys("aescbc", other32)},
-		{name: "aesgcm", with: keys("aesgcm", key32), others: keys("aesgcm", other32), bound: true, safe: true},
-		{name: "secretbox", with: keys("secretbox", key32), others: keys("secretbox", other32), safe: true},
+		{name: "aescbc", with: keysYAML("aescbc", key32), others: keysYAML("aescbc", other32)},
+		{name: "aesgcm", with: keysYAML("aesgcm", key32), others: keysYAML("aesgcm", other32), bound: true, safe: true},
+		{name: "secretbox", with: keysYAML("secretbox", key32), others: keysYAML("secretbox", other32), safe: true},
 		{name: "kms v2", with: kmsOf("v2", "p"), others: kmsOf("v2", "other"), bound: true, safe: true, plugin: plugin},
 		{name: "kms v1", with: kmsOf("v1", "p"), others: kmsOf("v1", "other"), bound: true, safe: true, plugin: plugin},
 	}
@@ -297,30 +297,30 @@ func providers(t testing.TB) []provider {
 
 // TestProviders checks the common behaviour of all providers.
 func TestProviders(t *testing.T) {
-	for _, p := range providers(t) {
+	for _, p := range allProviders(t) {
 		t.Run(p.name, func(t *testing.T) {
 			s := newRawStore()
-			live := open(t, rules(rule("secrets", p.with)))
-			store := s.at(live)
+			live := openConfig(t, rulesYAML(ruleYAML("secrets", p.with)))
+			store := s.storeWith(live)
 			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
-				create(t, store, secretKey, value)
+				mustCreate(t, store, secretKey, value)
 				if p.with != identityTransformer && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
 					t.Error("stored value is not encrypted")
 				}
-				if got, stale, err := get(t, store, secretKey); got != string(value) || stale || err != nil {
+				if got, stale, err := getValue(t, store, secretKey); got != string(value) || stale || err != nil {
 					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v, want the same value, not stale", len(value), len(got), stale, err)
 				}
 			}
-			create(t, store, secretKey, plainValue())
+			mustCreate(t, store, secretKey, plainValue())
 			sealed := s.values[secretKey]
-			create(t, store, secretKey, plainValue())
+			mustCreate(t, store, secretKey, plainValue())
 			if p.with != identityTransformer && bytes.Equal(sealed, s.values[secretKey]) {
 				t.Error("two encryptions of a value are equal")
 			}
 			t.Run("moved", func(t *testing.T) {
 				s.values["/registry/secrets/default/other"] = sealed
-				if _, _, err := get(t, store, "/registry/secrets/default/other"); (err != nil) != p.bound {
+				if _, _, err := getValue(t, store, "/registry/secrets/default/other"); (err != nil) != p.bound {
 					t.Errorf("value copied from another key: got %v", err)
 				}
 			})
@@ -328,18 +328,18 @@ func TestProviders(t *testing.T) {
 				return
 			}
 			t.Run("another key", func(t *testing.T) {
-				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identityTransformer)))), secretKey); err == nil && got == string(plainValue()) {
+				if got, _, err := getValue(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.others, identityTransformer)))), secretKey); err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
-				first := s.at(open(t, rules(rule("secrets", p.with, identityTransformer))))
+				first := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.with, identityTransformer))))
 				s.values["/registry/secrets/default/plain"] = plainValue()
-				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plainValue()) || !stale || err != nil {
+				if got, stale, err := getValue(t, first, "/registry/secrets/default/plain"); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
-				second := s.at(open(t, rules(rule("secrets", identityTransformer, p.with))))
-				if got, stale, err := get(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
+				second := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, p.with))))
+				if got, stale, err := getValue(t, second, secretKey); got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
 			})
@@ -353,7 +353,7 @@ func TestProviders(t *testing.T) {
 						bad[draw.IntN(len(bad))] ^= 1 << draw.IntN(8)
 					}
 					s.values[secretKey] = bad
-					got, _, err := get(t, store, secretKey)
+					got, _, err := getValue(t, store, secretKey)
 					if p.safe && err == nil {
 						t.Fatalf("damaged value was decrypted to %.40q", got)
 					}
@@ -371,25 +371,25 @@ func TestProviders(t *testing.T) {
 // stored unencrypted.
 func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	s := newRawStore()
-	sealer := s.at(open(t, rules(rule("secrets", keys("aescbc", key32)))))
-	create(t, sealer, secretKey, plainValue())
+	sealer := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))))
+	mustCreate(t, sealer, secretKey, plainValue())
 	look := s.values[secretKey]
 	for name, store := range map[string]*encryption.Store{
-		"without a configuration": s.at(encryption.NewIdentity()),
-		"not covered":             s.at(open(t, rules(rule("configmaps", keys("aescbc", key32))))),
-		"identity":                s.at(open(t, rules(rule("secrets", identityTransformer, keys("aescbc", key32))))),
+		"without a configuration": s.storeWith(encryption.NewIdentity()),
+		"not covered":             s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32))))),
+		"identity":                s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
 			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
 		}
 	}
-	if _, _, err := get(t, s.at(encryption.NewIdentity()), secretKey); err == nil ||
+	if _, _, err := getValue(t, s.storeWith(encryption.NewIdentity()), secretKey); err == nil ||
 		err.Error() != "identity transformer tried to read encrypted data" {
 		t.Errorf("got %v", err)
 	}
 	// Inside an encrypted value the prefix has no meaning.
-	create(t, sealer, secretKey, look)
-	if got, _, err := get(t, sealer, secretKey); got != string(look) || err != nil {
+	mustCreate(t, sealer, secretKey, look)
+	if got, _, err := getValue(t, sealer, secretKey); got != string(look) || err != nil {
 		t.Errorf("got %.40q, %v, want %.40q", got, err, look)
 	}
 }
@@ -397,13 +397,13 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 // TestKeysWithSameName checks that the right key is found if a rotation uses the same name twice.
 func TestKeysWithSameName(t *testing.T) {
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plainValue())
-	both := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
-	if got, stale, err := get(t, both, secretKey); got != string(plainValue()) || !stale || err != nil {
+	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
+	both := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
+	if got, stale, err := getValue(t, both, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in one rule: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
-	apart := s.at(open(t, rules(rule("secrets", keys("aesgcm", other32)), rule("secrets", keys("aesgcm", key32)))))
-	if got, stale, err := get(t, apart, secretKey); got != string(plainValue()) || !stale || err != nil {
+	apart := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)), ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	if got, stale, err := getValue(t, apart, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in two rules: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
 }
@@ -411,25 +411,25 @@ func TestKeysWithSameName(t *testing.T) {
 // FuzzOpen checks that no encrypted value is returned without decryption.
 func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
-	all := []string{keys("aescbc", key32), keys("aesgcm", key32), keys("secretbox", key32),
+	all := []string{keysYAML("aescbc", key32), keysYAML("aesgcm", key32), keysYAML("secretbox", key32),
 		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identityTransformer}
 	s := newRawStore()
-	store := s.at(open(f, rules(rule("secrets", all...))))
+	store := s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", all...))))
 	for _, p := range all {
-		create(f, s.at(open(f, rules(rule("secrets", p)))), secretKey, plainValue())
+		mustCreate(f, s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", p)))), secretKey, plainValue())
 		f.Add(s.values[secretKey])
 	}
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		s.values[secretKey] = stored
-		value, _, err := get(t, store, secretKey)
+		value, _, err := getValue(t, store, secretKey)
 		if err == nil && strings.HasPrefix(value, "k8s:enc:") && bytes.Equal([]byte(value), stored) {
 			t.Errorf("encrypted value was returned undecrypted")
 		}
 	})
 }
 
-// pace returns short intervals for probes.
-func pace() kms.Intervals {
+// shortIntervals returns short intervals for probes.
+func shortIntervals() kms.Intervals {
 	return kms.Intervals{
 		HealthyInterval:   20 * time.Millisecond,
 		UnhealthyInterval: 10 * time.Millisecond,

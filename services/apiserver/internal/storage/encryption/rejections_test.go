@@ -13,11 +13,11 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// restart stops a plugin until that is detected and starts it again.
-func restart(t *testing.T, p *kmstest.Plugin, live *encryption.Live) {
+// restartPlugin stops a plugin until that is detected and starts it again.
+func restartPlugin(t *testing.T, p *kmstest.Plugin, live *encryption.Live) {
 	t.Helper()
 	p.Stop()
-	eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
+	awaitTrue(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 	p.Start()
 }
 
@@ -40,13 +40,13 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			c.reject(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
 			w := newFixtureOn(t, p.raw, live)
-			if got, err := w.shows(t, secretKey); err == nil {
+			if got, err := w.wantCached(t, secretKey); err == nil {
 				t.Fatalf("before the key is accepted: got %.9q, want an error", got)
 			}
 			p.plugin.FailDecrypt("key-1", codes.OK)
 			p.plugin.ReturnWrongKeys(false)
-			restart(t, p.plugin, live)
-			eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
+			restartPlugin(t, p.plugin, live)
+			awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
 		})
 	}
 }
@@ -64,20 +64,20 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			const lost = 40
 			lose := seal()
 			for i := range lost {
-				create(t, lose, fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
+				mustCreate(t, lose, fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 			}
 			p.UseKey("key-2")
-			create(t, seal(), secretKey, plainValue())
+			mustCreate(t, seal(), secretKey, plainValue())
 			p.FailDecrypt("key-1", code)
 			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.RefreshTimeout = time.Hour }))
 			const after = "/registry/secrets/default/t"
-			create(t, seal(), after, plainValue()) // with an unknown seed
+			mustCreate(t, seal(), after, plainValue()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
-				if got, err := w.shows(t, key); err != nil || got != string(plainValue()) {
+				if got, err := w.wantCached(t, key); err != nil || got != string(plainValue()) {
 					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
-			if _, err := w.shows(t, "/registry/secrets/default/a0"); err == nil {
+			if _, err := w.wantCached(t, "/registry/secrets/default/a0"); err == nil {
 				t.Error("value of the lost key is readable")
 			}
 			if n := p.Calls("Decrypt"); n >= lost {
@@ -93,19 +93,19 @@ func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	p := kmstest.New(t)
 	raw := etcdtest.Embedded(t)
 	for i := range 10 {
-		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil),
+		mustCreate(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil),
 			fmt.Sprintf("/registry/secrets/default/a%d", i), plainValue())
 	}
 	p.UseKey("key-2")
-	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
+	mustCreate(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plainValue())
 	p.FailDecrypt("key-1", codes.Unknown)
 	p.FailDecrypt("key-2", codes.Unknown)
 	live := openKMS(t, p, 500*time.Millisecond, nil)
 	w := newFixtureOn(t, raw, live)
-	if _, err := w.shows(t, secretKey); err == nil {
+	if _, err := w.wantCached(t, secretKey); err == nil {
 		t.Fatal("value of a rejected key is readable")
 	}
 	p.FailDecrypt("key-2", codes.OK)
-	restart(t, p, live)
-	eventually(t, "readable", func() bool { _, err := w.shows(t, secretKey); return err == nil })
+	restartPlugin(t, p, live)
+	awaitTrue(t, "readable", func() bool { _, err := w.wantCached(t, secretKey); return err == nil })
 }

@@ -31,8 +31,8 @@ func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Bat
 
 func (kept) Progress(context.Context) error { return nil }
 
-// item returns a stored value.
-func (s *rawStore) item(key string) storage.KeyValue {
+// storedItem returns a stored value.
+func (s *rawStore) storedItem(key string) storage.KeyValue {
 	return storage.KeyValue{Key: key, Value: s.values[key], ModRevision: 1, CreateRevision: 1}
 }
 
@@ -73,7 +73,7 @@ func TestSourceFollowErrors(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
+			live := openWith(t, newBuilder(t), rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			source := newLoadedSource(t, kept{follow: func(inner context.Context) error {
@@ -87,7 +87,7 @@ func TestSourceFollowErrors(t *testing.T) {
 				return inner.Err()
 			}}, live)
 			if c.lost {
-				live.Changed(t.Context(), []byte(rules(rule("secrets", keys("aesgcm", other32)))), nil)
+				live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)))), nil)
 			}
 			if err := source.Follow(ctx, storage.Position{Revision: 1}, nil); !c.want(err) {
 				t.Errorf("got %v", err)
@@ -102,11 +102,11 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
-	source := newLoadedSource(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)
+	source := newLoadedSource(t, kept{[]storage.KeyValue{s.storedItem(secretKey), s.storedItem(damaged)}, untilCancelled}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 	p.Start()
@@ -130,7 +130,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		*pace = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, RefreshTimeout: time.Nanosecond}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
-	store := s.at(sealing)
+	store := s.storeWith(sealing)
 	var lost []storage.KeyValue
 	for i := range samples + 6 { // each with its own key
 		id := fmt.Sprintf("key-%d", i)
@@ -139,8 +139,8 @@ func TestRetriesAreBounded(t *testing.T) {
 		if err := sealing.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		create(t, store, key, plainValue())
-		lost = append(lost, s.item(key))
+		mustCreate(t, store, key, plainValue())
+		lost = append(lost, s.storedItem(key))
 	}
 	for i := range lost {
 		p.RemoveKey(fmt.Sprintf("key-%d", i))
@@ -156,9 +156,9 @@ func TestRetriesAreBounded(t *testing.T) {
 			before := p.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
-			eventually(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
+			awaitTrue(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
 			// All retries finish before Follow detects the new configuration.
-			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identityTransformer))), nil) {
+			if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {
 				t.Fatal("configuration was not applied")
 			}
 			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {

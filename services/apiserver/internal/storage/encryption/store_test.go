@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
 	})
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return encryption.NewStore(etcdtest.Embedded(t), open(t, rules(rule("'*.*'", keys("aesgcm", key32)))), all, nil)
+		return encryption.NewStore(etcdtest.Embedded(t), openConfig(t, rulesYAML(ruleYAML("'*.*'", keysYAML("aesgcm", key32)))), all, nil)
 	})
 }
 
@@ -89,8 +89,8 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	return w
 }
 
-// shows returns the cached value of a key and why it is unreadable.
-func (w *fixture) shows(t *testing.T, key string) (string, error) {
+// wantCached returns the cached value of a key and why it is unreadable.
+func (w *fixture) wantCached(t *testing.T, key string) (string, error) {
 	t.Helper()
 	if _, err := w.cache.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
@@ -105,9 +105,9 @@ func (w *fixture) shows(t *testing.T, key string) (string, error) {
 // TestCacheOfEncryptedValues checks that the cache has decrypted values, resumes by the stored
 // ones, and has unreadable objects beside readable ones.
 func TestCacheOfEncryptedValues(t *testing.T) {
-	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, w.store, secretKey, plainValue())
-	if got, err := w.shows(t, secretKey); got != string(plainValue()) || err != nil {
+	w := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, w.store, secretKey, plainValue())
+	if got, err := w.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
@@ -123,10 +123,10 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	if _, err := w.raw.Create(t.Context(), moved, stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := w.shows(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
+	if got, err := w.wantCached(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("value copied from another key: got %.20q, %v, want no value and an authentication error", got, err)
 	}
-	create(t, w.store, "/registry/secrets/default/after", plainValue())
+	mustCreate(t, w.store, "/registry/secrets/default/after", plainValue())
 	evs, err := watch.Next(t.Context(), nil)
 	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
 		t.Errorf("got events %v, %v, want ADDED after", evs, err)
@@ -159,7 +159,7 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+	w := newFixtureOn(t, raw, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
 	watch, err := w.secrets.Watch(watchcache.WatchOptions{
 		Selection:     objects.Selection{ExcludeCorrupt: true, Namespace: "default"},
 		AfterRevision: w.cache.Revision(),
@@ -180,8 +180,8 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 // TestObjectDamagedWhileWatched checks that watchers receive the readable versions and the
 // deletion.
 func TestObjectDamagedWhileWatched(t *testing.T) {
-	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	create(t, w.store, secretKey, plainValue())
+	w := newFixture(t, openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, w.store, secretKey, plainValue())
 	revision, err := w.cache.MostRecent(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	if _, err := w.raw.Delete(t.Context(), secretKey, rev); err != nil {
 		t.Fatal(err)
 	}
-	create(t, w.store, secretKey, []byte("third"))
+	mustCreate(t, w.store, secretKey, []byte("third"))
 	for _, watch := range watchers {
 		var got []string
 		for len(got) < 3 {
@@ -231,9 +231,9 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 // readable or unreadable without a restart.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	first := rules(rule("secrets", keys("aescbc", key32)))
-	write(t, file, first)
-	live, err := encryption.Open(t.Context(), file, true, builder(t))
+	first := rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))
+	writeConfig(t, file, first)
+	live, err := encryption.Open(t.Context(), file, true, newBuilder(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,47 +243,47 @@ func TestReload(t *testing.T) {
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	w := newFixture(t, live)
-	create(t, w.store, secretKey, plainValue())
+	mustCreate(t, w.store, secretKey, plainValue())
 	const damaged = "/registry/secrets/default/damaged"
 	s := newRawStore()
-	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), damaged, plainValue())
+	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32))))), damaged, plainValue())
 	if _, err := w.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.shows(t, damaged); err == nil {
+	if _, err := w.wantCached(t, damaged); err == nil {
 		t.Error("value of an unknown key is readable")
 	}
 	apply := func(content string) {
 		t.Helper()
 		was := live.Current()
-		write(t, file, content)
-		eventually(t, "configuration applied", func() bool { return live.Current() != was })
+		writeConfig(t, file, content)
+		awaitTrue(t, "configuration applied", func() bool { return live.Current() != was })
 	}
-	apply(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
-	eventually(t, "readable", func() bool { _, err := w.shows(t, damaged); return err == nil })
-	if got, err := w.shows(t, secretKey); got != string(plainValue()) || err != nil {
+	apply(rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32))))
+	awaitTrue(t, "readable", func() bool { _, err := w.wantCached(t, damaged); return err == nil })
+	if got, err := w.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	kept := live.Current()
-	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
-	next := rules(rule("secrets", identityTransformer))
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", "short"))))
+	next := rulesYAML(ruleYAML("secrets", identityTransformer))
 	// Files are read in order: when the next one is applied, this one has been read.
-	create(t, w.store, "/registry/secrets/default/kept", plainValue())
+	mustCreate(t, w.store, "/registry/secrets/default/kept", plainValue())
 	if kept != live.Current() {
 		t.Error("invalid configuration was applied")
 	}
 	apply(next)
-	eventually(t, "unreadable", func() bool { _, err := w.shows(t, secretKey); return err != nil })
+	awaitTrue(t, "unreadable", func() bool { _, err := w.wantCached(t, secretKey); return err != nil })
 }
 
 // TestRotationUnderLoad checks that during rotations every read returns a written value, and no
 // acknowledged write is lost.
 func TestRotationUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	one := keys("aesgcm", key32)
-	two := keys("secretbox", other32)
-	write(t, file, rules(rule("secrets", one)))
-	live, err := encryption.Open(t.Context(), file, true, builder(t))
+	one := keysYAML("aesgcm", key32)
+	two := keysYAML("secretbox", other32)
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", one)))
+	live, err := encryption.Open(t.Context(), file, true, newBuilder(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	var written [writers]atomic.Int64
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		create(t, w.store, key, []byte("0"))
+		mustCreate(t, w.store, key, []byte("0"))
 		work.Go(func() { // counts up by compare-and-swap
 			for n := int64(0); !stop.Load(); {
 				kv, _, err := w.store.Get(ctx, key, 0)
@@ -330,18 +330,18 @@ func TestRotationUnderLoad(t *testing.T) {
 		})
 	}
 	for _, c := range []string{
-		rules(rule("secrets", one, two)), rules(rule("secrets", two, one)), rules(rule("secrets", one, two)),
-		rules(rule("secrets", one, two, identityTransformer)), rules(rule("secrets", identityTransformer, one, two)), rules(rule("secrets", two, one, identityTransformer)),
+		rulesYAML(ruleYAML("secrets", one, two)), rulesYAML(ruleYAML("secrets", two, one)), rulesYAML(ruleYAML("secrets", one, two)),
+		rulesYAML(ruleYAML("secrets", one, two, identityTransformer)), rulesYAML(ruleYAML("secrets", identityTransformer, one, two)), rulesYAML(ruleYAML("secrets", two, one, identityTransformer)),
 	} {
 		was := live.Current()
-		write(t, file, c)
-		eventually(t, "configuration applied", func() bool { return live.Current() != was })
+		writeConfig(t, file, c)
+		awaitTrue(t, "configuration applied", func() bool { return live.Current() != was })
 	}
 	stop.Store(true)
 	work.Wait()
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-		if got, err := w.shows(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
+		if got, err := w.wantCached(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
 			t.Errorf("%s: got %q, %v, want the last write, %d", key, got, err, written[i].Load())
 		}
 	}
@@ -354,12 +354,12 @@ func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 	p.plugin.Stop()
 	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
 	w := newFixtureOn(t, p.raw, live)
-	create(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
-	if _, err := w.shows(t, secretKey); err == nil {
+	mustCreate(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	if _, err := w.wantCached(t, secretKey); err == nil {
 		t.Error("value is readable without the plugin")
 	}
 	p.plugin.Start()
-	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
+	awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
 }
 
 // TestHangingDecryptionBlocksNothing checks a plugin that is healthy but does not decrypt. Values
@@ -370,7 +370,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	p.plugin.HangMethod("Decrypt")
 	live := openKMS(t, p.plugin, time.Hour, nil)
 	w := newFixtureOn(t, p.raw, live)
-	if _, err := w.shows(t, secretKey); err == nil {
+	if _, err := w.wantCached(t, secretKey); err == nil {
 		t.Error("value is readable without decryption")
 	}
 	other, err := p.raw.Revision(t.Context())
@@ -385,15 +385,15 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	create(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
-	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
+	mustCreate(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	if got, err := w.wantCached(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
 		t.Errorf("after revision %d: got %.20q, %v, want %q", other, got, err, "plain")
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
 		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
 	p.plugin.Resume()
-	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plainValue()) })
+	awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
 }
 
 // TestNarrowerRuleIsDetected checks that values of a wider rule are unreadable under a narrower
@@ -405,35 +405,35 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 	}{
 		{
 			name:   "narrower, another key",
-			before: rules(rule("'*.*'", keys("aescbc", key32))),
-			after:  rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after:  rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32)), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 			lost:   true,
 		},
 		{
 			name:   "narrower, both keys",
-			before: rules(rule("'*.*'", keys("aescbc", key32))),
-			after:  rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))),
+			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after:  rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 		},
 		{
 			name:   "for the group",
-			before: rules(rule("'*.*'", keys("aescbc", key32))),
-			after:  rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after:  rulesYAML(ruleYAML("'*.'", keysYAML("secretbox", key32)), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 			lost:   true,
 		},
 		{
 			name:   "removed, and the wider one has fewer keys",
-			before: rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))),
-			after:  rules(rule("'*.*'", keys("secretbox", key32))),
+			before: rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)), ruleYAML("'*.*'", keysYAML("secretbox", key32))),
+			after:  rulesYAML(ruleYAML("'*.*'", keysYAML("secretbox", key32))),
 			lost:   true,
 		},
 		{
 			name:   "for another resource",
-			before: rules(rule("'*.*'", keys("aescbc", key32))),
-			after:  rules(rule("configmaps", keys("aescbc", key32), identityTransformer), rule("'*.*'", keys("aescbc", key32))),
+			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after:  rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32), identityTransformer), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before, after := open(t, c.before).Current(), open(t, c.after).Current()
+			before, after := openConfig(t, c.before).Current(), openConfig(t, c.after).Current()
 			if got := !after.Covers(before); got != c.lost {
 				t.Errorf("values become unreadable: got %t, want %t", got, c.lost)
 			}

@@ -36,14 +36,14 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
-	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plainValue())
-	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plainValue())
+	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32))))), local, plainValue())
+	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), far, plainValue())
 
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
-	write(t, file, rules(rule("secrets", plugin)))
-	b := builder(t)
-	b.Intervals = pace()
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", plugin)))
+	b := newBuilder(t)
+	b.Intervals = shortIntervals()
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {
 		t.Fatal(err)
@@ -66,10 +66,10 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	before := p.Calls("Decrypt")
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(ctx, at, func(storage.Batch) error { return nil }) }()
-	eventually(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > before })
+	awaitTrue(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > before })
 	was := live.Current()
-	write(t, file, rules(rule("secrets", plugin, keys("secretbox", key32))))
-	eventually(t, "configuration applied", func() bool { return live.Current() != was })
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", plugin, keysYAML("secretbox", key32))))
+	awaitTrue(t, "configuration applied", func() bool { return live.Current() != was })
 	p.Resume()
 	select {
 	case err := <-ended:

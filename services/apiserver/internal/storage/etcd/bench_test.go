@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// cpu reports the CPU time of the whole process per operation.
-func cpu(b *testing.B, work func()) {
+// reportCPU reports the CPU time of the whole process per operation.
+func reportCPU(b *testing.B, work func()) {
 	b.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -42,7 +42,7 @@ func BenchmarkStore(b *testing.B) {
 		n := 0
 		b.Run(name+"/Create", func(b *testing.B) {
 			b.ReportAllocs()
-			cpu(b, func() {
+			reportCPU(b, func() {
 				n++
 				if _, err := store.Create(ctx, fmt.Sprintf("/registry/pods/%s/p%08d", name, n), value, storage.WriteOptions{}); err != nil {
 					b.Fatal(err)
@@ -59,7 +59,7 @@ func BenchmarkStore(b *testing.B) {
 				for range w.Batches() {
 				}
 			}()
-			cpu(b, func() {
+			reportCPU(b, func() {
 				done := make(chan error, 16)
 				for range cap(done) {
 					n++
@@ -79,7 +79,7 @@ func BenchmarkStore(b *testing.B) {
 		b.Run(name+"/Get", func(b *testing.B) {
 			b.ReportAllocs()
 			key := fmt.Sprintf("/registry/pods/%s/p%08d", name, 1)
-			cpu(b, func() {
+			reportCPU(b, func() {
 				if _, _, err := store.Get(ctx, key, 0); err != nil {
 					b.Fatal(err)
 				}
@@ -87,7 +87,7 @@ func BenchmarkStore(b *testing.B) {
 		})
 		b.Run(name+"/Revision", func(b *testing.B) {
 			b.ReportAllocs()
-			cpu(b, func() {
+			reportCPU(b, func() {
 				if _, err := store.Revision(ctx); err != nil {
 					b.Fatal(err)
 				}

@@ -75,7 +75,7 @@ func TestManyDeletionsInOneRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	b := await(t, "the deletions", w.Batches())
+	b := awaitValue(t, "the deletions", w.Batches())
 	if len(b.Events) != txns*keysPerTxn || b.Revision != deletion.Header.Revision || b.Events[0].Type != storage.Deleted {
 		t.Errorf("got %d events up to %d, want %d at %d", len(b.Events), b.Revision, txns*keysPerTxn, deletion.Header.Revision)
 	}

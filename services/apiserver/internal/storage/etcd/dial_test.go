@@ -59,8 +59,8 @@ func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t)
 	other := newAuthority(t)
-	caFile := ca.write(t, dir, "ca")
-	otherFile := other.write(t, dir, "other")
+	caFile := ca.writeCertificate(t, dir, "ca")
+	otherFile := other.writeCertificate(t, dir, "other")
 	serverCert, err := tls.LoadX509KeyPair(ca.issue(t, dir, "server"))
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestDialTLS(t *testing.T) {
 	if _, err := store.Revision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, "a connection", names); got != "client" {
+	if got := awaitValue(t, "a connection", names); got != "client" {
 		t.Fatalf("server got client certificate %q, want client", got)
 	}
 
@@ -113,7 +113,7 @@ func TestDialTLS(t *testing.T) {
 	if _, err := store.Revision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, "a connection", names); got != "renewed" {
+	if got := awaitValue(t, "a connection", names); got != "renewed" {
 		t.Fatalf("after renewal the server got client certificate %q, want renewed", got)
 	}
 
@@ -139,7 +139,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-func (a *authority) write(t *testing.T, dir, name string) string {
+func (a *authority) writeCertificate(t *testing.T, dir, name string) string {
 	return writePEM(t, filepath.Join(dir, name+".crt"), "CERTIFICATE", a.cert.Raw)
 }
 

@@ -23,7 +23,7 @@ type elected struct {
 	err    error
 }
 
-func campaign(ctx context.Context, e *etcd.Elector, id string) <-chan elected {
+func startCampaign(ctx context.Context, e *etcd.Elector, id string) <-chan elected {
 	out := make(chan elected, 1)
 	go func() {
 		lost, resign, err := e.Campaign(ctx, "test", id)
@@ -32,7 +32,7 @@ func campaign(ctx context.Context, e *etcd.Elector, id string) <-chan elected {
 	return out
 }
 
-func await[T any](t *testing.T, what string, c <-chan T) T {
+func awaitValue[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
@@ -57,7 +57,7 @@ func isClosed(c <-chan struct{}) bool {
 func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	e := etcd.NewElector(store, 0)
-	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}
@@ -68,13 +68,13 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	defer w.Stop()
 	candidates := func(n int) {
 		for n > 0 {
-			n -= len(await(t, "candidates", w.Batches()).Events)
+			n -= len(awaitValue(t, "candidates", w.Batches()).Events)
 		}
 	}
 	candidates(1)
-	second := campaign(t.Context(), e, "second")
+	second := startCampaign(t.Context(), e, "second")
 	candidates(1)
-	third := campaign(t.Context(), e, "third")
+	third := startCampaign(t.Context(), e, "third")
 	candidates(1)
 	if len(second)+len(third) > 0 || isClosed(first.lost) {
 		t.Fatal("got two elected candidates, want one")
@@ -84,13 +84,13 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	if !isClosed(first.lost) {
 		t.Fatal("candidate is still elected after it resigned")
 	}
-	two := await(t, "the second", second)
+	two := awaitValue(t, "the second", second)
 	if two.err != nil || len(third) > 0 {
 		t.Fatalf("got second candidate: error %v, third elected: %t, want the second elected alone", two.err, len(third) > 0)
 	}
 	two.resign()
 	two.resign()
-	three := await(t, "the third", third)
+	three := awaitValue(t, "the third", third)
 	if three.err != nil {
 		t.Fatal(three.err)
 	}
@@ -101,7 +101,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 func TestElectionEndsWithItsLease(t *testing.T) {
 	server := etcdtest.Server(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), time.Second)
-	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}
@@ -113,7 +113,7 @@ func TestElectionEndsWithItsLease(t *testing.T) {
 	if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the loss", first.lost)
+	awaitValue(t, "the loss", first.lost)
 }
 
 // TestElectionWaitEndsWithContext checks that a canceled candidate stops waiting and does not
@@ -121,12 +121,12 @@ func TestElectionEndsWithItsLease(t *testing.T) {
 func TestElectionWaitEndsWithContext(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	e := etcd.NewElector(store, 0)
-	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	defer first.resign()
 	ctx, cancel := context.WithCancel(t.Context())
-	second := campaign(ctx, e, "second")
+	second := startCampaign(ctx, e, "second")
 	cancel()
-	if got := await(t, "the second", second); !errors.Is(got.err, context.Canceled) {
+	if got := awaitValue(t, "the second", second); !errors.Is(got.err, context.Canceled) {
 		t.Fatalf("got %v, want context.Canceled", got.err)
 	}
 	if isClosed(first.lost) {
@@ -148,14 +148,14 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	far := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
 	near := etcd.NewElector(etcdtest.Store(t, server.Config()), 2*time.Second)
 
-	first := await(t, "the first", campaign(t.Context(), far, "far"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), far, "far"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}
 	defer first.resign()
-	second := campaign(t.Context(), near, "near")
+	second := startCampaign(t.Context(), near, "near")
 	proxy.Cut()
-	two := await(t, "the second", second)
+	two := awaitValue(t, "the second", second)
 	if two.err != nil {
 		t.Fatal(two.err)
 	}
@@ -200,7 +200,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 	}
 	defer client.Close()
 	e := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
-	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}
@@ -220,7 +220,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 func TestElectionKeysAreReadable(t *testing.T) {
 	server := etcdtest.Server(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), 0)
-	first := await(t, "the first", campaign(t.Context(), e, "replica-a"))
+	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "replica-a"))
 	if first.err != nil {
 		t.Fatal(first.err)
 	}

@@ -45,7 +45,7 @@ func TestChangesMatchWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := watched(t, store, prefix, from, newest)
+	want := watchRange(t, store, prefix, from, newest)
 	for _, maximum := range []int{1, 500, 1 << 20} {
 		for _, until := range []int64{newest, newest - 100} {
 			var got []storage.Event
@@ -96,8 +96,8 @@ func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
 	}
 }
 
-// watched returns the events of a watch in (after, until].
-func watched(t *testing.T, store storage.Interface, prefix string, after, until int64) (events []storage.Event) {
+// watchRange returns the events of a watch in (after, until].
+func watchRange(t *testing.T, store storage.Interface, prefix string, after, until int64) (events []storage.Event) {
 	t.Helper()
 	w, err := store.Watch(t.Context(), prefix, after)
 	if err != nil {

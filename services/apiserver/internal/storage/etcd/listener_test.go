@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// expiring returns a context with a short timeout for calls that fail.
-func expiring(t *testing.T) context.Context {
+// shortContext returns a context with a short timeout for calls that fail.
+func shortContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	t.Cleanup(cancel)
 	return ctx
@@ -43,7 +43,7 @@ func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
 	a := newAuthority(t)
 	other := newAuthority(t)
-	ca := a.write(t, dir, "ca")
+	ca := a.writeCertificate(t, dir, "ca")
 	cert, key := a.issue(t, dir, "server")
 	server, err := embedded.Start(t.Context(), embedded.Options{
 		DataDir:      filepath.Join(dir, "data"),
@@ -66,7 +66,7 @@ func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		return etcdtest.Store(t, etcd.Config{Client: c}).Ping(expiring(t))
+		return etcdtest.Store(t, etcd.Config{Client: c}).Ping(shortContext(t))
 	}
 	if err := ping(a); err != nil {
 		t.Error(err)

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// gathered returns the values of all series by the metric name and label values.
-func gathered(t *testing.T, r *prometheus.Registry) map[string]float64 {
+// gatherValues returns the values of all series by the metric name and label values.
+func gatherValues(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
 	if err != nil {
@@ -52,7 +52,7 @@ func TestEtcdCallsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := gathered(t, r)
+	got := gatherValues(t, r)
 	for name, least := range map[string]float64{
 		"grpc_client_started_total Range etcdserverpb.KV unary":    3,
 		"grpc_client_handled_total OK Range etcdserverpb.KV unary": 3,
@@ -80,7 +80,7 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 		Metrics: r,
 		Size:    func(context.Context) (int64, error) { return 0, storage.ErrUnavailable },
 	})
-	if _, exists := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
+	if _, exists := gatherValues(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
 		t.Error("size of an unreachable etcd is reported")
 	}
 }
@@ -99,7 +99,7 @@ func TestMembersAreReported(t *testing.T) {
 	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r})
 	etcdtest.Full(t, server)
 	down.Cut()
-	got := gathered(t, r)
+	got := gatherValues(t, r)
 	prefix := "binnacle_etcd_member_"
 	for series, want := range map[string]float64{
 		"up " + server.Endpoint(): 1, "leader " + server.Endpoint(): 1, "alarm NOSPACE " + server.Endpoint(): 1, "up " + down.Endpoint(): 0,

@@ -43,7 +43,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b := await(t, "an event", w.Batches()); len(b.Events) != 1 {
+			if b := awaitValue(t, "an event", w.Batches()); len(b.Events) != 1 {
 				t.Fatalf("got %+v, want one event", b)
 			}
 			old.Hold()
@@ -56,7 +56,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			}
 			if reliable {
 				// The notification overtakes the event, as the fake is meant to do.
-				if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision < wrote {
+				if b := awaitValue(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision < wrote {
 					t.Errorf("got %+v, want progress without events", b)
 				}
 				w.Stop()
@@ -69,9 +69,9 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 				}
 				close(marked)
 			}()
-			await(t, "the marker", marked)
+			awaitValue(t, "the marker", marked)
 			old.Release()
-			if b := await(t, "the event", w.Batches()); len(b.Events) == 0 ||
+			if b := awaitValue(t, "the event", w.Batches()); len(b.Events) == 0 ||
 				b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
 				t.Errorf("got %+v, want the event of pod a", b)
 			}
@@ -102,7 +102,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 			t.Fatal(err)
 		}
 		for b := (storage.Batch{}); b.Revision < least || len(b.Events) > 0; {
-			b = await(t, "progress", w.Batches())
+			b = awaitValue(t, "progress", w.Batches())
 		}
 	}
 	progress(start)

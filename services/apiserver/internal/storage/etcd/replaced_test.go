@@ -25,8 +25,8 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// write changes keys in one server.
-func (w *fixture) write(server int, values ...string) (last int64) {
+// writeKeys changes keys in one server.
+func (w *fixture) writeKeys(server int, values ...string) (last int64) {
 	w.Helper()
 	client := w.servers[server].Client()
 	for i, v := range values {
@@ -76,10 +76,10 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			far := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server without a write
-			w.write(0, c.same...)
-			start := w.write(1, c.same...)
+			w.writeKeys(0, c.same...)
+			start := w.writeKeys(1, c.same...)
 			if len(c.old) > 0 {
-				start = w.write(0, c.old...)
+				start = w.writeKeys(0, c.old...)
 			}
 			events, err := far.Watch(t.Context(), "/registry/", 1)
 			if err != nil {
@@ -88,16 +88,16 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			defer events.Stop()
 			position := storage.Position{Revision: 1}
 			for position.Revision < start {
-				position = position.Advance(await(t, "events", events.Batches()))
+				position = position.Advance(awaitValue(t, "events", events.Batches()))
 			}
 			if len(c.restored) > 0 {
-				w.write(1, c.restored...)
+				w.writeKeys(1, c.restored...)
 			}
 			w.proxy.Switch(t, w.servers[1].Endpoint())
 			if !c.replaced {
-				next := w.write(1, "next")
+				next := w.writeKeys(1, "next")
 				for position.Revision < next {
-					position = position.Advance(await(t, "events", events.Batches()))
+					position = position.Advance(awaitValue(t, "events", events.Batches()))
 				}
 				if _, err := far.VerifyHistory(t.Context(), position); err != nil {
 					t.Errorf("confirm: %v", err)
@@ -110,15 +110,15 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			if err := events.Err(); !isReplaced(err) {
 				t.Errorf("watch ended with %v, want ReplacedError", err)
 			}
-			if _, err := confirm(t.Context(), far, position); !isReplaced(err) {
+			if _, err := confirmAfterOutage(t.Context(), far, position); !isReplaced(err) {
 				t.Errorf("confirm: got %v, want ReplacedError", err)
 			}
 		})
 	}
 }
 
-// confirm retries Confirm until the outage is over.
-func confirm(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
+// confirmAfterOutage retries Confirm until the outage is over.
+func confirmAfterOutage(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
 		rev, err = s.VerifyHistory(ctx, at)
 		if !errors.Is(err, storage.ErrUnavailable) {
@@ -159,7 +159,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 			t.Fatal(err)
 		}
 		for position.Revision < resp.Header.Revision {
-			position = position.Advance(await(t, "events", events.Batches()))
+			position = position.Advance(awaitValue(t, "events", events.Batches()))
 		}
 	}
 	write("1")
@@ -172,7 +172,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	if err := events.Progress(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a read of the newest revision", calls)
+	awaitValue(t, "a read of the newest revision", calls)
 	write("2")
 	if err := events.Err(); err != nil {
 		t.Error(err)

@@ -118,7 +118,7 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 	take := func() {
 		t.Helper()
 		for last < wrote {
-			b := await(t, "events", w.Batches())
+			b := awaitValue(t, "events", w.Batches())
 			for _, e := range b.Events {
 				if e.Revision != last+1 {
 					t.Fatalf("got revision %d, want %d", e.Revision, last+1)
@@ -145,7 +145,7 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Heal()
-	if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision != wrote {
+	if b := awaitValue(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision != wrote {
 		t.Fatalf("got %+v, want progress at %d", b, wrote)
 	}
 }

@@ -22,7 +22,7 @@ func TestCatchUp(t *testing.T) {
 		switch {
 		case i%2500 == 0:
 			for range 1500 {
-				s.store.bump()
+				s.store.writeOutsideRoot()
 			}
 		case i%1000 == 999:
 			s.store.write(1, 1<<20)
@@ -32,7 +32,7 @@ func TestCatchUp(t *testing.T) {
 	}
 	f := newFeed(s.store, testRoot, 1, quietLog())
 	go f.run(t.Context(), storage.Position{Revision: from})
-	rec := record{applied: from}
+	rec := replicaLog{applied: from}
 	for rec.applied < s.store.newest() {
 		_ = rec.apply(<-f.batches)
 		if n := len(rec.events); n%50 == 0 && n < writes {
@@ -42,7 +42,7 @@ func TestCatchUp(t *testing.T) {
 			s.store.breakWatches()
 		}
 	}
-	if err := rec.same(s.store.since(from)); err != nil {
+	if err := rec.compareHistory(s.store.historySince(from)); err != nil {
 		t.Error(err)
 	}
 }
@@ -74,7 +74,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := history(t, store, from, rev)
+	want := readHistoryOf(t, store, from, rev)
 	for name, source := range map[string]struct {
 		store   storage.Interface
 		batches int
@@ -85,13 +85,13 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFeed(source.store, testRoot, 1, quietLog())
 			go f.run(t.Context(), storage.Position{Revision: from})
-			rec := record{applied: from}
+			rec := replicaLog{applied: from}
 			batches := 0
 			for rec.applied < rev {
 				_ = rec.apply(<-f.batches)
 				batches++
 			}
-			if err := rec.same(want); err != nil {
+			if err := rec.compareHistory(want); err != nil {
 				t.Error(err)
 			}
 			if batches != source.batches {
@@ -127,9 +127,9 @@ func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 	}
 	f := newFeed(store, testRoot, 1, quietLog())
 	go f.run(t.Context(), storage.Position{Revision: from})
-	rec := record{applied: from}
+	rec := replicaLog{applied: from}
 	_ = rec.apply(<-f.batches)
-	if err := rec.same(history(t, store.Store, from, from+3)); err != nil {
+	if err := rec.compareHistory(readHistoryOf(t, store.Store, from, from+3)); err != nil {
 		t.Error(err)
 	}
 	if after := <-store.after; after != from+3 {

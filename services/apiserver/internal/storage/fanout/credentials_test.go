@@ -42,8 +42,8 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// credentials writes a credentials file of a user with access to the subjects of one cluster.
-func (o *operator) credentials(t *testing.T, cluster string) string {
+// writeCredentials writes a credentials file of a user with access to the subjects of one cluster.
+func (o *operator) writeCredentials(t *testing.T, cluster string) string {
 	t.Helper()
 	user, err := nkeys.CreateUser()
 	if err != nil {
@@ -75,8 +75,8 @@ func (o *operator) credentials(t *testing.T, cluster string) string {
 	return file
 }
 
-// serve starts a NATS server.
-func serve(t *testing.T, o *server.Options) *server.Server {
+// startNATS starts a NATS server.
+func startNATS(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
 	srv, err := server.NewServer(o)
 	if err != nil {
@@ -97,7 +97,7 @@ func TestCredentials(t *testing.T) {
 	if err := resolver.Store(trusted.public, trusted.jwt); err != nil {
 		t.Fatal(err)
 	}
-	srv := serve(t, &server.Options{
+	srv := startNATS(t, &server.Options{
 		Host:             "127.0.0.1",
 		Port:             server.RANDOM_PORT,
 		NoSigs:           true,
@@ -105,7 +105,7 @@ func TestCredentials(t *testing.T) {
 		TrustedOperators: []*jwt.OperatorClaims{trusted.claims},
 		AccountResolver:  resolver,
 	})
-	defer halt(srv)
+	defer stopNATS(srv)
 
 	store := newFakeStore()
 	elector := newFakeElector(store)
@@ -127,23 +127,23 @@ func TestCredentials(t *testing.T) {
 		}
 		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
 		p.rec.applied = p.from
-		launch(t, p)
+		runProcess(t, p)
 		return p
 	}
 	cluster := NewOptions().ClusterID
-	first := replica("first", trusted.credentials(t, cluster))
+	first := replica("first", trusted.writeCredentials(t, cluster))
 	first.untilSource(t, sourceLocal)
-	second := replica("second", trusted.credentials(t, cluster))
+	second := replica("second", trusted.writeCredentials(t, cluster))
 	second.untilSource(t, sourceNATS)
 
-	file := newOperator(t).credentials(t, cluster)
+	file := newOperator(t).writeCredentials(t, cluster)
 	third := replica("third", file)
 	store.write(1, 10)
 	third.untilCurrent(t, store)
 	if s := third.State(); s.Connected || s.Source != sourceStore {
 		t.Errorf("replica with credentials of another operator: got %+v, want it to read the store", s)
 	}
-	fresh, err := os.ReadFile(trusted.credentials(t, cluster))
+	fresh, err := os.ReadFile(trusted.writeCredentials(t, cluster))
 	if err != nil {
 		t.Fatal(err)
 	}

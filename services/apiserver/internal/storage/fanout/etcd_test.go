@@ -35,12 +35,12 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	}
 	p.from = at.Revision
 	p.rec.applied = at.Revision
-	launch(t, p)
+	runProcess(t, p)
 	return p
 }
 
-// history reads the events in (after, until] directly from the store.
-func history(t *testing.T, store *etcd.Store, after, until int64) []storage.Event {
+// readHistoryOf reads the events in (after, until] directly from the store.
+func readHistoryOf(t *testing.T, store *etcd.Store, after, until int64) []storage.Event {
 	t.Helper()
 	w, err := store.Watch(t.Context(), testRoot, after)
 	if err != nil {
@@ -58,8 +58,8 @@ func history(t *testing.T, store *etcd.Store, after, until int64) []storage.Even
 	return nil
 }
 
-// churn creates, updates and deletes objects and returns the revision of the last write.
-func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int64 {
+// churnObjects creates, updates and deletes objects and returns the revision of the last write.
+func churnObjects(t *testing.T, ctx context.Context, store *etcd.Store, round int) int64 {
 	t.Helper()
 	var rev int64
 	for i := range 40 {
@@ -85,8 +85,8 @@ func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int6
 func TestReplicasFollowEtcd(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
-	srv, url := listen(t, 0)
-	defer halt(srv)
+	srv, url := listenNATS(t, 0)
+	defer stopNATS(srv)
 
 	ctx := t.Context()
 	var replicas []*process
@@ -95,23 +95,23 @@ func TestReplicasFollowEtcd(t *testing.T) {
 		p.untilStream(t)
 		replicas = append(replicas, p)
 	}
-	rev := churn(t, ctx, store, 0)
+	rev := churnObjects(t, ctx, store, 0)
 	if _, err := store.Create(ctx, testRoot+"large", make([]byte, 1200<<10), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	first := replicas[0]
 	first.untilSource(t, sourceLocal)
-	first.until(t, "the writes", func() bool { return first.rec.revision() >= rev })
+	first.awaitCondition(t, "the writes", func() bool { return first.rec.revision() >= rev })
 	first.stop()
-	rev = churn(t, ctx, store, 1)
+	rev = churnObjects(t, ctx, store, 1)
 	for _, p := range replicas[1:] {
-		p.until(t, "the writes", func() bool { return p.rec.revision() >= rev })
+		p.awaitCondition(t, "the writes", func() bool { return p.rec.revision() >= rev })
 		p.untilStream(t)
 	}
-	rev = churn(t, ctx, store, 2)
+	rev = churnObjects(t, ctx, store, 2)
 	for _, p := range replicas[1:] {
-		p.until(t, "the writes", func() bool { return p.rec.revision() >= rev })
-		if err := p.rec.same(history(t, store, p.from, rev)); err != nil {
+		p.awaitCondition(t, "the writes", func() bool { return p.rec.revision() >= rev })
+		if err := p.rec.compareHistory(readHistoryOf(t, store, p.from, rev)); err != nil {
 			t.Errorf("%s: %v", p.id, err)
 		}
 	}
@@ -130,6 +130,6 @@ func TestProgressOverEtcd(t *testing.T) {
 		if err := p.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.until(t, "the revision", func() bool { return p.rec.revision() >= rev })
+		p.awaitCondition(t, "the revision", func() bool { return p.rec.revision() >= rev })
 	}
 }

@@ -117,14 +117,14 @@ func (b *bus) send(from *busNode, subject string, data []byte) {
 	defer b.mu.Unlock()
 	for to := range b.nodes {
 		if to != from {
-			to.arrive(subject, slices.Clone(data))
+			to.deliverWithFaults(subject, slices.Clone(data))
 		}
 	}
 }
 
-// arrive applies the faults that are due to a message and queues its delivery. A disconnected node
+// deliverWithFaults applies the faults that are due to a message and queues its delivery. A disconnected node
 // does not receive it.
-func (n *busNode) arrive(subject string, data []byte) {
+func (n *busNode) deliverWithFaults(subject string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	handle := n.handlers[subject]
@@ -167,8 +167,8 @@ func (n *busNode) subscribe(subject string, handle func([]byte)) error {
 	return nil
 }
 
-// connect restores or cuts the connection.
-func (n *busNode) connect(up bool) {
+// setConnected restores or cuts the connection.
+func (n *busNode) setConnected(up bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.up == up {
@@ -184,9 +184,9 @@ func (n *busNode) connect(up bool) {
 	}
 }
 
-// redeliver repeats an earlier delivery. Age 0 is the last one, age 1 the one before it. It does
+// redeliverEarlier repeats an earlier delivery. Age 0 is the last one, age 1 the one before it. It does
 // nothing if the node is disconnected or has no delivery of that age.
-func (n *busNode) redeliver(age int) {
+func (n *busNode) redeliverEarlier(age int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.up && !n.closed && len(n.recent) > age {
@@ -194,8 +194,8 @@ func (n *busNode) redeliver(age int) {
 	}
 }
 
-// faults sets how many of the next messages are dropped, repeated, damaged or swapped.
-func (n *busNode) faults(drop, repeat, damage, swap int) {
+// setFaults sets how many of the next messages are dropped, repeated, damaged or swapped.
+func (n *busNode) setFaults(drop, repeat, damage, swap int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.drop = drop

@@ -74,8 +74,8 @@ func (s *fakeStore) write(n, size int) int64 {
 	return rev
 }
 
-// bump makes a revision outside the root.
-func (s *fakeStore) bump() { s.update(func() { s.revision++ }) }
+// writeOutsideRoot makes a revision outside the root.
+func (s *fakeStore) writeOutsideRoot() { s.update(func() { s.revision++ }) }
 
 func (s *fakeStore) compact() { s.update(func() { s.compacted = s.revision }) }
 
@@ -95,14 +95,14 @@ func (s *fakeStore) newest() int64 {
 	return s.revision
 }
 
-func (s *fakeStore) running() int {
+func (s *fakeStore) runningWatches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watches
 }
 
-// since returns the history after a revision.
-func (s *fakeStore) since(after int64) []storage.Event {
+// historySince returns the history after a revision.
+func (s *fakeStore) historySince(after int64) []storage.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]storage.Event(nil), s.history[s.indexLocked(after):]...)
@@ -139,8 +139,8 @@ func (s *fakeStore) recheckLocked(at storage.Position, since int64) error {
 	return err
 }
 
-// knows reports whether a position is in the history, compacted or not.
-func (s *fakeStore) knows(at storage.Position) bool {
+// contains reports whether a position is in the history, compacted or not.
+func (s *fakeStore) contains(at storage.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
@@ -268,9 +268,9 @@ func (w *fakeWatcher) run(ctx context.Context) {
 	defer w.cancel()
 	defer close(w.out)
 	for {
-		b, ok, changed, err := w.next()
+		b, ok, changed, err := w.nextBatch()
 		if err != nil {
-			w.end(err)
+			w.endWith(err)
 			return
 		}
 		var out chan storage.Batch
@@ -282,24 +282,24 @@ func (w *fakeWatcher) run(ctx context.Context) {
 		case out <- b:
 		case <-changed:
 		case <-w.broken:
-			w.end(storage.ErrUnavailable)
+			w.endWith(storage.ErrUnavailable)
 			return
 		case <-ctx.Done():
-			w.end(nil)
+			w.endWith(nil)
 			return
 		}
 	}
 }
 
-func (w *fakeWatcher) end(err error) {
+func (w *fakeWatcher) endWith(err error) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	w.err = err
 	w.s.watches--
 }
 
-// next returns the batch to deliver, if there is one.
-func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, err error) {
+// nextBatch returns the batch to deliver, if there is one.
+func (w *fakeWatcher) nextBatch() (b storage.Batch, ok bool, changed chan struct{}, err error) {
 	s := w.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,11 +357,11 @@ func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct
 	defer e.mu.Unlock()
 	e.id = id
 	e.lost = lost
-	return lost, func() { e.vacate(lost) }, nil
+	return lost, func() { e.endTerm(lost) }, nil
 }
 
-// vacate ends the term of lost, once.
-func (e *fakeElector) vacate(lost chan struct{}) {
+// endTerm ends the term of lost, once.
+func (e *fakeElector) endTerm(lost chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lost != lost || lost == nil {
@@ -370,20 +370,20 @@ func (e *fakeElector) vacate(lost chan struct{}) {
 	close(lost)
 	e.id = ""
 	e.lost = nil
-	e.store.bump()
+	e.store.writeOutsideRoot()
 	if !e.held {
 		e.seat <- struct{}{}
 	}
 }
 
-// hold prevents the election of a successor until release.
-func (e *fakeElector) hold() {
+// holdElection prevents the election of a successor until release.
+func (e *fakeElector) holdElection() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.held = true
 }
 
-func (e *fakeElector) release() {
+func (e *fakeElector) releaseElection() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.held = false
@@ -392,15 +392,15 @@ func (e *fakeElector) release() {
 	}
 }
 
-// depose ends the current term.
-func (e *fakeElector) depose() {
+// endCurrentTerm ends the current term.
+func (e *fakeElector) endCurrentTerm() {
 	e.mu.Lock()
 	lost := e.lost
 	e.mu.Unlock()
-	e.vacate(lost)
+	e.endTerm(lost)
 }
 
-func (e *fakeElector) holder() string {
+func (e *fakeElector) currentLeader() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.id

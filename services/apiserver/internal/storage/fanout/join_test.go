@@ -8,12 +8,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// settled starts replicas and waits until all use the stream.
-func settled(t *testing.T, replicas int) *suite {
+// settledSuite starts replicas and waits until all use the stream.
+func settledSuite(t *testing.T, replicas int) *suite {
 	t.Helper()
 	s := newSuite(t, replicas, 4096)
-	s.start()
-	t.Cleanup(s.stop)
+	s.startAll()
+	t.Cleanup(s.stopAll)
 	s.store.write(1, 100)
 	s.settle(time.Second)
 	if err := s.onStream(); err != nil {
@@ -22,8 +22,8 @@ func settled(t *testing.T, replicas int) *suite {
 	return s
 }
 
-// now waits until all goroutines are blocked, without advancing the clock.
-func (s *suite) now() { synctest.Wait() }
+// awaitIdle waits until all goroutines are blocked, without advancing the clock.
+func (s *suite) awaitIdle() { synctest.Wait() }
 
 func (r *replica) wantRevision(t *testing.T, want int64) {
 	t.Helper()
@@ -43,23 +43,23 @@ func (r *replica) wantSource(t *testing.T, want string) {
 // nothing below the root changed, from the stream and from the store.
 func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 3)
+		s := settledSuite(t, 3)
 		for _, r := range s.replicas {
-			s.store.bump()
+			s.store.writeOutsideRoot()
 			if err := r.Progress(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			s.now()
+			s.awaitIdle()
 			r.wantRevision(t, s.store.newest())
 		}
-		l := s.listener()
-		l.node.connect(false)
-		s.now()
-		s.store.bump()
+		l := s.anyListener()
+		l.node.setConnected(false)
+		s.awaitIdle()
+		s.store.writeOutsideRoot()
 		if err := l.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.now()
+		s.awaitIdle()
 		l.wantRevision(t, s.store.newest())
 	})
 }
@@ -67,8 +67,8 @@ func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
 // TestHeartbeatsCarryProgress checks that replicas reach the newest revision by heartbeats alone.
 func TestHeartbeatsCarryProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		s.store.bump()
+		s := settledSuite(t, 2)
+		s.store.writeOutsideRoot()
 		s.settle(3 * DefaultHeartbeat)
 		for _, r := range s.replicas {
 			r.wantRevision(t, s.store.newest())
@@ -82,9 +82,9 @@ func TestSilentPublisher(t *testing.T) {
 	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := settled(t, 2)
-				l := s.listener()
-				l.node.faults(1<<30, 0, 0, 0)
+				s := settledSuite(t, 2)
+				l := s.anyListener()
+				l.node.setFaults(1<<30, 0, 0, 0)
 				rev := s.store.write(1, 10)
 				if ask {
 					if err := l.Progress(t.Context()); err != nil {
@@ -105,11 +105,11 @@ func TestSilentPublisher(t *testing.T) {
 // from the store and then returns to the stream.
 func TestDamagedMessageIsReadFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
-		l.node.faults(0, 0, 1, 0)
+		s := settledSuite(t, 2)
+		l := s.anyListener()
+		l.node.setFaults(0, 0, 1, 0)
 		rev := s.store.write(1, 10)
-		s.now()
+		s.awaitIdle()
 		l.wantRevision(t, rev)
 		s.settle(2 * DefaultHeartbeat)
 		l.wantSource(t, sourceNATS)
@@ -119,8 +119,8 @@ func TestDamagedMessageIsReadFromStore(t *testing.T) {
 // TestOlderEpochIsIgnored checks that messages of an earlier publisher have no effect.
 func TestOlderEpochIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
+		s := settledSuite(t, 2)
+		l := s.anyListener()
 		before := l.State()
 		stale := message{
 			cluster:  l.cluster,
@@ -132,7 +132,7 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &stale))
 		end := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &end))
-		s.now()
+		s.awaitIdle()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("got state %+v, want %+v", after, before)
 		}
@@ -142,12 +142,12 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 // TestOtherClusterIsIgnored checks that messages of another cluster have no effect.
 func TestOtherClusterIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
+		s := settledSuite(t, 2)
+		l := s.anyListener()
 		before := l.State()
 		other := message{cluster: "other", epoch: 1 << 40, previous: before.Revision, revision: before.Revision + 1}
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &other))
-		s.now()
+		s.awaitIdle()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("got state %+v, want %+v", after, before)
 		}
@@ -158,17 +158,17 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 // change is lost.
 func TestPublisherHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 3)
-		p := s.publisher()
-		l := s.listener()
+		s := settledSuite(t, 3)
+		p := s.currentPublisher()
+		l := s.anyListener()
 		p.cancelRun()
-		s.now()
+		s.awaitIdle()
 		rev := s.store.write(1, 10)
-		s.now()
+		s.awaitIdle()
 		l.wantRevision(t, rev)
 		p.wantRevision(t, rev)
 		s.settle(5 * DefaultHeartbeat)
-		if s.publisher() == p || s.publisher() == nil {
+		if s.currentPublisher() == p || s.currentPublisher() == nil {
 			t.Error("no other replica took over")
 		}
 		p.wantSource(t, sourceStore)
@@ -179,29 +179,29 @@ func TestPublisherHandsOver(t *testing.T) {
 // close their store watches.
 func TestNewReplicaJoinsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
+		s := settledSuite(t, 2)
 		for range 50 {
 			s.store.write(1, 10)
 		}
-		s.now()
-		watches := s.store.running()
+		s.awaitIdle()
+		watches := s.store.runningWatches()
 
-		behind := s.add(t, 7)
+		behind := s.addReplica(t, 7)
 		behind.rec.applied = 11
 		behind.from = 11
 		behind.startRun()
 		s.settle(2 * DefaultHeartbeat)
 		behind.startFollow(s.store)
-		s.now()
+		s.awaitIdle()
 		behind.wantRevision(t, s.store.newest())
 
-		current := s.add(t, 8)
+		current := s.addReplica(t, 8)
 		current.rec.applied = s.store.newest()
 		current.from = s.store.newest()
 		current.startRun()
 		s.settle(2 * DefaultHeartbeat)
 		current.startFollow(s.store)
-		s.now()
+		s.awaitIdle()
 		current.wantSource(t, sourceNATS)
 		if n := current.State().Changes; n != 2 { // all replicas begin with the store
 			t.Errorf("current replica changed its source %d times, want 2", n)
@@ -209,10 +209,10 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 
 		s.replicas = append(s.replicas, behind, current)
 		s.settle(5 * DefaultHeartbeat)
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Error(err)
 		}
-		if got := s.store.running(); got != watches {
+		if got := s.store.runningWatches(); got != watches {
 			t.Errorf("got %d store watches, want %d", got, watches)
 		}
 	})
@@ -222,12 +222,12 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 // stream and store all the time.
 func TestRepeatedLossesAreDamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
+		s := settledSuite(t, 2)
+		l := s.anyListener()
 		before := l.State().Changes
 		const falls = 600
 		for range falls {
-			l.node.faults(1, 0, 0, 0)
+			l.node.setFaults(1, 0, 0, 0)
 			s.store.write(1, 10)
 			s.store.write(1, 10)
 			s.settle(DefaultHeartbeat / 2)
@@ -235,9 +235,9 @@ func TestRepeatedLossesAreDamped(t *testing.T) {
 		if n := l.State().Changes - before; n < 4 || n > falls/10 {
 			t.Errorf("source changed %d times in %d losses, want 4 to 60", n, falls)
 		}
-		l.node.faults(0, 0, 0, 0)
+		l.node.setFaults(0, 0, 0, 0)
 		s.settle(40 * DefaultHeartbeat)
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Error(err)
 		}
 		l.wantSource(t, sourceNATS)
@@ -248,10 +248,10 @@ func TestRepeatedLossesAreDamped(t *testing.T) {
 // reads them from the store.
 func TestSlowReplicaReadsFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
+		s := settledSuite(t, 2)
+		l := s.anyListener()
 		l.cancelFollow()
-		s.now()
+		s.awaitIdle()
 		gate := make(chan struct{})
 		ctx := t.Context()
 		l.running.Go(func() {
@@ -264,7 +264,7 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 		const writes = inboxFrames + 1000
 		for range writes {
 			s.store.write(1, 10)
-			s.now()
+			s.awaitIdle()
 		}
 		l.inbox.mu.Lock()
 		waiting := len(l.inbox.queue) - l.inbox.head
@@ -274,7 +274,7 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 		}
 		close(gate)
 		s.settle(3 * DefaultHeartbeat)
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -284,7 +284,7 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 // parts, form one chain without gaps.
 func TestSplitKeepsTheChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
+		s := settledSuite(t, 2)
 		tap := newBusNode(s.bus)
 		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		var received []*message
 		var parts partAssembler
 		cut := 0
-		if err := tap.subscribe(s.listener().changeSubject, func(b []byte) {
+		if err := tap.subscribe(s.anyListener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)
 			if err != nil {
 				t.Error(err)
@@ -324,7 +324,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		s.store.write(1, 6000)
 		last := s.store.write(1, 10)
 		s.store.setStalled(false)
-		s.now()
+		s.awaitIdle()
 		at := first
 		for _, m := range received {
 			if m.previous != at {

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-func sample() *message {
+func sampleMessage() *message {
 	return &message{
 		cluster:  "c",
 		epoch:    7,
@@ -28,12 +28,12 @@ func sample() *message {
 	}
 }
 
-// seal appends a valid checksum.
-func seal(b []byte) []byte {
+// withChecksum appends a valid checksum.
+func withChecksum(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-func body(m *message) []byte {
+func encodedBody(m *message) []byte {
 	b := appendMessage(nil, m)
 	return b[:len(b)-checksumBytes]
 }
@@ -101,70 +101,70 @@ func TestMessageRoundTrip(t *testing.T) {
 // TestDamagedMessagesAreRejected checks that messages that violate the format, or are cut, are
 // rejected.
 func TestDamagedMessagesAreRejected(t *testing.T) {
-	good := sample()
+	good := sampleMessage()
 	whole := appendMessage(nil, good)
 	if _, err := decodeMessage(whole); err != nil {
 		t.Fatal(err)
 	}
 	change := func(f func(m *message)) []byte {
-		m := sample()
+		m := sampleMessage()
 		f(m)
 		return appendMessage(nil, m)
 	}
 	set := func(i int, v byte) []byte {
-		b := body(good)
+		b := encodedBody(good)
 		b[i] = v
-		return seal(b)
+		return withChecksum(b)
 	}
 	head := func(fields ...uint64) []byte {
 		b := []byte{magic[0], magic[1], formatVersion, 0, 1, 'c'}
 		for _, f := range fields {
 			b = binary.AppendUvarint(b, f)
 		}
-		return seal(b)
+		return withChecksum(b)
 	}
 	for name, data := range map[string][]byte{
 		"empty":             nil,
-		"only a checksum":   seal(nil),
+		"only a checksum":   withChecksum(nil),
 		"other magic":       set(0, 'x'),
 		"other version":     set(2, formatVersion+1),
 		"unknown flag":      set(3, 32),
 		"part without data": set(3, flagPart),
-		"part that ends": seal(append([]byte{
+		"part that ends": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
-		"part beyond the last": seal(append([]byte{
+		"part beyond the last": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
-		"part of one": seal(append([]byte{
+		"part of one": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
-		"part with changes": seal(append([]byte{
+		"part with changes": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
-		"empty part": seal(append([]byte{
+		"empty part": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
-		"answer that ends": seal(append([]byte{
+		"answer that ends": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagAnswer | flagEnd, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)),
-		"answer of nothing": seal(append([]byte{
+		"answer of nothing": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0)),
-		"answer that is cut off": seal(append([]byte{
+		"answer that is cut off": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
 		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7)),
-		"answer to too many": seal(append([]byte{
+		"answer to too many": withChecksum(append([]byte{
 			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1, maxAnswers + 1,
 		}, make([]byte, answerBytes*(maxAnswers+1))...)),
 		"flag with changes":          set(3, flagWithheld),
 		"cluster without name":       set(4, 0),
 		"cluster beyond the end":     set(4, 250),
 		"wrong checksum":             append(append([]byte{}, whole[:len(whole)-1]...), whole[len(whole)-1]^1),
-		"bytes left over":            seal(append(body(good), 0)),
+		"bytes left over":            withChecksum(append(encodedBody(good), 0)),
 		"epoch too large":            head(1<<63, 1, 1, 0, 0, 0, 0, 0, 0, 0),
 		"last after previous":        head(1, 1, 1, 2, 0, 0, 0, 0, 1, 0),
-		"sum cut off":                seal([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 1, 9, 9, 9}),
+		"sum cut off":                withChecksum([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 1, 9, 9, 9}),
 		"revision too large":         head(1, 1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
 		"count without changes":      head(1, 1, 1, 0, 0, 0, 0, 0, 1, 3),
 		"count too large":            head(1, 1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
@@ -188,7 +188,7 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 			t.Errorf("first %d bytes: got message %+v, want an error", n, m)
 		}
 		if n < len(whole)-checksumBytes {
-			if m, err := decodeMessage(seal(whole[:n:n])); err == nil {
+			if m, err := decodeMessage(withChecksum(whole[:n:n])); err == nil {
 				t.Errorf("first %d bytes with a checksum: got message %+v, want an error", n, m)
 			}
 		}
@@ -197,14 +197,14 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 
 // FuzzDecodeMessage checks that every accepted message is consistent and survives a round trip.
 func FuzzDecodeMessage(f *testing.F) {
-	f.Add(body(sample()))
-	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))
-	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 2, end: true}))
-	f.Add(body(&message{cluster: "c", epoch: 1, chain: 9, previous: 2, revision: 2, loaded: true, answers: []uint64{1, 2}}))
-	piece := appendPart(nil, sample(), part{index: 1, total: 3, data: []byte("data")})
+	f.Add(encodedBody(sampleMessage()))
+	f.Add(encodedBody(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))
+	f.Add(encodedBody(&message{cluster: "c", epoch: 1, previous: 2, revision: 2, end: true}))
+	f.Add(encodedBody(&message{cluster: "c", epoch: 1, chain: 9, previous: 2, revision: 2, loaded: true, answers: []uint64{1, 2}}))
+	piece := appendPart(nil, sampleMessage(), part{index: 1, total: 3, data: []byte("data")})
 	f.Add(piece[:len(piece)-checksumBytes])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := decodeMessage(seal(data[:len(data):len(data)]))
+		m, err := decodeMessage(withChecksum(data[:len(data):len(data)]))
 		if err != nil {
 			if !errors.Is(err, errDamaged) {
 				t.Errorf("got error %v, want errDamaged", err)

@@ -30,13 +30,13 @@ func TestMain(m *testing.M) {
 func TestEmbeddedServer(t *testing.T) {
 	store := newFakeStore()
 	reg := prometheus.NewPedanticRegistry()
-	p := start(t, store, nil, "alone", nil, reg)
+	p := startProcess(t, store, nil, "alone", nil, reg)
 	p.untilSource(t, sourceLocal)
 	for range 10 {
 		store.write(1, 2<<20)
 		p.untilCurrent(t, store)
 	}
-	if n := store.running(); n != 1 {
+	if n := store.runningWatches(); n != 1 {
 		t.Errorf("got %d store watches, want 1", n)
 	}
 	if err := p.Check(t.Context()); err != nil {
@@ -73,15 +73,15 @@ func TestEmbeddedServer(t *testing.T) {
 // TestThreeReplicasAndServerRestart checks that replicas over a real NATS server lose no change
 // when the server restarts.
 func TestThreeReplicasAndServerRestart(t *testing.T) {
-	srv, url := listen(t, 0)
+	srv, url := listenNATS(t, 0)
 	port := srv.Addr().(*net.TCPAddr).Port
 	store := newFakeStore()
 	elector := newFakeElector(store)
-	first := start(t, store, elector, "p", []string{url}, nil)
+	first := startProcess(t, store, elector, "p", []string{url}, nil)
 	first.untilSource(t, sourceLocal)
 	others := []*process{
-		start(t, store, elector, "a", []string{url}, nil),
-		start(t, store, elector, "b", []string{url}, nil),
+		startProcess(t, store, elector, "a", []string{url}, nil),
+		startProcess(t, store, elector, "b", []string{url}, nil),
 	}
 	for _, p := range others {
 		p.untilSource(t, sourceNATS)
@@ -96,26 +96,26 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 			default:
 				rev := store.write(1+i%3, 3000)
 				for _, p := range append(others, first) {
-					p.until(t, "the write", func() bool { return p.rec.revision() >= rev })
+					p.awaitCondition(t, "the write", func() bool { return p.rec.revision() >= rev })
 				}
 			}
 		}
 	})
-	cold := start(t, store, elector, "c", []string{url}, nil)
+	cold := startProcess(t, store, elector, "c", []string{url}, nil)
 	cold.untilSource(t, sourceNATS)
 
-	halt(srv)
+	stopNATS(srv)
 	for _, p := range append(others, cold) {
 		p.untilSource(t, sourceStore)
 	}
-	srv, _ = listen(t, port)
-	defer func() { halt(srv) }()
+	srv, _ = listenNATS(t, port)
+	defer func() { stopNATS(srv) }()
 	for _, p := range append(others, cold) {
 		p.untilStream(t)
 	}
 
 	store.write(1, 1<<20) // larger than the server's limit
-	elector.depose()
+	elector.endCurrentTerm()
 	store.write(1, 1000)
 	close(stop)
 	load.Wait()
@@ -138,14 +138,14 @@ func TestUnreachableServersUseStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := newFakeStore()
-	p := start(t, store, newFakeElector(store), "early", []string{url}, nil)
+	p := startProcess(t, store, newFakeElector(store), "early", []string{url}, nil)
 	store.write(1, 10)
 	p.untilCurrent(t, store)
 	if s := p.State(); s.Source != sourceStore || s.Connected {
 		t.Errorf("got %+v, want the store as source, not connected", s)
 	}
-	srv, _ := listen(t, port)
-	defer halt(srv)
+	srv, _ := listenNATS(t, port)
+	defer stopNATS(srv)
 	p.untilSource(t, sourceLocal)
 }
 
@@ -181,7 +181,7 @@ func TestBadFilesFailRun(t *testing.T) {
 // TestOneFollowAtATime checks that a second Follow or Run is an error.
 func TestOneFollowAtATime(t *testing.T) {
 	store := newFakeStore()
-	p := start(t, store, nil, "one", nil, nil)
+	p := startProcess(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
 	if err := p.Follow(t.Context(), storage.Position{}, p.rec.apply); !errors.Is(err, errFollowing) {
 		t.Errorf("got %v, want errFollowing", err)
@@ -288,7 +288,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		return nil
 	})
 	want := 0
-	for _, e := range store.since(0) {
+	for _, e := range store.historySince(0) {
 		if e.Type != storage.Deleted && e.Revision <= at {
 			want++
 		}
@@ -342,15 +342,15 @@ func BenchmarkEvent(b *testing.B) {
 				var p *process
 				switch way {
 				case sourceLocal:
-					p = start(b, store, nil, "p", nil, nil)
+					p = startProcess(b, store, nil, "p", nil, nil)
 					p.untilSource(b, sourceLocal)
 				case sourceNATS:
-					srv, url := listen(b, 0)
-					defer halt(srv)
+					srv, url := listenNATS(b, 0)
+					defer stopNATS(srv)
 					elector := newFakeElector(store)
-					pub := start(b, store, elector, "p", []string{url}, nil)
+					pub := startProcess(b, store, elector, "p", []string{url}, nil)
 					pub.untilSource(b, sourceLocal)
-					p = start(b, store, elector, "c", []string{url}, nil)
+					p = startProcess(b, store, elector, "c", []string{url}, nil)
 					p.untilSource(b, sourceNATS)
 					defer pub.stop()
 				default:
@@ -365,7 +365,7 @@ func BenchmarkEvent(b *testing.B) {
 					for range burst {
 						rev = store.write(1, 3000)
 					}
-					p.until(b, "revision", func() bool { return p.rec.revision() >= rev })
+					p.awaitCondition(b, "revision", func() bool { return p.rec.revision() >= rev })
 				}
 				b.StopTimer()
 				b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
@@ -392,7 +392,7 @@ func inProcess(b *testing.B, store *fakeStore) *process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { halt(srv) })
+	b.Cleanup(func() { stopNATS(srv) })
 	elector := newFakeElector(store)
 	var p *process
 	for _, id := range []string{"p", "c"} {
@@ -400,7 +400,7 @@ func inProcess(b *testing.B, store *fakeStore) *process {
 		f.dial = natsDialer(Options{}, srv, id, DefaultHeartbeat, quietLog())
 		p = &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
 		p.rec.applied = p.from
-		launch(b, p)
+		runProcess(b, p)
 		p.untilStream(b)
 	}
 	return p
@@ -413,7 +413,7 @@ func BenchmarkEmbeddedServer(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		halt(srv)
+		stopNATS(srv)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 		}
 		s.store.write(50, 2_000) // at one revision
 		s.settle(time.Second)
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Error(err)
 		}
 		if after := changes(); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -39,15 +39,15 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 // is a gap, which is filled from the store.
 func TestFaultyPartsAreReadFromStore(t *testing.T) {
 	for name, spoil := range map[string]func(*busNode){
-		"lost":    func(n *busNode) { n.faults(2, 0, 0, 0) },
-		"doubled": func(n *busNode) { n.faults(0, 2, 0, 0) },
-		"damaged": func(n *busNode) { n.faults(0, 0, 2, 0) },
-		"swapped": func(n *busNode) { n.faults(0, 0, 0, 2) },
+		"lost":    func(n *busNode) { n.setFaults(2, 0, 0, 0) },
+		"doubled": func(n *busNode) { n.setFaults(0, 2, 0, 0) },
+		"damaged": func(n *busNode) { n.setFaults(0, 0, 2, 0) },
+		"swapped": func(n *busNode) { n.setFaults(0, 0, 0, 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inSuite(t, 4096, func(_ *testing.T, s *suite) {
 				for range 5 {
-					spoil(s.listener().node)
+					spoil(s.anyListener().node)
 					s.store.write(1, 30_000)
 					s.store.write(1, 10)
 					s.settle(5 * time.Second)
@@ -69,10 +69,10 @@ func TestTinyPayloads(t *testing.T) {
 
 // TestAssembly checks which sequences of parts form a message.
 func TestAssembly(t *testing.T) {
-	whole := appendMessage(nil, sample())
+	whole := appendMessage(nil, sampleMessage())
 	piece := func(index, total int, change func(*message)) *message {
 		size := (len(whole) + total - 1) / total
-		m := *sample()
+		m := *sampleMessage()
 		m.events = nil
 		m.part = &part{index: index, total: total, data: whole[index*size : min((index+1)*size, len(whole))]}
 		if change != nil {
@@ -148,8 +148,8 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite(t, 1, 4096)
 		published := countChanges(t, s.bus)
-		s.start()
-		defer s.stop()
+		s.startAll()
+		defer s.stopAll()
 		s.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before := published()
 		for range 100 {
@@ -162,7 +162,7 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		if err := s.onStream(); err != nil {
 			t.Error(err)
 		}
-		other := s.add(t, 1)
+		other := s.addReplica(t, 1)
 		s.replicas = append(s.replicas, other)
 		other.rec.applied = s.store.newest()
 		other.from = s.store.newest()
@@ -175,7 +175,7 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		if n := published() - before; n < 900 {
 			t.Errorf("published %d messages for a listener, want at least 900", n)
 		}
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Error(err)
 		}
 		if err := s.onStream(); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// restrict returns options of a NATS server with two users. The second one may subscribe only to
+// restrictedOptions returns options of a NATS server with two users. The second one may subscribe only to
 // allowed.
-func restrict(port int, allowed string) *server.Options {
+func restrictedOptions(port int, allowed string) *server.Options {
 	o := &server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true}
 	o.Users = []*server.User{{Username: "first", Password: "p"}, {
 		Username: "second", Password: "p", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{allowed}}},
@@ -21,8 +21,8 @@ func restrict(port int, allowed string) *server.Options {
 // TestRestoredPermissionResumesStream checks that a replica without permission to subscribe reads
 // from the store, and returns to the stream on the same connection.
 func TestRestoredPermissionResumesStream(t *testing.T) {
-	srv := serve(t, restrict(server.RANDOM_PORT, "binnacle.>"))
-	defer halt(srv)
+	srv := startNATS(t, restrictedOptions(server.RANDOM_PORT, "binnacle.>"))
+	defer stopNATS(srv)
 	at, err := url.Parse(srv.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -34,18 +34,18 @@ func TestRestoredPermissionResumesStream(t *testing.T) {
 	store := newFakeStore()
 	elector := newFakeElector(store)
 	as := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, at.Host)} }
-	first := start(t, store, elector, "first", as("first"), nil)
+	first := startProcess(t, store, elector, "first", as("first"), nil)
 	first.untilSource(t, sourceLocal)
-	second := start(t, store, elector, "second", as("second"), nil)
+	second := startProcess(t, store, elector, "second", as("second"), nil)
 	second.untilSource(t, sourceNATS)
 	for range 2 {
-		if err := srv.ReloadOptions(restrict(port, "other")); err != nil {
+		if err := srv.ReloadOptions(restrictedOptions(port, "other")); err != nil {
 			t.Fatal(err)
 		}
 		second.untilSource(t, sourceStore)
 		store.write(3, 10)
 		second.untilCurrent(t, store)
-		if err := srv.ReloadOptions(restrict(port, "binnacle.>")); err != nil {
+		if err := srv.ReloadOptions(restrictedOptions(port, "binnacle.>")); err != nil {
 			t.Fatal(err)
 		}
 		second.untilSource(t, sourceNATS)

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// listen starts a NATS server on the loopback address. Port 0 selects any free port.
-func listen(t testing.TB, port int) (*server.Server, string) {
+// listenNATS starts a NATS server on the loopback address. Port 0 selects any free port.
+func listenNATS(t testing.TB, port int) (*server.Server, string) {
 	t.Helper()
 	if port == 0 {
 		port = server.RANDOM_PORT
@@ -31,7 +31,7 @@ func listen(t testing.TB, port int) (*server.Server, string) {
 	return srv, srv.ClientURL()
 }
 
-func halt(srv *server.Server) {
+func stopNATS(srv *server.Server) {
 	srv.Shutdown()
 	srv.WaitForShutdown()
 }
@@ -39,7 +39,7 @@ func halt(srv *server.Server) {
 // process is a replica connected to a NATS server.
 type process struct {
 	*Fanout
-	rec    record
+	rec    replicaLog
 	from   int64
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -48,8 +48,8 @@ type process struct {
 	seen chan struct{} // closed after the next batch
 }
 
-// next returns a channel that is closed after the next batch.
-func (p *process) next() <-chan struct{} {
+// nextBatchSeen returns a channel that is closed after the next batch.
+func (p *process) nextBatchSeen() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen
@@ -64,7 +64,7 @@ func (p *process) apply(b storage.Batch) error {
 	return err
 }
 
-func start(t testing.TB, store *fakeStore, elector Elector, id string, servers []string, reg prometheus.Registerer) *process {
+func startProcess(t testing.TB, store *fakeStore, elector Elector, id string, servers []string, reg prometheus.Registerer) *process {
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
@@ -83,12 +83,12 @@ func start(t testing.TB, store *fakeStore, elector Elector, id string, servers [
 	}
 	p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
 	p.rec.applied = p.from
-	launch(t, p)
+	runProcess(t, p)
 	return p
 }
 
-// launch runs a replica until the test ends.
-func launch(t testing.TB, p *process) {
+// runProcess runs a replica until the test ends.
+func runProcess(t testing.TB, p *process) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -111,13 +111,13 @@ func (p *process) stop() {
 	p.done.Wait()
 }
 
-// until waits for a condition that batches or heartbeats cause.
-func (p *process) until(t testing.TB, what string, ok func() bool) {
+// awaitCondition waits for a condition that batches or heartbeats cause.
+func (p *process) awaitCondition(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for {
-		next := p.next()
+		next := p.nextBatchSeen()
 		if ok() {
 			return
 		}
@@ -131,19 +131,19 @@ func (p *process) until(t testing.TB, what string, ok func() bool) {
 
 func (p *process) untilSource(t testing.TB, source string) {
 	t.Helper()
-	p.until(t, "source "+source, func() bool { return p.State().Source == source })
+	p.awaitCondition(t, "source "+source, func() bool { return p.State().Source == source })
 }
 
 func (p *process) untilStream(t testing.TB) {
 	t.Helper()
-	p.until(t, "the stream", func() bool { s := p.State().Source; return s == sourceLocal || s == sourceNATS })
+	p.awaitCondition(t, "the stream", func() bool { s := p.State().Source; return s == sourceLocal || s == sourceNATS })
 }
 
 func (p *process) untilCurrent(t testing.TB, store *fakeStore) {
 	t.Helper()
 	rev := store.newest()
-	p.until(t, fmt.Sprintf("revision %d", rev), func() bool { return p.rec.revision() >= rev })
-	if err := p.rec.same(store.since(p.from)); err != nil {
+	p.awaitCondition(t, fmt.Sprintf("revision %d", rev), func() bool { return p.rec.revision() >= rev })
+	if err := p.rec.compareHistory(store.historySince(p.from)); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ type historian struct{ *fakeStore }
 
 func (h historian) Changes(_ context.Context, _ string, after, until int64, _ int) (storage.Batch, bool, error) {
 	b := storage.Batch{Revision: until}
-	for _, e := range h.since(after) {
+	for _, e := range h.historySince(after) {
 		if e.Revision <= until {
 			b.Events = append(b.Events, e)
 		}
@@ -44,7 +44,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			s.write(1, 100)
 			last := s.write(2, 100)
 			for range c.later {
-				s.bump()
+				s.writeOutsideRoot()
 			}
 			if c.compact {
 				s.compact()
@@ -58,7 +58,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			got := f.chainStart(t.Context(), newest)
 			want := storage.Position{Revision: newest}
 			if c.known {
-				events := s.since(last - 1)
+				events := s.historySince(last - 1)
 				want.Last = storage.ChangeIDOf(&events[1])
 				want.Unchanged = true
 			}

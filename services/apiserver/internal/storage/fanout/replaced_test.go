@@ -12,8 +12,8 @@ import (
 // before that publisher has checked the store, and makes a replica leave the stream only once.
 func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		l := s.listener()
+		s := settledSuite(t, 2)
+		l := s.anyListener()
 		before := l.State()
 		at := before.Revision
 		for i := range 5 {
@@ -32,7 +32,7 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 				next.answers = []uint64{1}
 			}
 			s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
-			s.now()
+			s.awaitIdle()
 		}
 		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
 			t.Errorf("state changed from %+v to %+v, want two source changes", before, after)
@@ -44,26 +44,26 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 // was restored is not applied by a replica that has reloaded, even if its revision continues there.
 func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 3)
-		l := s.listener()
-		s.store.bump()
-		s.store.bump() // the first one remains after the restoration
+		s := settledSuite(t, 3)
+		l := s.anyListener()
+		s.store.writeOutsideRoot()
+		s.store.writeOutsideRoot() // the first one remains after the restoration
 		s.store.write(1, 10)
-		s.now()
+		s.awaitIdle()
 		l.node.mu.Lock()
 		late := l.node.recent[len(l.node.recent)-1]
 		l.node.mu.Unlock()
-		s.elector.hold()
+		s.elector.holdElection()
 		s.store.restore(2, 0)
 		for range 10 {
 			s.settle(DefaultHeartbeat)
 			late()
 		}
-		s.now()
+		s.awaitIdle()
 		if l.rec.loads != 1 || len(l.rec.events) > 0 {
 			t.Errorf("loaded %d times with events %+v, want 1 without events", l.rec.loads, l.rec.events)
 		}
-		s.elector.release()
+		s.elector.releaseElection()
 		s.settle(time.Minute)
 		if err := s.onStream(); err != nil {
 			t.Error(err)
@@ -85,8 +85,8 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := settled(t, 2)
-				l := s.listener()
+				s := settledSuite(t, 2)
+				l := s.anyListener()
 				before, events := l.State(), len(l.rec.events)
 				l.inbox.mu.Lock()
 				epoch, chain := l.inbox.epoch, l.inbox.chain
@@ -101,7 +101,7 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				}
 				change(&next, l.rec.events[events-1])
 				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
-				s.now()
+				s.awaitIdle()
 				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
 					t.Errorf("got state %+v after %+v, %d events after %d, want a change at the same revision without events", after, before, len(l.rec.events), events)
 				}

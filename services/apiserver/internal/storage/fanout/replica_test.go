@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// record checks and keeps the events that a Follow delivers.
-type record struct {
+// replicaLog records what a replica applied.
+type replicaLog struct {
 	mu       sync.Mutex
 	applied  int64
 	position storage.Position
@@ -25,7 +25,7 @@ type record struct {
 	err      error
 }
 
-func (r *record) apply(b storage.Batch) error {
+func (r *replicaLog) apply(b storage.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil {
@@ -38,7 +38,7 @@ func (r *record) apply(b storage.Batch) error {
 }
 
 // at returns the position of the follower.
-func (r *record) at() storage.Position {
+func (r *replicaLog) at() storage.Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.position
@@ -46,7 +46,7 @@ func (r *record) at() storage.Position {
 	return p
 }
 
-func (r *record) checkLocked(b storage.Batch) error {
+func (r *replicaLog) checkLocked(b storage.Batch) error {
 	last := r.applied
 	for _, e := range b.Events {
 		if e.Revision <= r.applied || e.Revision < last || e.Revision > b.Revision {
@@ -60,14 +60,14 @@ func (r *record) checkLocked(b storage.Batch) error {
 	return nil
 }
 
-func (r *record) revision() int64 {
+func (r *replicaLog) revision() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.applied
 }
 
-// same compares the events with the expected history.
-func (r *record) same(want []storage.Event) error {
+// compareHistory compares the events with the expected history.
+func (r *replicaLog) compareHistory(want []storage.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
@@ -90,7 +90,7 @@ func (r *record) same(want []storage.Event) error {
 type replica struct {
 	*Fanout
 	node *busNode
-	rec  record
+	rec  replicaLog
 	from int64 // revision before the first event of rec
 
 	cancelRun, cancelFollow context.CancelFunc
@@ -112,13 +112,13 @@ func newSuite(t *testing.T, replicas, payload int) *suite {
 	s := &suite{store: newFakeStore(), bus: newBus(payload)}
 	s.elector = newFakeElector(s.store)
 	for i := range replicas {
-		s.replicas = append(s.replicas, s.add(t, i))
+		s.replicas = append(s.replicas, s.addReplica(t, i))
 	}
 	return s
 }
 
-// add returns a replica that does not run yet.
-func (s *suite) add(t *testing.T, i int) *replica {
+// addReplica returns a replica that does not run yet.
+func (s *suite) addReplica(t *testing.T, i int) *replica {
 	t.Helper()
 	r := &replica{node: newBusNode(s.bus)}
 	r.Fanout = mustFanout(s.store, s.elector, fmt.Sprintf("r%d", i))
@@ -177,8 +177,8 @@ func (r *replica) stop() {
 	r.running.Wait()
 }
 
-// start runs all replicas and waits until they are idle.
-func (s *suite) start() {
+// startAll runs all replicas and waits until they are idle.
+func (s *suite) startAll() {
 	s.store.write(1, 50) // an empty history would match every store
 	for _, r := range s.replicas {
 		r.rec.position = s.store.position()
@@ -190,7 +190,7 @@ func (s *suite) start() {
 	s.settle(2 * time.Second)
 }
 
-func (s *suite) stop() {
+func (s *suite) stopAll() {
 	for _, r := range s.replicas {
 		r.stop()
 	}
@@ -202,13 +202,13 @@ func (s *suite) settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged returns an error unless each replica has the whole history of the store.
-func (s *suite) converged() error {
+// checkConverged returns an error unless each replica has the whole history of the store.
+func (s *suite) checkConverged() error {
 	for i, r := range s.replicas {
 		if got, want := r.rec.revision(), s.store.newest(); got != want {
 			return fmt.Errorf("replica %d is at %d, the store at %d (%+v)", i, got, want, r.State())
 		}
-		if err := r.rec.same(s.store.since(r.from)); err != nil {
+		if err := r.rec.compareHistory(s.store.historySince(r.from)); err != nil {
 			return fmt.Errorf("replica %d: %w", i, err)
 		}
 	}
@@ -227,15 +227,15 @@ func (s *suite) onStream() error {
 			return fmt.Errorf("replica %d is not on the stream: %+v", i, st)
 		}
 	}
-	if local != 1 || s.store.running() != 1 {
-		return fmt.Errorf("got %d publishers and %d store watches, want 1 and 1", local, s.store.running())
+	if local != 1 || s.store.runningWatches() != 1 {
+		return fmt.Errorf("got %d publishers and %d store watches, want 1 and 1", local, s.store.runningWatches())
 	}
 	return nil
 }
 
-func (s *suite) publisher() *replica {
+func (s *suite) currentPublisher() *replica {
 	for _, r := range s.replicas {
-		if r.id == s.elector.holder() {
+		if r.id == s.elector.currentLeader() {
 			return r
 		}
 	}

@@ -32,8 +32,8 @@ func drawSteps(t *rapid.T) []step {
 	}), 1, 60).Draw(t, "steps")
 }
 
-// do executes one step of a schedule.
-func (s *suite) do(st step) {
+// runStep executes one step of a schedule.
+func (s *suite) runStep(st step) {
 	r := s.replicas[st.replica]
 	switch st.what {
 	case "write":
@@ -45,32 +45,32 @@ func (s *suite) do(st step) {
 	case "large":
 		s.store.write(1, 5000)
 	case "bump":
-		s.store.bump()
+		s.store.writeOutsideRoot()
 	case "compact":
-		s.compact()
+		s.compactIfSafe()
 	case "restore":
 		s.store.restore(int64(st.n), int64(3*st.replica))
 	case "wait":
 		// From a fraction of a heartbeat to more than all timeouts.
 		time.Sleep(20 * time.Millisecond << (2 * st.n))
 	case "drop":
-		r.node.faults(st.n, 0, 0, 0)
+		r.node.setFaults(st.n, 0, 0, 0)
 	case "repeat":
-		r.node.faults(0, st.n, 0, 0)
+		r.node.setFaults(0, st.n, 0, 0)
 	case "damage":
-		r.node.faults(0, 0, st.n, 0)
+		r.node.setFaults(0, 0, st.n, 0)
 	case "swap":
-		r.node.faults(0, 0, 0, st.n)
+		r.node.setFaults(0, 0, 0, st.n)
 	case "echo":
-		r.node.redeliver(2 * st.n)
+		r.node.redeliverEarlier(2 * st.n)
 	case "cut":
-		r.node.connect(false)
+		r.node.setConnected(false)
 	case "join":
-		r.node.connect(true)
+		r.node.setConnected(true)
 	case "depose":
-		s.elector.depose()
+		s.elector.endCurrentTerm()
 	case "kill":
-		s.kill(st.replica)
+		s.replaceReplica(st.replica)
 	case "refollow":
 		r.cancelFollow()
 		synctest.Wait()
@@ -87,21 +87,21 @@ func (s *suite) do(st step) {
 	}
 }
 
-// compact compacts the store unless a replica is in a discarded history, which could not be
+// compactIfSafe compacts the store unless a replica is in a discarded history, which could not be
 // detected afterwards.
-func (s *suite) compact() {
+func (s *suite) compactIfSafe() {
 	for _, r := range s.replicas {
-		if !s.store.knows(r.rec.at()) {
+		if !s.store.contains(r.rec.at()) {
 			return
 		}
 	}
 	s.store.compact()
 }
 
-// kill ends a replica without notice to the others and starts a new one with its history.
-func (s *suite) kill(i int) {
+// replaceReplica ends a replica without notice to the others and starts a new one with its history.
+func (s *suite) replaceReplica(i int) {
 	r := s.replicas[i]
-	r.node.connect(false)
+	r.node.setConnected(false)
 	r.stop()
 	n := &replica{node: newBusNode(s.bus), from: r.from}
 	n.Fanout = mustFanout(s.store, s.elector, r.id)
@@ -115,12 +115,12 @@ func (s *suite) kill(i int) {
 	n.startFollow(s.store)
 }
 
-func (s *suite) heal() {
+func (s *suite) healAll() {
 	s.store.setDown(false)
 	s.store.setStalled(false)
 	for _, r := range s.replicas {
-		r.node.faults(0, 0, 0, 0)
-		r.node.connect(true)
+		r.node.setFaults(0, 0, 0, 0)
+		r.node.setConnected(true)
 	}
 	s.settle(2 * time.Minute)
 	s.store.write(1, 10)
@@ -135,10 +135,10 @@ func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 		var failure error
 		synctest.Test(t, func(t *testing.T) {
 			s := newSuite(t, 3, 4096)
-			s.start()
-			defer s.stop()
+			s.startAll()
+			defer s.stopAll()
 			for i, st := range plan {
-				s.do(st)
+				s.runStep(st)
 				for j, r := range s.replicas {
 					r.rec.mu.Lock()
 					err := r.rec.err
@@ -149,8 +149,8 @@ func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 					}
 				}
 			}
-			s.heal()
-			if failure = s.converged(); failure == nil {
+			s.healAll()
+			if failure = s.checkConverged(); failure == nil {
 				failure = s.onStream()
 			}
 		})

@@ -12,8 +12,8 @@ func inSuite(t *testing.T, payload int, scenario func(t *testing.T, s *suite)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite(t, 3, payload)
-		s.start()
-		defer s.stop()
+		s.startAll()
+		defer s.stopAll()
 		s.store.write(1, 100)
 		s.settle(time.Second)
 		if err := s.onStream(); err != nil {
@@ -22,7 +22,7 @@ func inSuite(t *testing.T, payload int, scenario func(t *testing.T, s *suite)) {
 		scenario(t, s)
 		s.store.write(1, 100)
 		s.settle(3 * time.Minute)
-		if err := s.converged(); err != nil {
+		if err := s.checkConverged(); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.onStream(); err != nil {
@@ -31,9 +31,9 @@ func inSuite(t *testing.T, payload int, scenario func(t *testing.T, s *suite)) {
 	})
 }
 
-func (s *suite) listener() *replica {
+func (s *suite) anyListener() *replica {
 	for _, r := range s.replicas {
-		if r != s.publisher() {
+		if r != s.currentPublisher() {
 			return r
 		}
 	}
@@ -60,75 +60,75 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			}
 		},
 		"dropped messages": func(_ *testing.T, s *suite) {
-			s.listener().node.faults(3, 0, 0, 0)
+			s.anyListener().node.setFaults(3, 0, 0, 0)
 			writes(s, 10)
 		},
 		"the last message is dropped": func(_ *testing.T, s *suite) {
-			s.listener().node.faults(1, 0, 0, 0)
+			s.anyListener().node.setFaults(1, 0, 0, 0)
 			writes(s, 1)
 			s.settle(2 * time.Second)
 		},
 		"repeated messages": func(t *testing.T, s *suite) {
-			l := s.listener()
+			l := s.anyListener()
 			before := l.State().Changes
-			l.node.faults(0, 5, 0, 0)
+			l.node.setFaults(0, 5, 0, 0)
 			writes(s, 10)
 			if l.State().Changes != before {
 				t.Error("replica left the stream because of repeated messages")
 			}
 		},
 		"swapped messages": func(_ *testing.T, s *suite) {
-			s.listener().node.faults(0, 0, 0, 2)
+			s.anyListener().node.setFaults(0, 0, 0, 2)
 			writes(s, 10)
 		},
 		"damaged messages": func(_ *testing.T, s *suite) {
-			s.listener().node.faults(0, 0, 2, 0)
+			s.anyListener().node.setFaults(0, 0, 2, 0)
 			writes(s, 10)
 		},
 		"listener cut off": func(t *testing.T, s *suite) {
-			l := s.listener()
-			l.node.connect(false)
+			l := s.anyListener()
+			l.node.setConnected(false)
 			writes(s, 10)
 			if got := l.State().Source; got != sourceStore || l.rec.revision() != s.store.newest() {
 				t.Errorf("got source %s at %d, want store at %d", got, l.rec.revision(), s.store.newest())
 			}
-			l.node.connect(true)
+			l.node.setConnected(true)
 			writes(s, 3)
 		},
 		"publisher cut off for a moment": func(t *testing.T, s *suite) {
-			p := s.publisher()
-			p.node.connect(false)
+			p := s.currentPublisher()
+			p.node.setConnected(false)
 			writes(s, 10)
 			if p.State().Source != sourceLocal || p.rec.revision() != s.store.newest() {
 				t.Error("publisher's own replica does not continue without a connection")
 			}
-			p.node.connect(true)
+			p.node.setConnected(true)
 		},
 		"publisher cut off for long": func(t *testing.T, s *suite) {
-			p := s.publisher()
-			p.node.connect(false)
+			p := s.currentPublisher()
+			p.node.setConnected(false)
 			s.settle(20 * time.Second)
-			if s.publisher() == p {
+			if s.currentPublisher() == p {
 				t.Error("unreachable publisher is still elected")
 			}
 			writes(s, 3)
-			p.node.connect(true)
+			p.node.setConnected(true)
 		},
 		"all cut off": func(_ *testing.T, s *suite) {
 			for _, r := range s.replicas {
-				r.node.connect(false)
+				r.node.setConnected(false)
 			}
 			writes(s, 10)
 			s.settle(time.Minute)
 			for _, r := range s.replicas {
-				r.node.connect(true)
+				r.node.setConnected(true)
 			}
 		},
 		"election lost": func(_ *testing.T, s *suite) {
-			s.elector.depose()
+			s.elector.endCurrentTerm()
 			writes(s, 3)
 			s.settle(10 * time.Second)
-			s.elector.depose()
+			s.elector.endCurrentTerm()
 			writes(s, 3)
 		},
 		"publisher's store watch breaks": func(t *testing.T, s *suite) {
@@ -172,7 +172,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.settle(5 * time.Second)
 			for _, r := range s.replicas {
 				// Listeners detect the restoration by the first message of the new history.
-				if r == s.publisher() && r.rec.loads == 0 {
+				if r == s.currentPublisher() && r.rec.loads == 0 {
 					t.Error("publisher did not detect the restoration")
 				}
 			}
@@ -183,15 +183,15 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.store.restore(5, 20)
 		},
 		"compaction": func(t *testing.T, s *suite) {
-			l := s.listener()
-			l.node.connect(false)
+			l := s.anyListener()
+			l.node.setConnected(false)
 			s.store.setDown(true)
 			s.store.breakWatches()
 			writes(s, 3)
 			s.store.compact()
 			s.store.setDown(false)
 			s.settle(5 * time.Minute)
-			l.node.connect(true)
+			l.node.setConnected(true)
 			if l.rec.loads == 0 {
 				t.Error("Follow did not return the compaction")
 			}

@@ -107,7 +107,7 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 	if !srv.ReadyForConnections(10 * time.Second) {
 		t.Fatal("NATS server did not start")
 	}
-	t.Cleanup(func() { halt(srv) })
+	t.Cleanup(func() { stopNATS(srv) })
 	return "tls://" + srv.Addr().String()
 }
 
@@ -131,7 +131,7 @@ func TestTLS(t *testing.T) {
 		}
 		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
 		p.rec.applied = p.from
-		launch(t, p)
+		runProcess(t, p)
 		return p
 	}
 	connect("p", o).untilSource(t, sourceLocal)

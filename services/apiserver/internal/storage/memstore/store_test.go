@@ -18,7 +18,7 @@ import (
 // TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T) *memstore.Store {
+func openStore(t *testing.T) *memstore.Store {
 	s := memstore.New()
 	t.Cleanup(s.Close)
 	return s
@@ -26,10 +26,10 @@ func open(t *testing.T) *memstore.Store {
 
 // TestConformance runs the conformance suite.
 func TestConformance(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storage.Interface { return open(t) })
+	storagetest.Run(t, func(t *testing.T) storage.Interface { return openStore(t) })
 }
 
-func write(t *testing.T, s *memstore.Store, key, value string, opts storage.WriteOptions) int64 {
+func mustCreate(t *testing.T, s *memstore.Store, key, value string, opts storage.WriteOptions) int64 {
 	t.Helper()
 	revision, err := s.Create(t.Context(), key, []byte(value), opts)
 	if err != nil {
@@ -41,7 +41,7 @@ func write(t *testing.T, s *memstore.Store, key, value string, opts storage.Writ
 // TestValuesExpireInOrderOfTheirLifetimes checks that each value is deleted at the end of its TTL.
 func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t)
+		s := openStore(t)
 		w, err := s.Watch(t.Context(), "/registry/", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 		for key, ttl := range map[string]time.Duration{
 			"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour,
 		} {
-			write(t, s, key, "v", storage.WriteOptions{TTL: ttl})
+			mustCreate(t, s, key, "v", storage.WriteOptions{TTL: ttl})
 		}
 		var gone []string
 		for len(gone) < 3 {
@@ -73,14 +73,14 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 // TestCompactEveryKeepsOneInterval checks that history older than one interval is compacted.
 func TestCompactEveryKeepsOneInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t)
+		s := openStore(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.CompactEvery(ctx, time.Minute) }()
-		first := write(t, s, "/registry/a", "v", storage.WriteOptions{})
+		first := mustCreate(t, s, "/registry/a", "v", storage.WriteOptions{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		second := write(t, s, "/registry/b", "v", storage.WriteOptions{})
+		second := mustCreate(t, s, "/registry/b", "v", storage.WriteOptions{})
 		for range 2 {
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -105,7 +105,7 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 // TestWatchDeliversChangesThatAreCompactedMeanwhile checks that a slow watch gets changes that are
 // compacted before it delivers them.
 func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
-	s := open(t)
+	s := openStore(t)
 	w, err := s.Watch(t.Context(), "/registry/", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 	var last int64
 	for i := range n {
 		key := "/registry/" + string(rune('a'+i%26))
-		last = write(t, s, key, "v", storage.WriteOptions{})
+		last = mustCreate(t, s, key, "v", storage.WriteOptions{})
 		if i%26 == 25 {
 			if err := s.Compact(t.Context(), last); err != nil {
 				t.Fatal(err)
@@ -138,10 +138,10 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 // TestChangesEndWithAWholeRevisionAtTheByteLimit checks that Changes returns whole revisions up to
 // the byte limit, and rejects compacted ones.
 func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
-	s := open(t)
-	first := write(t, s, "/registry/pods/a", "0123456789", storage.WriteOptions{})
-	write(t, s, "/registry/services/b", "v", storage.WriteOptions{})
-	last := write(t, s, "/registry/pods/c", "v", storage.WriteOptions{})
+	s := openStore(t)
+	first := mustCreate(t, s, "/registry/pods/a", "0123456789", storage.WriteOptions{})
+	mustCreate(t, s, "/registry/services/b", "v", storage.WriteOptions{})
+	last := mustCreate(t, s, "/registry/pods/c", "v", storage.WriteOptions{})
 	for bytes, want := range map[int]int64{1: first, 1000: last} {
 		b, ok, err := s.Changes(t.Context(), "/registry/pods/", 0, last, bytes)
 		if !ok || err != nil || b.Revision != want || b.Events[len(b.Events)-1].Revision != want {
@@ -160,7 +160,7 @@ func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
 // TestWrittenValueIsIndependentOfTheCallersBuffer checks that the caller may change its buffer
 // after a write.
 func TestWrittenValueIsIndependentOfTheCallersBuffer(t *testing.T) {
-	s := open(t)
+	s := openStore(t)
 	value := []byte("before")
 	if _, err := s.Create(t.Context(), "/registry/a", value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)

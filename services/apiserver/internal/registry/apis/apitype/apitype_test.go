@@ -42,7 +42,8 @@ type everything struct {
 	Unsigned4 uint32            `protobuf:"varint,2000,opt,name=unsigned4"`
 }
 
-func random(seed int64) *everything {
+// randomValue returns a value with all kinds of fields, filled from a seed.
+func randomValue(seed int64) *everything {
 	var v everything
 	randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(int64(c.Intn(1<<30)), 0) },
@@ -56,7 +57,7 @@ func random(seed int64) *everything {
 // bytes do not depend on the buffer.
 func TestRoundTrip(t *testing.T) {
 	for seed := int64(1); seed <= 200; seed++ {
-		v := random(seed)
+		v := randomValue(seed)
 		pb, err := apitype.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -209,7 +210,7 @@ func TestUnsupportedTypes(t *testing.T) {
 // FuzzUnmarshal checks that whatever can be decoded can be encoded and decoded again.
 func FuzzUnmarshal(f *testing.F) {
 	for seed := int64(1); seed <= 5; seed++ {
-		pb, err := apitype.Marshal(random(seed))
+		pb, err := apitype.Marshal(randomValue(seed))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -27,7 +27,7 @@ import (
 // reads.
 type objects struct{ failure error }
 
-func (o objects) of(kind, name string) (metav1.ObjectMeta, error) {
+func (o objects) newMeta(kind, name string) (metav1.ObjectMeta, error) {
 	if o.failure != nil {
 		return metav1.ObjectMeta{}, o.failure
 	}
@@ -38,19 +38,19 @@ func (o objects) of(kind, name string) (metav1.ObjectMeta, error) {
 }
 
 func (o objects) ServiceAccount(_ context.Context, _, name string) (*corev1.ServiceAccount, error) {
-	m, err := o.of("serviceaccounts", name)
+	m, err := o.newMeta("serviceaccounts", name)
 	return &corev1.ServiceAccount{ObjectMeta: m}, err
 }
 
 // Pod returns a pod with the node that its name ends with: pod-on-node.
 func (o objects) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
-	m, err := o.of("pods", name)
+	m, err := o.newMeta("pods", name)
 	_, node, _ := strings.Cut(name, "-on-")
 	return &corev1.Pod{ObjectMeta: m, Spec: corev1.PodSpec{ServiceAccountName: "sa", NodeName: node}}, err
 }
 
 func (o objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
-	m, err := o.of("secrets", name)
+	m, err := o.newMeta("secrets", name)
 	return &corev1.Secret{ObjectMeta: m}, err
 }
 
@@ -58,7 +58,7 @@ func (o objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	if name == "lost" {
 		return nil, errors.New("cannot read node")
 	}
-	m, err := o.of("nodes", name)
+	m, err := o.newMeta("nodes", name)
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
@@ -67,8 +67,8 @@ type private struct {
 	WarnAfter         int64
 }
 
-// issue requests a token. It returns the token's private claims and its lifetime in seconds.
-func issue(
+// issueToken requests a token. It returns the token's private claims and its lifetime in seconds.
+func issueToken(
 	t *testing.T,
 	i *Issuer,
 	seconds int64,
@@ -138,7 +138,7 @@ func TestTokenBinding(t *testing.T) {
 		"a secret": {ref: boundObject("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
 		"a node":   {ref: boundObject("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
 	} {
-		got, _, err := issue(t, &Issuer{}, 3600, c.ref)
+		got, _, err := issueToken(t, &Issuer{}, 3600, c.ref)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, c.want)
 		}
@@ -167,7 +167,7 @@ func TestTokenBinding(t *testing.T) {
 			is:  func(err error) bool { return err != nil && err.Error() == "cannot read node" },
 		},
 	} {
-		if _, _, err := issue(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
+		if _, _, err := issueToken(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestTokenLifetime(t *testing.T) {
 		},
 	} {
 		i := c.issuer
-		got, life, err := issue(t, &i, c.seconds, c.ref, c.audiences...)
+		got, life, err := issueToken(t, &i, c.seconds, c.ref, c.audiences...)
 		if err != nil || life != c.want {
 			t.Errorf("%s: got %d s, %v, want %d s", name, life, err, c.want)
 		}

@@ -46,10 +46,10 @@ func TestQueueOverflowIsCounted(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, nil)
 	stop := f.runBackend(b)
-	_ = b.Process(t.Context(), event(0, 0))
+	_ = b.Process(t.Context(), newEvent(0, 0))
 	<-g.asked // it is in delivery; 10 others may wait
 	for n := range 15 {
-		if err := b.Process(t.Context(), event(n+1, 0)); err != nil {
+		if err := b.Process(t.Context(), newEvent(n+1, 0)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestQueueOverflowIsCounted(t *testing.T) {
 	if got := idsOf(t, g.String()); len(got) != 11 || got[0] != "e0" || got[10] != "e10" {
 		t.Errorf("got %q, want e0 to e10", got)
 	}
-	_ = b.Process(t.Context(), event(99, 0))
+	_ = b.Process(t.Context(), newEvent(99, 0))
 	f.wantLost(pluginBuffer, 6)
 }
 
@@ -70,7 +70,7 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch = BatchOptions{BufferSize: 100, MaxSize: 7, MaxWait: time.Hour} })
 	var want []string
 	for n := range 40 {
-		_ = b.Process(t.Context(), event(n, 0))
+		_ = b.Process(t.Context(), newEvent(n, 0))
 		want = append(want, fmt.Sprint("e", n))
 	}
 	close(g.open)
@@ -87,7 +87,7 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch.BufferSize = 1000 })
 	const each = 8 << 20
-	large := event(0, each)
+	large := newEvent(0, each)
 	for n := range 20 {
 		e := *large
 		e.ID = fmt.Sprint("e", n)
@@ -100,8 +100,8 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	close(g.open)
 	stop()
 	text := g.String()
-	if got := idsOf(t, text); len(got)+f.lost(pluginBuffer) != 20 {
-		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), f.lost(pluginBuffer))
+	if got := idsOf(t, text); len(got)+f.lostEvents(pluginBuffer) != 20 {
+		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), f.lostEvents(pluginBuffer))
 	}
 	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
 		t.Errorf("got %d complete events, want %d", n, maxQueued/each-1)
@@ -117,13 +117,13 @@ func TestBatchWaitsUntilFull(t *testing.T) {
 	server := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, server.Server)
 	o.Batch.MaxWait, o.Batch.MaxSize = time.Hour, 3
-	b := f.webhook(o)
+	b := f.newWebhook(o)
 	defer f.runBackend(b)()
 	for n := range 7 {
-		_ = b.Process(t.Context(), event(n, 0))
+		_ = b.Process(t.Context(), newEvent(n, 0))
 	}
-	f.eventually("posted", func() bool { return len(server.seen()) == 2 })
-	for _, batch := range server.seen() {
+	f.awaitTrue("posted", func() bool { return len(server.batches()) == 2 })
+	for _, batch := range server.batches() {
 		if len(batch) != 3 {
 			t.Errorf("got a batch of %d events, want 3", len(batch))
 		}
@@ -137,13 +137,13 @@ func TestBatchSizeIsLimitedInBytes(t *testing.T) {
 	server := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, server.Server)
 	o.Batch.MaxWait, o.Truncate.MaxBatchSize = time.Hour, 5000
-	b := f.webhook(o)
+	b := f.newWebhook(o)
 	defer f.runBackend(b)()
 	for n := range 5 {
-		_ = b.Process(t.Context(), event(n, 2000))
+		_ = b.Process(t.Context(), newEvent(n, 2000))
 	}
-	f.eventually("posted", func() bool { return len(server.seen()) == 2 })
-	for _, batch := range server.seen() {
+	f.awaitTrue("posted", func() bool { return len(server.batches()) == 2 })
+	for _, batch := range server.batches() {
 		if len(batch) != 2 {
 			t.Errorf("got a batch of %d events, want 2", len(batch))
 		}

@@ -64,8 +64,8 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// lost returns the number of events that a plugin has lost.
-func (f *fixture) lost(plugin string) int {
+// lostEvents returns the number of events that a plugin has lost.
+func (f *fixture) lostEvents(plugin string) int {
 	f.t.Helper()
 	families, err := f.registry.Gather()
 	if err != nil {
@@ -84,7 +84,7 @@ func (f *fixture) lost(plugin string) int {
 // wantLost checks the number of lost events and that the loss is logged.
 func (f *fixture) wantLost(plugin string, n int) {
 	f.t.Helper()
-	if got := f.lost(plugin); got != n {
+	if got := f.lostEvents(plugin); got != n {
 		f.t.Errorf("%s lost %d events, want %d", plugin, got, n)
 	}
 	if n > 0 && !strings.Contains(f.logs.String(), "audit events lost") {
@@ -92,8 +92,8 @@ func (f *fixture) wantLost(plugin string, n int) {
 	}
 }
 
-// event returns the event with a number and with a request object of a size.
-func event(n, size int) *audit.Event {
+// newEvent returns the event with a number and with a request object of a size.
+func newEvent(n, size int) *audit.Event {
 	e := &audit.Event{Level: audit.Request, ID: fmt.Sprint("e", n), Stage: audit.ResponseComplete, Verb: "get", Received: time.Now(), Staged: time.Now()}
 	if size > 0 {
 		e.RequestObject = []byte(`"` + strings.Repeat("x", size) + `"`)
@@ -133,7 +133,7 @@ func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
 	}
 }
 
-func (f *fixture) log(o *LogOptions, out *safeBuffer) *Backend {
+func (f *fixture) newLog(o *LogOptions, out *safeBuffer) *Backend {
 	f.t.Helper()
 	b, err := NewLog(o, f.config, out)
 	if err != nil {
@@ -143,7 +143,7 @@ func (f *fixture) log(o *LogOptions, out *safeBuffer) *Backend {
 	return b
 }
 
-func (f *fixture) webhook(o *WebhookOptions) *Backend {
+func (f *fixture) newWebhook(o *WebhookOptions) *Backend {
 	f.t.Helper()
 	b, err := NewWebhook(o, f.config)
 	if err != nil {
@@ -164,7 +164,7 @@ func (f *fixture) runBackend(b *Backend) (stop func()) {
 	})
 }
 
-func (f *fixture) eventually(what string, check func() bool) {
+func (f *fixture) awaitTrue(what string, check func() bool) {
 	f.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !check() {

@@ -22,9 +22,9 @@ import (
 // returns.
 func TestProcessReturnsAfterWrite(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
-	b := f.log(logOptions(stdoutPath), out)
+	b := f.newLog(logOptions(stdoutPath), out)
 	for n := range 3 {
-		if err := b.Process(t.Context(), event(n, 10)); err != nil {
+		if err := b.Process(t.Context(), newEvent(n, 10)); err != nil {
 			t.Fatal(err)
 		}
 		if got := idsOf(t, out.String()); len(got) != n+1 {
@@ -40,13 +40,13 @@ func TestLogFilesAreRotated(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
 	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
-	b := f.log(o, nil)
+	b := f.newLog(o, nil)
 	const each, events = 100 << 10, 25
 	for n := range events / 5 {
 		var wg sync.WaitGroup
 		for k := range 5 {
 			wg.Go(func() {
-				if err := b.Process(context.Background(), event(5*n+k, each)); err != nil {
+				if err := b.Process(context.Background(), newEvent(5*n+k, each)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -54,7 +54,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 		wg.Wait()
 	}
 	// An event that is larger than a file loses its objects.
-	if err := b.Process(t.Context(), event(99, 2<<20)); err != nil {
+	if err := b.Process(t.Context(), newEvent(99, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
@@ -97,10 +97,10 @@ func TestRotationOverwritesNoFile(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
 	o.MaxSize = 1
-	b := f.log(o, nil)
+	b := f.newLog(o, nil)
 	const events = 60
 	for n := range events { // each fills more than half a file
-		if err := b.Process(t.Context(), event(n, 600<<10)); err != nil {
+		if err := b.Process(t.Context(), newEvent(n, 600<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestCloseDuringProcess(t *testing.T) {
 	var telling sync.WaitGroup
 	telling.Go(func() {
 		for n := range events {
-			e := event(n, 0)
+			e := newEvent(n, 0)
 			e.Stage = audit.RequestReceived
 			_ = b.Process(context.Background(), e)
 		}
@@ -131,7 +131,7 @@ func TestCloseDuringProcess(t *testing.T) {
 		t.Error(err)
 	}
 	telling.Wait()
-	f.eventually("written", func() bool { return len(idsOf(t, out.String())) == events })
+	f.awaitTrue("written", func() bool { return len(idsOf(t, out.String())) == events })
 }
 
 // TestFullDiskIsCounted checks that events for a full disk are counted as lost in every mode, and
@@ -145,13 +145,13 @@ func TestFullDiskIsCounted(t *testing.T) {
 		f := newFixture(t)
 		o := logOptions(full)
 		o.Mode = mode
-		b := f.log(o, nil)
+		b := f.newLog(o, nil)
 		stop := f.runBackend(b)
 		var errs []error
 		for n := range 3 {
-			errs = append(errs, b.Process(t.Context(), event(n, 0)))
+			errs = append(errs, b.Process(t.Context(), newEvent(n, 0)))
 		}
-		f.eventually("lost "+mode, func() bool { return f.lost(logName) == 3 })
+		f.awaitTrue("lost "+mode, func() bool { return f.lostEvents(logName) == 3 })
 		stop()
 		f.wantLost(logName, 3)
 		for _, err := range errs {
@@ -200,7 +200,7 @@ func TestTornLineIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 5 {
-		_ = b.Process(t.Context(), event(n, 0))
+		_ = b.Process(t.Context(), newEvent(n, 0))
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 4 || len(lines[1]) != 20 {
@@ -220,8 +220,8 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := newFixture(t).log(logOptions(path), nil)
-	if err := b.Process(t.Context(), event(1, 0)); err != nil {
+	b := newFixture(t).newLog(logOptions(path), nil)
+	if err := b.Process(t.Context(), newEvent(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
@@ -243,12 +243,12 @@ func TestTruncation(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	o := logOptions(stdoutPath)
 	o.Truncate.Enabled = true
-	b := f.log(o, out)
-	long := event(2, 2000)
+	b := f.newLog(o, out)
+	long := newEvent(2, 2000)
 	long.URI = strings.Repeat("u", 600)
-	hopeless := event(3, 0)
+	hopeless := newEvent(3, 0)
 	hopeless.Verb = strings.Repeat("v", 2000)
-	for _, e := range []*audit.Event{event(0, 100), event(1, 2000), long, hopeless} {
+	for _, e := range []*audit.Event{newEvent(0, 100), newEvent(1, 2000), long, hopeless} {
 		if err := b.Process(t.Context(), e); err != nil {
 			t.Error(err)
 		}
@@ -270,7 +270,7 @@ func TestTruncation(t *testing.T) {
 	}
 	f.wantLost(pluginTruncate, 1)
 	o.Mode = string(BlockingStrict)
-	if err := f.log(o, out).Process(t.Context(), hopeless); err == nil {
+	if err := f.newLog(o, out).Process(t.Context(), hopeless); err == nil {
 		t.Error("Process returned no error for a lost event")
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // updateEvent returns the event of an update.
 func updateEvent(n, size int) *audit.Event {
-	e := event(n, size)
+	e := newEvent(n, size)
 	e.Verb = "update"
 	return e
 }
@@ -28,7 +28,7 @@ func TestLongEventsNeedPermit(t *testing.T) {
 		f.config.Limiter = had
 		o := logOptions(stdoutPath)
 		o.Mode, o.Truncate.MaxEventSize = mode, 1<<20
-		b := f.log(o, out)
+		b := f.newLog(o, out)
 		stop := f.runBackend(b)
 		for n, size := range []int{10, maxPooledBuffer, 10, 2 * maxPooledBuffer} {
 			if err := b.Process(t.Context(), updateEvent(n, size)); err != nil {

@@ -57,20 +57,20 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 		path, _ := newFIFO(t)
 		o := logOptions(path)
 		o.Mode, o.Truncate.MaxEventSize = string(Batch), 1<<20
-		b := f.log(o, nil)
+		b := f.newLog(o, nil)
 		b.flushTimeout = time.Millisecond
 		stop := f.runBackend(b)
 		for n := range 5 {
-			if err := b.Process(t.Context(), event(n, size)); err != nil {
+			if err := b.Process(t.Context(), newEvent(n, size)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.eventually("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
+		f.awaitTrue("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
 		stop()
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		if f.lost(logName) == 0 {
+		if f.lostEvents(logName) == 0 {
 			t.Error("no event is lost")
 		}
 	})
@@ -80,12 +80,12 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			path, reader := newFIFO(t)
 			o := logOptions(path)
 			o.Mode, o.Truncate.MaxEventSize = string(mode), 1<<20
-			b := f.log(o, nil)
+			b := f.newLog(o, nil)
 			late, cancel := context.WithDeadline(t.Context(), time.Now())
 			defer cancel()
 			n, failed := 0, error(nil)
-			for ; f.lost(logName) == 0; n++ {
-				e := event(n, size)
+			for ; f.lostEvents(logName) == 0; n++ {
+				e := newEvent(n, size)
 				e.Verb = "update"
 				failed = b.Process(late, e)
 			}
@@ -95,7 +95,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			f.wantLost(logName, 1)
 			// A reader that arrives later gets the next event complete.
 			done := make(chan error)
-			go func() { done <- b.Process(t.Context(), event(100, size)) }()
+			go func() { done <- b.Process(t.Context(), newEvent(100, size)) }()
 			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
 			ids := readUntil(t, reader, "e100")
 			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
@@ -115,18 +115,18 @@ func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	path, reader := newFIFO(t)
 	o := logOptions(path)
 	o.Truncate.MaxEventSize = 1 << 20
-	b := f.log(o, nil)
+	b := f.newLog(o, nil)
 	b.deliverer.(*lineWriter).flushTimeout = time.Millisecond
 	done := make(chan error)
-	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
-	f.eventually("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
+	go func() { done <- b.Process(context.WithoutCancel(t.Context()), newEvent(0, 1<<19)) }()
+	f.awaitTrue("written", func() bool { return len(b.deliverer.(*lineWriter).lock) == 1 })
 	b.BeginShutdown()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	f.wantLost(logName, 1)
 	// Later events are written if there is a reader.
-	go func() { done <- b.Process(t.Context(), event(1, 10)) }()
+	go func() { done <- b.Process(t.Context(), newEvent(1, 10)) }()
 	readUntil(t, reader, "e1")
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -144,9 +144,9 @@ func TestLateReaderGetsAllEvents(t *testing.T) {
 	if err := reader.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b := f.log(logOptions(path), nil)
+	b := f.newLog(logOptions(path), nil)
 	done := make(chan error)
-	go func() { done <- b.Process(t.Context(), event(0, 10)) }()
+	go func() { done <- b.Process(t.Context(), newEvent(0, 10)) }()
 	reader, err := os.Open(path) // waits for the writer
 	if err != nil {
 		t.Fatal(err)
@@ -178,13 +178,13 @@ func TestAbandonedWriteToStdoutCompletesFirst(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	for n := range 2 {
-		if err := b.Process(late, event(n, 100<<10)); err != nil {
+		if err := b.Process(late, newEvent(n, 100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.wantLost(logName, 2)
 	done := make(chan error)
-	go func() { done <- b.Process(t.Context(), event(2, 10)) }()
+	go func() { done <- b.Process(t.Context(), newEvent(2, 10)) }()
 	if got := strings.Join(readUntil(t, reader, "e2"), " "); !strings.HasPrefix(got, "e0 ") {
 		t.Errorf("got %s, want e0 first", got)
 	}

@@ -57,7 +57,7 @@ func newWebhookServer(t *testing.T, plain bool, answer http.HandlerFunc) *webhoo
 	return server
 }
 
-func (server *webhookServer) seen() [][]string {
+func (server *webhookServer) batches() [][]string {
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	return append([][]string(nil), server.posts...)
@@ -72,10 +72,10 @@ func TestWebhookRequest(t *testing.T) {
 	} {
 		f := newFixture(t)
 		server := newWebhookServer(t, plain, nil)
-		b := f.webhook(webhookOptions(t, server.Server))
+		b := f.newWebhook(webhookOptions(t, server.Server))
 		stop := f.runBackend(b)
-		_ = b.Process(t.Context(), event(1, 10))
-		f.eventually("posted", func() bool { return len(server.seen()) == 1 })
+		_ = b.Process(t.Context(), newEvent(1, 10))
+		f.awaitTrue("posted", func() bool { return len(server.batches()) == 1 })
 		stop()
 		if got := strings.TrimSuffix(server.heads[0], "Bearer secret"); got != strings.TrimSuffix(want, "Bearer secret") {
 			t.Errorf("%s, want %s", got, want)
@@ -91,12 +91,12 @@ func TestFailedPostIsRetried(t *testing.T) {
 		server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
 		o := webhookOptions(t, server.Server)
 		o.Mode = mode
-		b := f.webhook(o)
+		b := f.newWebhook(o)
 		stop := f.runBackend(b)
-		err := b.Process(t.Context(), event(1, 0))
-		f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
+		err := b.Process(t.Context(), newEvent(1, 0))
+		f.awaitTrue("lost", func() bool { return f.lostEvents(webhookName) == 1 })
 		stop()
-		if n := len(server.seen()); n != maxPosts {
+		if n := len(server.batches()); n != maxPosts {
 			t.Errorf("%s: got %d posts, want %d", mode, n, maxPosts)
 		}
 		if strict := mode == string(BlockingStrict); (err != nil) != strict {
@@ -122,10 +122,10 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	b := f.webhook(webhookOptions(t, server.Server))
+	b := f.newWebhook(webhookOptions(t, server.Server))
 	stop := f.runBackend(b)
-	_ = b.Process(t.Context(), event(1, 0))
-	f.eventually("posted", func() bool { return len(server.seen()) == 4 })
+	_ = b.Process(t.Context(), newEvent(1, 0))
+	f.awaitTrue("posted", func() bool { return len(server.batches()) == 4 })
 	stop()
 	f.wantLost(webhookName, 0)
 }
@@ -144,27 +144,27 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	f := newFixture(t)
 	o := webhookOptions(t, server.Server)
 	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
-	b := f.webhook(o)
+	b := f.newWebhook(o)
 	b.flushTimeout = 50 * time.Millisecond
 	stop := f.runBackend(b)
 	for n := range maxConcurrentPosts {
-		_ = b.Process(t.Context(), event(n, 0))
-		f.eventually("asked", func() bool { return len(server.seen()) > n })
+		_ = b.Process(t.Context(), newEvent(n, 0))
+		f.awaitTrue("asked", func() bool { return len(server.batches()) > n })
 	}
 	for n := range 7 {
-		_ = b.Process(t.Context(), event(100+n, 0))
+		_ = b.Process(t.Context(), newEvent(100+n, 0))
 	}
-	if n := f.lost(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
+	if n := f.lostEvents(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
 		t.Errorf("got %d lost events, want 1 or 2", n)
 	}
 	o.Mode = string(BlockingStrict)
-	strict := f.webhook(o)
+	strict := f.newWebhook(o)
 	strict.deliverer.(*webhookDeliverer).timeout = 50 * time.Millisecond
-	if err := strict.Process(t.Context(), event(200, 0)); err == nil {
+	if err := strict.Process(t.Context(), newEvent(200, 0)); err == nil {
 		t.Error("Process returned no error for a lost event")
 	}
 	stop() // undelivered events are lost
-	if got := f.lost(pluginBuffer) + f.lost(webhookName); got != maxConcurrentPosts+7+1 {
+	if got := f.lostEvents(pluginBuffer) + f.lostEvents(webhookName); got != maxConcurrentPosts+7+1 {
 		t.Errorf("got %d lost events, want %d", got, maxConcurrentPosts+7+1)
 	}
 }
@@ -176,10 +176,10 @@ func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 	server := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, server.Server)
 	server.Close()
-	b := f.webhook(o)
+	b := f.newWebhook(o)
 	stop := f.runBackend(b)
-	_ = b.Process(t.Context(), event(1, 0))
-	f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
+	_ = b.Process(t.Context(), newEvent(1, 0))
+	f.awaitTrue("lost", func() bool { return f.lostEvents(webhookName) == 1 })
 	stop()
 	f.wantLost(webhookName, 1)
 }

@@ -16,7 +16,7 @@ import (
 
 const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
-func parse(t *testing.T, rules string) *policy.Policy {
+func mustParse(t *testing.T, rules string) *policy.Policy {
 	t.Helper()
 	p, err := policy.Parse([]byte(head+rules), func(why string) { t.Errorf("got warning %q, want none", why) })
 	if err != nil {
@@ -25,7 +25,7 @@ func parse(t *testing.T, rules string) *policy.Policy {
 	return p
 }
 
-func resolve(method, path string) *requestinfo.Info {
+func resolveInfo(method, path string) *requestinfo.Info {
 	catalog, err := registry.NewCatalog(nil, nil)
 	if err != nil {
 		panic(err)
@@ -85,8 +85,8 @@ func TestRuleMatching(t *testing.T) {
 		{rule: "nonResourceURLs: ['*']", method: "GET", path: "/anything", user: ada, want: true},
 		{rule: "nonResourceURLs: ['*']", method: "GET", path: pods, user: ada, want: false},
 	} {
-		p := parse(t, "rules:\n- {level: Metadata, "+c.rule+"}\n- {level: None}\n")
-		if got := p.Decide(resolve(c.method, c.path), c.user).Level == audit.Metadata; got != c.want {
+		p := mustParse(t, "rules:\n- {level: Metadata, "+c.rule+"}\n- {level: None}\n")
+		if got := p.Decide(resolveInfo(c.method, c.path), c.user).Level == audit.Metadata; got != c.want {
 			t.Errorf("%s matches %s %s: got %v, want %v", c.rule, c.method, c.path, got, c.want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestRuleMatching(t *testing.T) {
 // TestFirstMatchingRuleDecides checks that the first matching rule decides, and that it inherits
 // the omissions of the policy.
 func TestFirstMatchingRuleDecides(t *testing.T) {
-	p := parse(t, `
+	p := mustParse(t, `
 omitStages: [RequestReceived]
 omitManagedFields: true
 rules:
@@ -110,7 +110,7 @@ rules:
 		"DELETE /api/v1/namespaces/a/pods/p": {Level: audit.None, Omit: audit.SetOf(audit.RequestReceived), OmitManagedFields: true},
 	} {
 		method, url, _ := strings.Cut(path, " ")
-		if got := p.Decide(resolve(method, url), nil); got != want {
+		if got := p.Decide(resolveInfo(method, url), nil); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestUnknownFieldsAreWarnings(t *testing.T) {
 		if len(warned) != 1 || !strings.Contains(warned[0], want) {
 			t.Errorf("%q: warned %q, want %q", text, warned, want)
 		}
-		p.Decide(resolve(http.MethodGet, "/livez"), nil)
+		p.Decide(resolveInfo(http.MethodGet, "/livez"), nil)
 	}
 }
 
@@ -141,7 +141,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "rules: [{level: None, nonResourceURLs: ['*', /a*, '']}]"))
 	f.Add([]byte(`{"kind":"Policy"`))
 	f.Add([]byte(""))
-	info := resolve(http.MethodGet, "/api/v1/namespaces/a/pods/p/log")
+	info := resolveInfo(http.MethodGet, "/api/v1/namespaces/a/pods/p/log")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := policy.Parse(data, func(string) {})
 		if (p == nil) != (err != nil) {

@@ -8,7 +8,7 @@ func BenchmarkCachedReview(b *testing.B) {
 	f := newFixture(b, true, nil)
 	f.putBoundObjects()
 	token := bound()
-	f.until("kept", func() bool { return f.isCached(token) })
+	f.awaitTrue("kept", func() bool { return f.isCached(token) })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := f.cache.Review(b.Context(), token, nil); err != nil {

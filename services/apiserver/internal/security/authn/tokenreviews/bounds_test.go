@@ -36,8 +36,8 @@ func TestForgetDuringReview(t *testing.T) {
 	close(answer)
 	<-done
 	f.review("alice")
-	if f.reviewer.count("alice") != 2 {
-		t.Errorf("got %d reviews, want 2", f.reviewer.count("alice"))
+	if f.reviewer.reviewsOf("alice") != 2 {
+		t.Errorf("got %d reviews, want 2", f.reviewer.reviewsOf("alice"))
 	}
 }
 
@@ -46,14 +46,14 @@ func TestForgetDuringReview(t *testing.T) {
 func TestResponsesExpireBeforeTokens(t *testing.T) {
 	f := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
 	f.putBoundObjects()
-	token := signed(f.now, 3*time.Hour)
-	f.until("kept", func() bool { return f.isCached(token) })
-	n := f.reviewer.count(token)
+	token := signToken(f.now, 3*time.Hour)
+	f.awaitTrue("kept", func() bool { return f.isCached(token) })
+	n := f.reviewer.reviewsOf(token)
 	f.mu.Lock()
 	f.now = f.now.Add(2 * time.Hour)
 	f.mu.Unlock()
 	f.review(token)
-	if f.reviewer.count(token) != n+1 {
+	if f.reviewer.reviewsOf(token) != n+1 {
 		t.Error("a response was cached for longer than the TTL")
 	}
 }
@@ -68,13 +68,13 @@ func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 		}
 	}
 	for _, user := range []string{"system:bootstrap:abc123", "system:serviceaccount:ns:a"} {
-		n := f.reviewer.count(user)
+		n := f.reviewer.reviewsOf(user)
 		for range 3 {
-			f.until("reviewed again", func() bool {
+			f.awaitTrue("reviewed again", func() bool {
 				f.review(user)
-				return f.reviewer.count(user) > n
+				return f.reviewer.reviewsOf(user) > n
 			})
-			n = f.reviewer.count(user)
+			n = f.reviewer.reviewsOf(user)
 		}
 	}
 }
@@ -161,5 +161,5 @@ func TestLateServiceAccounts(t *testing.T) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
 	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
-	f.until("known", func() bool { return f.review(bound()).Authenticated })
+	f.awaitTrue("known", func() bool { return f.review(bound()).Authenticated })
 }

@@ -18,9 +18,9 @@ import (
 )
 
 // bound is a real token that is bound to a pod and a secret.
-var bound = sync.OnceValue(func() string { return signed(time.Now(), time.Hour) })
+var bound = sync.OnceValue(func() string { return signToken(time.Now(), time.Hour) })
 
-func signed(at time.Time, life time.Duration) string {
+func signToken(at time.Time, life time.Duration) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)
@@ -55,15 +55,15 @@ func TestResponsesAreCached(t *testing.T) {
 	if rev := f.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
 		t.Errorf("got %+v, want alice in system:authenticated", rev)
 	}
-	if !f.isCached("alice") || f.reviewer.count("alice") != 1 {
-		t.Errorf("got %d reviews, want 1 and a cached result", f.reviewer.count("alice"))
+	if !f.isCached("alice") || f.reviewer.reviewsOf("alice") != 1 {
+		t.Errorf("got %d reviews, want 1 and a cached result", f.reviewer.reviewsOf("alice"))
 	}
 	f.review("alice", "api")
-	if n := f.reviewer.count("alice"); n != 1 {
+	if n := f.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("the server's own audience has a separate cache entry: got %d reviews, want 1", n)
 	}
 	f.review("alice", "other")
-	if n := f.reviewer.count("alice"); n != 2 {
+	if n := f.reviewer.reviewsOf("alice"); n != 2 {
 		t.Errorf("other audiences share a cache entry: got %d reviews, want 2", n)
 	}
 	if rev := f.review("bad"); rev.Authenticated || rev.Error != "no good" || !f.isCached("bad") {
@@ -98,7 +98,7 @@ func TestUnknownTokens(t *testing.T) {
 		t.Errorf("got %+v; want false, \"I do not know <token>\"", rev)
 	}
 	long := strings.Repeat("x", authenticator.MaxTokenBytes+1)
-	if rev := f.review(long); rev.Authenticated || rev.Error == "" || f.reviewer.count(long) != 0 {
+	if rev := f.review(long); rev.Authenticated || rev.Error == "" || f.reviewer.reviewsOf(long) != 0 {
 		t.Errorf("huge token: got %+v; want false, other than \"\", 0", rev)
 	}
 }
@@ -134,7 +134,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	}
 	close(answer)
 	wg.Wait()
-	if n := f.reviewer.count("alice"); n != 1 {
+	if n := f.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("got %d reviews, want 1", n)
 	}
 }
@@ -156,7 +156,7 @@ func TestExpiry(t *testing.T) {
 	f := newFixture(t, true, nil)
 	advance := func(d time.Duration) { f.mu.Lock(); f.now = f.now.Add(d); f.mu.Unlock() }
 	f.putBoundObjects()
-	short := signed(f.now, time.Minute)
+	short := signToken(f.now, time.Minute)
 	end := f.now.Add(time.Minute)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		resp := &authenticator.Response{User: authenticator.User{Name: "x"}}
@@ -167,13 +167,13 @@ func TestExpiry(t *testing.T) {
 	}
 	before := map[string]int{}
 	for _, token := range []string{short, "reported", "plain"} {
-		f.until("kept", func() bool { return f.isCached(token) })
-		before[token] = f.reviewer.count(token)
+		f.awaitTrue("kept", func() bool { return f.isCached(token) })
+		before[token] = f.reviewer.reviewsOf(token)
 	}
 	advance(2*time.Minute + time.Second)
 	for token, again := range map[string]int{short: 1, "reported": 1, "plain": 0} {
 		f.review(token)
-		if n := f.reviewer.count(token) - before[token]; n != again {
+		if n := f.reviewer.reviewsOf(token) - before[token]; n != again {
 			t.Errorf("%.10s: got %d more reviews, want %d", token, n, again)
 		}
 	}
@@ -231,19 +231,19 @@ func TestEventsInvalidate(t *testing.T) {
 				}
 				return &authenticator.Response{User: c.user}, true, nil
 			}
-			f.marker() // events of the puts above are no longer pending
-			f.until("kept", func() bool { return f.isCached(c.token) })
-			n := f.reviewer.count(c.token)
+			f.awaitEvents() // events of the puts above are no longer pending
+			f.awaitTrue("kept", func() bool { return f.isCached(c.token) })
+			n := f.reviewer.reviewsOf(c.token)
 			c.event(f)
 			if c.cached {
-				f.marker()
+				f.awaitEvents()
 				f.review(c.token)
-				if f.reviewer.count(c.token) != n {
+				if f.reviewer.reviewsOf(c.token) != n {
 					t.Error("an unrelated event removed the response")
 				}
 				return
 			}
-			f.until("forgotten", func() bool { f.review(c.token); return f.reviewer.count(c.token) > n })
+			f.awaitTrue("forgotten", func() bool { f.review(c.token); return f.reviewer.reviewsOf(c.token) > n })
 		})
 	}
 }
@@ -256,8 +256,8 @@ var markers = map[string]authenticator.User{
 	"marker-secret":  {Name: "system:bootstrap:marker"},
 }
 
-// marker returns after all earlier events were processed.
-func (f *fixture) marker() {
+// awaitEvents returns after all earlier events were processed.
+func (f *fixture) awaitEvents() {
 	f.t.Helper()
 	f.put(satoken.KindServiceAccount, "m", "a", "ua", false)
 	f.put(satoken.KindServiceAccount, "m", "p", "ua", false)
@@ -266,18 +266,18 @@ func (f *fixture) marker() {
 	f.put(satoken.KindNode, "", "m", "un", false)
 	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us", false)
 	for token := range markers {
-		f.until("marker kept", func() bool { return f.isCached(token) })
+		f.awaitTrue("marker kept", func() bool { return f.isCached(token) })
 	}
 	before := map[string]int{}
 	for token := range markers {
-		before[token] = f.reviewer.count(token)
+		before[token] = f.reviewer.reviewsOf(token)
 	}
 	f.delete(satoken.KindServiceAccount, "m", "a")
 	f.delete(satoken.KindPod, "m", "p")
 	f.delete(satoken.KindNode, "", "m")
 	f.delete(satoken.KindSecret, "kube-system", "bootstrap-token-marker")
 	for token, n := range before {
-		f.until("marker", func() bool { f.review(token); return f.reviewer.count(token) > n })
+		f.awaitTrue("marker", func() bool { f.review(token); return f.reviewer.reviewsOf(token) > n })
 	}
 }
 
@@ -296,7 +296,7 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
 	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u", false)
-	f.until("known", func() bool { return f.review(token).Authenticated })
+	f.awaitTrue("known", func() bool { return f.review(token).Authenticated })
 }
 
 // TestEventDuringReview checks that a response that precedes an event is not cached, and requests
@@ -324,12 +324,12 @@ func TestEventDuringReview(t *testing.T) {
 	go reviewAsync(first)
 	<-started
 	f.delete(satoken.KindServiceAccount, "ns", "a")
-	f.until("a second review", func() bool {
+	f.awaitTrue("a second review", func() bool {
 		// A request at this point either joins the first review or starts the second.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, _ = f.cache.Review(ctx, bound(), nil)
-		return f.reviewer.count(bound()) > 1
+		return f.reviewer.reviewsOf(bound()) > 1
 	})
 	go reviewAsync(second)
 	close(answer)
@@ -352,20 +352,20 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
 	reviewedEachTime := func() bool {
-		n := f.reviewer.count("opaque")
+		n := f.reviewer.reviewsOf("opaque")
 		f.review("opaque")
-		return f.reviewer.count("opaque") > n
+		return f.reviewer.reviewsOf("opaque") > n
 	}
 	for range 3 {
-		f.until("reviewed again", reviewedEachTime)
+		f.awaitTrue("reviewed again", reviewedEachTime)
 	}
 	f.put(satoken.KindServiceAccount, "ns", "a", "another", false)
 	for range 3 {
-		f.until("reviewed again", reviewedEachTime)
+		f.awaitTrue("reviewed again", reviewedEachTime)
 	}
 	f.delete(satoken.KindServiceAccount, "ns", "a")
 	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
-	f.until("kept", func() bool { return f.isCached("opaque") })
+	f.awaitTrue("kept", func() bool { return f.isCached("opaque") })
 }
 
 // TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect

@@ -62,8 +62,8 @@ func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*
 	return nil, false, nil
 }
 
-// fill starts the maximum number of reviews from two addresses of one network.
-func (c *manyClients) fill(ctx context.Context, wg *sync.WaitGroup) {
+// startMaximum starts the maximum number of reviews from two addresses of one network.
+func (c *manyClients) startMaximum(ctx context.Context, wg *sync.WaitGroup) {
 	c.begun.Add(maxPerNetwork)
 	for i := range maxPerNetwork {
 		wg.Go(func() {
@@ -78,7 +78,7 @@ func (c *manyClients) fill(ctx context.Context, wg *sync.WaitGroup) {
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
-	c.fill(t.Context(), &wg)
+	c.startMaximum(t.Context(), &wg)
 	for token, address := range map[string]string{"local-user": "[2001:db8::1]:2", "user": "[2001:db8:0:1::1]:1", "other": "192.0.2.1:1"} {
 		if rev, err := c.cache.Review(withClientAddress(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
 			t.Errorf("Review(%q) from %s: got %+v, %v; want authenticated", token, address, rev, err)
@@ -98,7 +98,7 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	}
 	close(c.resultOf)
 	wg.Wait()
-	if n := c.reviewer.count("late"); n != 1 {
+	if n := c.reviewer.reviewsOf("late"); n != 1 {
 		t.Errorf("got %d reviews of the waiting token, want 1", n)
 	}
 }
@@ -113,7 +113,7 @@ func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
-	c.fill(t.Context(), &wg)
+	c.startMaximum(t.Context(), &wg)
 	ctx, leave := context.WithCancel(withClientAddress(t.Context(), "[2001:db8::3]:1"))
 	left := make(chan error, 1)
 	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
@@ -126,12 +126,12 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: got %v, want %v", err, context.Canceled)
 	}
-	if n := c.reviewer.count("late"); n != 0 {
+	if n := c.reviewer.reviewsOf("late"); n != 0 {
 		t.Errorf("got %d reviews without a free slot, want 0", n)
 	}
 	close(c.resultOf)
 	wg.Wait()
-	c.until("asked about", func() bool {
+	c.awaitTrue("asked about", func() bool {
 		rev, err := c.cache.Review(t.Context(), "late", nil)
 		return err == nil && rev.Authenticated
 	})
@@ -142,7 +142,7 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 func TestNoSlotInTime(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup
-	c.fill(t.Context(), &wg)
+	c.startMaximum(t.Context(), &wg)
 	if rev, err := c.cache.Review(withClientAddress(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
 		t.Errorf("got %+v, %v, want %v", rev, err, limit.ErrFull)
 	}

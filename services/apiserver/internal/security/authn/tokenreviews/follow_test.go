@@ -15,11 +15,11 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// forgotten returns when the cached response was removed.
-func (f *fixture) forgotten(token string) {
+// awaitForgotten returns when the cached response was removed.
+func (f *fixture) awaitForgotten(token string) {
 	f.t.Helper()
-	n := f.reviewer.count(token)
-	f.until("forgotten", func() bool { f.review(token); return f.reviewer.count(token) > n })
+	n := f.reviewer.reviewsOf(token)
+	f.awaitTrue("forgotten", func() bool { f.review(token); return f.reviewer.reviewsOf(token) > n })
 }
 
 // TestMissedEvents checks that responses from before an outage of events are dropped, and nothing
@@ -35,14 +35,14 @@ func TestMissedEvents(t *testing.T) {
 			}
 			f.source.broken <- lost
 			if name == "replaced" { // until the next load
-				f.until("not kept", func() bool { return !f.isCached("alice") })
+				f.awaitTrue("not kept", func() bool { return !f.isCached("alice") })
 			}
 			f.source.mu.Lock()
 			f.source.revision += 100
 			f.source.mu.Unlock()
 			<-f.source.gate
-			f.forgotten("alice")
-			f.until("kept again", func() bool { return f.isCached("alice") })
+			f.awaitForgotten("alice")
+			f.awaitTrue("kept again", func() bool { return f.isCached("alice") })
 			f.delete("Pod", "ns", "p") // a later event is processed
 		})
 	}
@@ -51,9 +51,9 @@ func TestMissedEvents(t *testing.T) {
 // TestEndOfWatchCache checks that reviews continue after the watch cache has stopped.
 func TestEndOfWatchCache(t *testing.T) {
 	f := newFixture(t, true, nil)
-	f.until("kept", func() bool { return f.isCached("alice") })
+	f.awaitTrue("kept", func() bool { return f.isCached("alice") })
 	f.stop()
-	f.until("not kept", func() bool { return !f.isCached("alice") })
+	f.awaitTrue("not kept", func() bool { return !f.isCached("alice") })
 }
 
 // TestMetricsAndOutageLogs checks that results are counted, and the log reports the start and the
@@ -114,8 +114,8 @@ func TestTokenAndUserNameDependencies(t *testing.T) {
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil
 	}
-	token := signed(time.Now(), time.Hour)
+	token := signToken(time.Now(), time.Hour)
 	for range 3 {
-		f.forgotten(token)
+		f.awaitForgotten(token)
 	}
 }

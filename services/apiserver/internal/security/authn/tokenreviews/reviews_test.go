@@ -119,7 +119,7 @@ func (r *reviewer) AuthenticateToken(ctx context.Context, token string, _ []stri
 	return r.resultOf(ctx, token)
 }
 
-func (r *reviewer) count(token string) int {
+func (r *reviewer) reviewsOf(token string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked[token]
@@ -197,7 +197,7 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 		}
 	})
 	<-f.source.gate
-	f.until("following", func() bool { return f.isCached("bad-probe") })
+	f.awaitTrue("following", func() bool { return f.isCached("bad-probe") })
 	return f
 }
 
@@ -213,7 +213,7 @@ func byName(_ context.Context, token string) (*authenticator.Response, bool, err
 	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
 }
 
-func (f *fixture) until(what string, cond func() bool) {
+func (f *fixture) awaitTrue(what string, cond func() bool) {
 	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
 		if time.Now().After(end) {
@@ -237,11 +237,11 @@ func (f *fixture) isCached(token string) bool {
 	f.t.Helper()
 	_, _ = f.cache.Review(f.t.Context(), token, nil)
 	runtime.Gosched()
-	n := f.reviewer.count(token)
+	n := f.reviewer.reviewsOf(token)
 	for range 2 {
 		_, _ = f.cache.Review(f.t.Context(), token, nil)
 	}
-	return f.reviewer.count(token) == n
+	return f.reviewer.reviewsOf(token) == n
 }
 
 func (f *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {

@@ -33,7 +33,7 @@ func TestCredentialPlugin(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		fmt.Fprint(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+		fmt.Fprint(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 	}))
 	defer s.Close()
 	dir := t.TempDir()

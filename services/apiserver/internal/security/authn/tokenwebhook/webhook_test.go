@@ -29,12 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "the-token-itself"
 
-// serve starts a token review service and returns a client for it.
-func serve(t *testing.T, version string, handle http.HandlerFunc) (*tokenwebhook.Client, *prometheus.Registry) {
+// startService starts a token review service and returns a client for it.
+func startService(t *testing.T, version string, handle http.HandlerFunc) (*tokenwebhook.Client, *prometheus.Registry) {
 	t.Helper()
 	s := httptest.NewTLSServer(handle)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	c, reg := client(t, version, s.URL+"/authenticate", ca)
+	c, reg := newClient(t, version, s.URL+"/authenticate", ca)
 	t.Cleanup(func() {
 		c.Close()
 		s.Close()
@@ -42,7 +42,7 @@ func serve(t *testing.T, version string, handle http.HandlerFunc) (*tokenwebhook
 	return c, reg
 }
 
-func kubeconfig(t *testing.T, url string, ca []byte) string {
+func writeKubeconfig(t *testing.T, url string, ca []byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600); err != nil {
@@ -57,11 +57,11 @@ func kubeconfig(t *testing.T, url string, ca []byte) string {
 	return path
 }
 
-func client(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Client, *prometheus.Registry) {
+func newClient(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Client, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	c, err := tokenwebhook.New(tokenwebhook.Config{
-		Kubeconfig: kubeconfig(t, url, ca), Version: version, Audiences: []string{"api"}, Registerer: reg, TryTimeout: 500 * time.Millisecond,
+		Kubeconfig: writeKubeconfig(t, url, ca), Version: version, Audiences: []string{"api"}, Registerer: reg, TryTimeout: 500 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func client(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Client,
 	return c, reg
 }
 
-func status(version, status string) string {
+func reviewJSON(version, status string) string {
 	return `{"apiVersion":"authentication.k8s.io/` + version + `","kind":"TokenReview","status":` + status + `}`
 }
 
@@ -85,31 +85,31 @@ func TestReview(t *testing.T) {
 		err             string
 		undecided       bool
 	}{
-		"v1":                          {version: "v1", answer: status("v1", alice), user: "alice"},
-		"v1beta1":                     {version: "v1beta1", answer: status("v1beta1", alice), user: "alice"},
-		"created":                     {version: "v1", code: 201, answer: status("v1", alice), user: "alice"},
-		"not authenticated":           {version: "v1", answer: status("v1", `{"authenticated":false}`)},
-		"of another case":             {version: "v1", answer: status("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
-		"with an error":               {version: "v1", answer: status("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
-		"error beside success":        {version: "v1", answer: status("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
-		"no user name":                {version: "v1", answer: status("v1", `{"authenticated":true}`), err: "without a name"},
-		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: status("v1", alice), user: "alice", got: []string{"api"}},
-		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: status("v1", alice), err: "other audiences"},
-		"audiences in the response":   {version: "v1", audiences: []string{"x", "y"}, answer: status("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
-		"another version":             {version: "v1", answer: status("v1beta1", alice), err: "expected TokenReview", undecided: true},
+		"v1":                          {version: "v1", answer: reviewJSON("v1", alice), user: "alice"},
+		"v1beta1":                     {version: "v1beta1", answer: reviewJSON("v1beta1", alice), user: "alice"},
+		"created":                     {version: "v1", code: 201, answer: reviewJSON("v1", alice), user: "alice"},
+		"not authenticated":           {version: "v1", answer: reviewJSON("v1", `{"authenticated":false}`)},
+		"of another case":             {version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
+		"with an error":               {version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
+		"error beside success":        {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
+		"no user name":                {version: "v1", answer: reviewJSON("v1", `{"authenticated":true}`), err: "without a name"},
+		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: reviewJSON("v1", alice), user: "alice", got: []string{"api"}},
+		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: reviewJSON("v1", alice), err: "other audiences"},
+		"audiences in the response":   {version: "v1", audiences: []string{"x", "y"}, answer: reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
+		"another version":             {version: "v1", answer: reviewJSON("v1beta1", alice), err: "expected TokenReview", undecided: true},
 		"another kind":                {version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status", undecided: true},
 		"no JSON":                     {version: "v1", answer: `hello`, err: "not a TokenReview", undecided: true},
 		"empty":                       {version: "v1", answer: ``, err: "not a TokenReview", undecided: true},
-		"forbidden":                   {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
+		"forbidden":                   {version: "v1", code: 403, answer: reviewJSON("v1", alice), err: "403", undecided: true},
 		"broken":                      {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
-		"too long":                    {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
-		"many groups": {version: "v1", answer: status("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
+		"too long":                    {version: "v1", answer: reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
+		"many groups": {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
 			err: "too many values", undecided: true},
 		"somewhere else": {version: "v1", code: 307, err: "307", undecided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []byte
-			c_, _ := serve(t, c.version, func(w http.ResponseWriter, r *http.Request) {
+			c_, _ := startService(t, c.version, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/authenticate" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer our-own" {
 					t.Errorf("got %s %s with headers %v, want POST /authenticate with the client's credentials", r.Method, r.URL, r.Header)
 				}
@@ -149,7 +149,7 @@ func TestReview(t *testing.T) {
 func TestResponseSizeIsLimited(t *testing.T) {
 	const whole = 32 << 20 // much more than the buffers in between
 	left := make(chan bool, 1)
-	c, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+	c, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
 		part := []byte(strings.Repeat(" ", 64<<10))
 		for range whole / len(part) {
 			if _, err := w.Write(part); err != nil {
@@ -171,12 +171,12 @@ func TestResponseSizeIsLimited(t *testing.T) {
 // that both tries are counted.
 func TestFailedReviewIsRetried(t *testing.T) {
 	var n atomic.Int32
-	c, reg := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
+	c, reg := startService(t, "v1", func(w http.ResponseWriter, r *http.Request) {
 		if n.Add(1) == 1 {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		_, _ = io.WriteString(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+		_, _ = io.WriteString(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 	})
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
 		t.Fatal(err)
@@ -215,12 +215,12 @@ func TestRetries(t *testing.T) {
 		"nonsense":  {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
 	} {
 		var n atomic.Int32
-		cl, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+		cl, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
 			if n.Add(1) == 1 {
 				c.first(w)
 				return
 			}
-			_, _ = io.WriteString(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+			_, _ = io.WriteString(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 		})
 		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
 		if ok != c.again || (n.Load() > 1) != c.again {
@@ -233,7 +233,7 @@ func TestRetries(t *testing.T) {
 func TestServiceDoesNotAnswer(t *testing.T) {
 	stop := make(chan struct{})
 	var n atomic.Int32
-	silent, _ := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
+	silent, _ := startService(t, "v1", func(w http.ResponseWriter, r *http.Request) {
 		n.Add(1)
 		select {
 		case <-stop:
@@ -250,7 +250,7 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	gone := httptest.NewTLSServer(http.NotFoundHandler())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gone.Certificate().Raw})
 	gone.Close()
-	c, _ := client(t, "v1", gone.URL, ca)
+	c, _ := newClient(t, "v1", gone.URL, ca)
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("unreachable: got %v, %v; want false, %v", ok, err, authenticator.ErrUnavailable)
@@ -261,12 +261,12 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 // only causes a warning.
 func TestConfiguration(t *testing.T) {
 	for name, c := range map[string]tokenwebhook.Config{
-		"no version": {Kubeconfig: kubeconfig(t, "https://x", nil)},
+		"no version": {Kubeconfig: writeKubeconfig(t, "https://x", nil)},
 		"no file":    {Kubeconfig: filepath.Join(t.TempDir(), "none"), Version: "v1"},
-		"no URL":     {Kubeconfig: kubeconfig(t, "ftp://x", nil), Version: "v1"},
+		"no URL":     {Kubeconfig: writeKubeconfig(t, "ftp://x", nil), Version: "v1"},
 		"empty file": {Kubeconfig: os.DevNull, Version: "v1"},
-		"no host":    {Kubeconfig: kubeconfig(t, "https:///path", nil), Version: "v1"},
-		"no CA":      {Kubeconfig: kubeconfig(t, "https://x", []byte("none")), Version: "v1"},
+		"no host":    {Kubeconfig: writeKubeconfig(t, "https:///path", nil), Version: "v1"},
+		"no CA":      {Kubeconfig: writeKubeconfig(t, "https://x", []byte("none")), Version: "v1"},
 	} {
 		c.Registerer = prometheus.NewRegistry()
 		if _, err := tokenwebhook.New(c); err == nil {
@@ -300,13 +300,13 @@ func TestDeadConnection(t *testing.T) {
 			<-release
 			return
 		}
-		fmt.Fprint(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+		fmt.Fprint(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
 	defer close(release)
-	c, _ := client(t, "v1", s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	c, _ := newClient(t, "v1", s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
 		t.Fatal(err)

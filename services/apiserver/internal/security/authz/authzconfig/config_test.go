@@ -31,9 +31,9 @@ func kubeconfigFile(t testing.TB) string {
 	return file
 }
 
-// webhook returns a valid webhook. changes are "field: value" lines that replace others, or
+// webhookYAML returns a valid webhook. changes are "field: value" lines that replace others, or
 // "-field" to remove one.
-func webhook(file string, changes ...string) string {
+func webhookYAML(file string, changes ...string) string {
 	lines := []string{
 		"timeout: 3s", "subjectAccessReviewVersion: v1", "matchConditionSubjectAccessReviewVersion: v1", "failurePolicy: NoOpinion",
 		"connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + file + "}",
@@ -57,7 +57,7 @@ func webhook(file string, changes ...string) string {
 // TestValidFiles checks the values and the defaults of valid files in every version.
 func TestValidFiles(t *testing.T) {
 	file := kubeconfigFile(t)
-	full := webhook(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
+	full := webhookYAML(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		c, err := authzconfig.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
@@ -70,17 +70,17 @@ func TestValidFiles(t *testing.T) {
 			t.Errorf("%s: got %+v with webhook %+v, want Webhook, Node, RBAC, and the values of the file", version, c, w)
 		}
 	}
-	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
+	two := webhookYAML(file) + strings.Replace(strings.TrimPrefix(webhookYAML(file), head+"authorizers:\n"), "name: w", "name: v", 1)
 	if c, err := authzconfig.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
 		t.Errorf("two webhooks: got %+v, %v; want no error, length 2", c, err)
 	}
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
-		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
+		plain := strings.Replace(webhookYAML(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
 		if _, err := authzconfig.Parse([]byte(plain), conditions{}); err != nil {
 			t.Errorf("%s, without conditions and their version: got %v, want no error", version, err)
 		}
 	}
-	c, err := authzconfig.Parse([]byte(webhook(file)), conditions{})
+	c, err := authzconfig.Parse([]byte(webhookYAML(file)), conditions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,36 +124,36 @@ func TestInvalidFiles(t *testing.T) {
 		{content: head + "authorizers: [{type: Webhook, name: a}]", want: "authorizers[0].webhook: Required value: required when type=Webhook"},
 		{content: head + "authorizers: [{type: RBAC, name: a, webhook: {}}]",
 			want: "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"},
-		{content: webhook(file, "-timeout"), want: at + "timeout: Required value"},
-		{content: webhook(file, "timeout: 31s"), want: at + `timeout: Invalid value: "31s": must be > 0s and <= 30s`},
-		{content: webhook(file, "timeout: -1s"), want: at + `timeout: Invalid value: "-1s"`},
-		{content: webhook(file, "timeout: soon"), want: `invalid duration "soon"`},
-		{content: webhook(file, "authorizedTTL: -1s"), want: at + `authorizedTTL: Invalid value: "-1s": must be > 0s`},
-		{content: webhook(file, "unauthorizedTTL: -1s"), want: at + `unauthorizedTTL: Invalid value: "-1s": must be > 0s`},
-		{content: webhook(file, "-subjectAccessReviewVersion"), want: at + "subjectAccessReviewVersion: Required value"},
-		{content: webhook(file, "subjectAccessReviewVersion: v2"),
+		{content: webhookYAML(file, "-timeout"), want: at + "timeout: Required value"},
+		{content: webhookYAML(file, "timeout: 31s"), want: at + `timeout: Invalid value: "31s": must be > 0s and <= 30s`},
+		{content: webhookYAML(file, "timeout: -1s"), want: at + `timeout: Invalid value: "-1s"`},
+		{content: webhookYAML(file, "timeout: soon"), want: `invalid duration "soon"`},
+		{content: webhookYAML(file, "authorizedTTL: -1s"), want: at + `authorizedTTL: Invalid value: "-1s": must be > 0s`},
+		{content: webhookYAML(file, "unauthorizedTTL: -1s"), want: at + `unauthorizedTTL: Invalid value: "-1s": must be > 0s`},
+		{content: webhookYAML(file, "-subjectAccessReviewVersion"), want: at + "subjectAccessReviewVersion: Required value"},
+		{content: webhookYAML(file, "subjectAccessReviewVersion: v2"),
 			want: at + `subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"`},
-		{content: webhook(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"),
+		{content: webhookYAML(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"),
 			want: at + "matchConditionSubjectAccessReviewVersion: Required value"},
-		{content: webhook(file, "matchConditionSubjectAccessReviewVersion: v1beta1"),
+		{content: webhookYAML(file, "matchConditionSubjectAccessReviewVersion: v1beta1"),
 			want: at + `matchConditionSubjectAccessReviewVersion: Unsupported value: "v1beta1": supported values: "v1"`},
-		{content: webhook(file, "-failurePolicy"), want: at + "failurePolicy: Required value"},
-		{content: webhook(file, "failurePolicy: Allow"),
+		{content: webhookYAML(file, "-failurePolicy"), want: at + "failurePolicy: Required value"},
+		{content: webhookYAML(file, "failurePolicy: Allow"),
 			want: at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`},
-		{content: webhook(file, "-connectionInfo"), want: at + "connectionInfo.type: Required value"},
-		{content: webhook(file, "connectionInfo: {type: InClusterConfig}"), want: at + `connectionInfo.type: Invalid value: "InClusterConfig"`},
-		{content: webhook(file, "connectionInfo: {type: URL}"), want: at + `connectionInfo.type: Unsupported value: "URL"`},
-		{content: webhook(file, "connectionInfo: {type: KubeConfigFile}"), want: at + "connectionInfo.kubeConfigFile: Required value"},
-		{content: webhook(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`),
+		{content: webhookYAML(file, "-connectionInfo"), want: at + "connectionInfo.type: Required value"},
+		{content: webhookYAML(file, "connectionInfo: {type: InClusterConfig}"), want: at + `connectionInfo.type: Invalid value: "InClusterConfig"`},
+		{content: webhookYAML(file, "connectionInfo: {type: URL}"), want: at + `connectionInfo.type: Unsupported value: "URL"`},
+		{content: webhookYAML(file, "connectionInfo: {type: KubeConfigFile}"), want: at + "connectionInfo.kubeConfigFile: Required value"},
+		{content: webhookYAML(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`),
 			want: at + "connectionInfo.kubeConfigFile: Required value"},
-		{content: webhook("relative"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`},
-		{content: webhook("/no/such/file"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`},
-		{content: webhook(filepath.Dir(file)), want: "must be a regular file"},
-		{content: webhook(file, many), want: at + "matchConditions: Too many: 65: must have at most 64 items"},
-		{content: webhook(file, `matchConditions: [{expression: " "}]`), want: at + "matchConditions[0].expression: Required value"},
-		{content: webhook(file, "matchConditions: [{expression: a}, {expression: a}]"),
+		{content: webhookYAML("relative"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`},
+		{content: webhookYAML("/no/such/file"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`},
+		{content: webhookYAML(filepath.Dir(file)), want: "must be a regular file"},
+		{content: webhookYAML(file, many), want: at + "matchConditions: Too many: 65: must have at most 64 items"},
+		{content: webhookYAML(file, `matchConditions: [{expression: " "}]`), want: at + "matchConditions[0].expression: Required value"},
+		{content: webhookYAML(file, "matchConditions: [{expression: a}, {expression: a}]"),
 			want: at + `matchConditions[1].expression: Duplicate value: "a"`},
-		{content: webhook(file, "matchConditions: [{expression: bad}]"),
+		{content: webhookYAML(file, "matchConditions: [{expression: bad}]"),
 			want: at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`},
 	} {
 		if _, err := authzconfig.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -206,7 +206,7 @@ func TestFlags(t *testing.T) {
 // FuzzParse checks that every accepted file has complete authorizers.
 func FuzzParse(f *testing.F) {
 	file := kubeconfigFile(f)
-	f.Add([]byte(webhook(file, "matchConditions: [{expression: a}]")))
+	f.Add([]byte(webhookYAML(file, "matchConditions: [{expression: a}]")))
 	f.Add([]byte(head + "authorizers: [{type: RBAC, name: rbac}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := authzconfig.Parse(data, conditions{})

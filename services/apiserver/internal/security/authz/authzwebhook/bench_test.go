@@ -23,7 +23,7 @@ func BenchmarkCachedDecision(b *testing.B) {
 	}))
 	defer s.Close()
 	z, err := authzwebhook.New(authzwebhook.Config{
-		Name: "bench", KubeconfigFile: kubeconfig(b, s, s.URL), Version: "v1", Timeout: 10 * time.Second, AuthorizedTTL: time.Hour,
+		Name: "bench", KubeconfigFile: writeKubeconfig(b, s, s.URL), Version: "v1", Timeout: 10 * time.Second, AuthorizedTTL: time.Hour,
 		Metrics: authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

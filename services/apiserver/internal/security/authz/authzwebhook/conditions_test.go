@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 )
 
-func compiler(t *testing.T) *authzwebhook.Compiler {
+func newCompiler(t *testing.T) *authzwebhook.Compiler {
 	t.Helper()
 	c, err := authzwebhook.NewCompiler()
 	if err != nil {
@@ -62,7 +62,7 @@ func TestMatchConditions(t *testing.T) {
 		{conditions: `request.user == "alice"` + "\n" + broken, a: path, want: skips},
 		{conditions: broken + "\n" + `request.user == "bob"`, a: path, want: fails},
 	} {
-		conditions, err := compiler(t).Compile(strings.Split(c.conditions, "\n"))
+		conditions, err := newCompiler(t).Compile(strings.Split(c.conditions, "\n"))
 		if err != nil {
 			t.Errorf("%s: got error %v, want none", c.conditions, err)
 			continue
@@ -81,10 +81,10 @@ func TestMatchConditions(t *testing.T) {
 // TestInvalidConditions checks that invalid expressions are rejected by errors that quote them.
 func TestInvalidConditions(t *testing.T) {
 	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
-		if err := compiler(t).Check(e); err == nil {
+		if err := newCompiler(t).Check(e); err == nil {
 			t.Errorf("%q: got no error, want one", e)
 		}
-		if _, err := compiler(t).Compile([]string{"true", e}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", e)) {
+		if _, err := newCompiler(t).Compile([]string{"true", e}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", e)) {
 			t.Errorf("%q: got error %v, want one that quotes the expression", e, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestInvalidConditions(t *testing.T) {
 func TestExpensiveConditionsEnd(t *testing.T) {
 	// The cost of a match depends on the lengths of the expression and the text.
 	expression := "(" + strings.Repeat("xyz|", 30) + "y)$"
-	conditions, err := compiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` + expression + `"))`})
+	conditions, err := newCompiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` + expression + `"))`})
 	if err != nil {
 		t.Fatal(err)
 	}

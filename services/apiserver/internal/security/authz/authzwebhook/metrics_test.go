@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 		f.authorize(t, attributesFor(c.name))
 		close(release)
 		for _, metric := range []string{evaluations, failOpen, kept} {
-			if got := f.results(t, metric); got != c.want[metric] {
+			if got := f.countedResults(t, metric); got != c.want[metric] {
 				t.Errorf("%s: %s: got %q, want %q", name, metric, got, c.want[metric])
 			}
 		}
@@ -51,13 +51,13 @@ func TestMetrics(t *testing.T) {
 	f.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { f.Close(); <-release; return false }
 	f.authorize(t, attributesFor("x"))
 	close(release)
-	if got := f.results(t, evaluations) + " " + f.results(t, failOpen); got != "canceled error" {
+	if got := f.countedResults(t, evaluations) + " " + f.countedResults(t, failOpen); got != "canceled error" {
 		t.Errorf("after the breaker closed: got %s, want \"canceled error\"", got)
 	}
 }
 
-// results returns the counted results of a metric.
-func (r *fixture) results(t *testing.T, metric string) string {
+// countedResults returns the counted results of a metric.
+func (r *fixture) countedResults(t *testing.T, metric string) string {
 	t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// position returns the position with all kinds at one revision.
-func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
+// positionAt returns the position with all kinds at one revision.
+func positionAt(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 
 // TestPolicyChangeInvalidatesTheCache checks that a decision is cached only as long as it includes
 // the last change of the policy.
@@ -38,18 +38,18 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	header = "5"
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	f.PolicyChanged(rbac.Change{Position: position(5), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(5), All: true})
 	expectCalls(1, "after a change")
 	expectCalls(0, "kept again, as it was decided at the change")
-	f.PolicyChanged(rbac.Change{Position: position(5)})
+	f.PolicyChanged(rbac.Change{Position: positionAt(5)})
 	expectCalls(0, "a change that affects no decision")
 	header = "7"
-	f.PolicyChanged(rbac.Change{Position: position(6), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(6), All: true})
 	expectCalls(1, "after another change")
 	expectCalls(0, "kept, as it was decided after the change")
 	sent := f.service.answer
 	f.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
-		f.PolicyChanged(rbac.Change{Position: position(7), All: true})
+		f.PolicyChanged(rbac.Change{Position: positionAt(7), All: true})
 		return sent(w, spec, s)
 	}
 	f.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
@@ -57,7 +57,7 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	expectCalls(0, "kept, as it was decided after that change")
 	f.service.answer = sent
 	header = "nonsense"
-	f.PolicyChanged(rbac.Change{Position: position(8), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(8), All: true})
 	expectCalls(1, "malformed header")
 	expectCalls(1, "response with malformed header is not cached")
 	header = ""
@@ -70,7 +70,7 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 func TestRestoredPolicy(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-		w.Header().Set(rbac.PositionHeader, position(50).String())
+		w.Header().Set(rbac.PositionHeader, positionAt(50).String())
 		s.Allowed = true
 		return false
 	}
@@ -81,13 +81,13 @@ func TestRestoredPolicy(t *testing.T) {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	f.PolicyChanged(rbac.Change{Position: position(40), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(40), All: true})
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	f.PolicyChanged(rbac.Change{Position: position(10), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(10), All: true})
 	expectCalls(1, "after the restore")
 	expectCalls(1, "not kept")
-	f.clock.add(time.Minute)
+	f.clock.advance(time.Minute)
 	expectCalls(1, "after all services have noticed")
 	expectCalls(0, "kept again")
 }
@@ -101,7 +101,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			at := policy.Load()
 			if tells {
-				w.Header().Set(rbac.PositionHeader, position(at).String())
+				w.Header().Set(rbac.PositionHeader, positionAt(at).String())
 			}
 			s.Allowed, s.Reason = true, fmt.Sprint(at)
 			return false
@@ -128,7 +128,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 		}
 		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
-			f.PolicyChanged(rbac.Change{Position: position(i), All: true})
+			f.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
 			seen.Store(i)
 			f.authorize(t, attributesFor("0"))
 		}
@@ -144,7 +144,7 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 	var policy, seen atomic.Int64 // at the webhook, at the API server
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		at := policy.Load()
-		w.Header().Set(rbac.PositionHeader, position(at).String())
+		w.Header().Set(rbac.PositionHeader, positionAt(at).String())
 		s.Allowed, s.Reason = true, fmt.Sprint(at)
 		return false
 	}
@@ -169,7 +169,7 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 		})
 	}
 	for i := int64(1); i <= 20; i++ {
-		f.PolicyChanged(rbac.Change{Position: position(i), All: true})
+		f.PolicyChanged(rbac.Change{Position: positionAt(i), All: true})
 		seen.Store(i)
 		calls := f.service.calls.Load()
 		for f.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
@@ -183,11 +183,11 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 
 // TestWebhookBehindPolicyIsCalledAgain checks that the webhook sees a change after the API server.
 func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
-	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
+	for _, behind := range []rbac.Position{positionAt(1), {2, 2, 1, 2}} {
 		f := newFixture(t, nil)
 		var at atomic.Pointer[rbac.Position]
 		at.Store(&behind)
-		newest := position(2)
+		newest := positionAt(2)
 		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if f.service.calls.Load() == 3 {
 				at.Store(&newest)
@@ -212,11 +212,11 @@ func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-		w.Header().Set(rbac.PositionHeader, position(1).String())
+		w.Header().Set(rbac.PositionHeader, positionAt(1).String())
 		s.Allowed = true
 		return false
 	}
-	f.PolicyChanged(rbac.Change{Position: position(2), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(2), All: true})
 	for range 2 {
 		if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 			t.Error(got)
@@ -240,7 +240,7 @@ func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); f.authorize(t, attributesFor("x")) }()
 	<-arrived
-	f.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
+	f.PolicyChanged(rbac.Change{Position: positionAt(2), All: true}) // during the first call
 	later := make(chan struct{})
 	go func() { defer close(later); f.authorize(t, attributesFor("x")) }()
 	select {
@@ -258,7 +258,7 @@ func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		f := newFixture(t, nil)
-		at := position(1)
+		at := positionAt(1)
 		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if reports {
 				w.Header().Set(rbac.PositionHeader, at.String())
@@ -313,12 +313,12 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-		w.Header().Set(rbac.PositionHeader, position(1).String())
+		w.Header().Set(rbac.PositionHeader, positionAt(1).String())
 		s.Allowed = true
 		return false
 	}
-	f.PolicyChanged(rbac.Change{Position: position(1), All: true})
-	f.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
+	f.PolicyChanged(rbac.Change{Position: positionAt(1), All: true})
+	f.PolicyChanged(rbac.Change{Position: positionAt(2), Namespaces: map[string]struct{}{"other": {}}})
 	f.authorize(t, attributesFor("x"))
 	f.authorize(t, attributesFor("x"))
 	if n := f.service.calls.Load(); n != 1 {

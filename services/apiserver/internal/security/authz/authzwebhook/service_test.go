@@ -61,8 +61,8 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// kubeconfig writes a kubeconfig for a server.
-func kubeconfig(t testing.TB, s *httptest.Server, url string) string {
+// writeKubeconfig writes a kubeconfig for a server.
+func writeKubeconfig(t testing.TB, s *httptest.Server, url string) string {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	c := clientcmdapi.NewConfig()
@@ -80,8 +80,10 @@ func kubeconfig(t testing.TB, s *httptest.Server, url string) string {
 // clock is a clock that a test advances.
 type clock struct{ ns atomic.Int64 }
 
-func (c *clock) now() time.Time      { return time.Unix(0, c.ns.Load()) }
-func (c *clock) add(d time.Duration) { c.ns.Add(int64(d)) }
+func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+
+// advance moves the clock forward.
+func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
 type fixture struct {
 	*authzwebhook.Authorizer
@@ -94,7 +96,7 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	t.Helper()
 	f := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	c := authzwebhook.Config{
-		Name: "test", KubeconfigFile: kubeconfig(t, f.service.Server, f.service.URL+"/authorize"), Version: "v1",
+		Name: "test", KubeconfigFile: writeKubeconfig(t, f.service.Server, f.service.URL+"/authorize"), Version: "v1",
 		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
 		MaxWaiting: 400, Metrics: authzwebhook.NewMetrics(f.registry), Logger: slog.New(slog.DiscardHandler), Now: f.clock.now,
 	}

@@ -27,6 +27,8 @@ import (
 
 type status = authorizationv1.SubjectAccessReviewStatus
 
+// authorize returns the decision, the reason, and "error" if there is an error, separated by
+// spaces.
 func (f *fixture) authorize(t *testing.T, attrs *authorizer.Attributes) string {
 	t.Helper()
 	d, reason, err := f.Authorize(requesttest.WithUser(t.Context(), attrs.User), attrs)
@@ -165,10 +167,10 @@ func TestCacheTTLs(t *testing.T) {
 	authorizeBoth()
 	authorizeBoth()
 	times(2, "at once")
-	f.clock.add(30 * time.Second)
+	f.clock.advance(30 * time.Second)
 	authorizeBoth()
 	times(1, "after the TTL of denied decisions")
-	f.clock.add(5 * time.Minute)
+	f.clock.advance(5 * time.Minute)
 	authorizeBoth()
 	times(2, "after the TTL of allowed decisions")
 	big := attributesFor(strings.Repeat("x", 10_000))
@@ -187,7 +189,7 @@ func TestCacheTTLs(t *testing.T) {
 		return false
 	}
 	f.authorize(t, attributesFor("contradictory"))
-	f.clock.add(30 * time.Second)
+	f.clock.advance(30 * time.Second)
 	f.authorize(t, attributesFor("contradictory"))
 	times(2, "a contradictory response denies")
 }
@@ -443,8 +445,8 @@ func TestInvalidKubeconfigs(t *testing.T) {
 	}
 	for name, file := range map[string]string{
 		"absent": filepath.Join(dir, "none"), "broken": broken,
-		"ftp":        kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "ftp", 1)),
-		"parameters": kubeconfig(t, s.Server, s.URL+"/?a=b"),
+		"ftp":        writeKubeconfig(t, s.Server, strings.Replace(s.URL, "https", "ftp", 1)),
+		"parameters": writeKubeconfig(t, s.Server, s.URL+"/?a=b"),
 	} {
 		if _, err := authzwebhook.New(authzwebhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: got error %v, want one that names %s", name, err, file)
@@ -457,7 +459,7 @@ func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	s := newService(t)
 	var log strings.Builder
 	z, err := authzwebhook.New(authzwebhook.Config{
-		KubeconfigFile: kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
+		KubeconfigFile: writeKubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
 		Metrics:        authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {

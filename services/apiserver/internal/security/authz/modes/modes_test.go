@@ -32,7 +32,7 @@ import (
 // TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func builder(t *testing.T, nodes bool) *modes.Builder {
+func newBuilder(t *testing.T, nodes bool) *modes.Builder {
 	t.Helper()
 	conditions, err := authzwebhook.NewCompiler()
 	if err != nil {
@@ -44,7 +44,8 @@ func builder(t *testing.T, nodes bool) *modes.Builder {
 	}
 }
 
-func get(user string, groups ...string) *authorizer.Attributes {
+// getX returns the attributes of a GET of the path /x by a user.
+func getX(user string, groups ...string) *authorizer.Attributes {
 	return &authorizer.Attributes{User: &authorizer.User{Name: user, Groups: groups}, Verb: "get", Path: "/x"}
 }
 
@@ -71,11 +72,11 @@ func TestOrderDecides(t *testing.T) {
 		{modes: "AlwaysDeny,ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "Everything is forbidden.\nNo policy matched."},
 		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
 	} {
-		r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
+		r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, reason, err := r.Authorize(t.Context(), get(c.user, strings.Fields(c.groups)...))
+		d, reason, err := r.Authorize(t.Context(), getX(c.user, strings.Fields(c.groups)...))
 		if d != c.want || reason != c.reason || err != nil {
 			t.Errorf("%s for %s: got %v %q %v; want %v, %v, no error", c.modes, c.user, d, reason, err, c.want, c.reason)
 		}
@@ -101,7 +102,7 @@ func TestSelectorFeatureGates(t *testing.T) {
 		{readAll: true, noSelectors: false, allowed: [3]bool{true, true, true}},
 		{readAll: true, noSelectors: true, allowed: [3]bool{true, true, true}},
 	} {
-		b := builder(t, true)
+		b := newBuilder(t, true)
 		b.FeatureEnabled = func(g features.Gate) bool {
 			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
 		}
@@ -124,7 +125,7 @@ func TestSelectorFeatureGates(t *testing.T) {
 // TestRulesOfAllAuthorizers checks that RulesFor joins the rules of all authorizers and reports
 // those that cannot list any.
 func TestRulesOfAllAuthorizers(t *testing.T) {
-	r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
+	r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +140,8 @@ func TestRulesOfAllAuthorizers(t *testing.T) {
 	}
 }
 
-// service starts a webhook that allows the path /x for some users.
-func service(t *testing.T, allowed func(user string) bool) string {
+// startWebhook starts a webhook that allows the path /x for some users.
+func startWebhook(t *testing.T, allowed func(user string) bool) string {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review map[string]any
@@ -184,8 +185,8 @@ func (l recordingHandler) Handle(_ context.Context, r slog.Record) error {
 // TestReload changes the configuration file. An invalid file keeps the previous authorizers.
 func TestReload(t *testing.T) {
 	var calls atomic.Int64
-	first := service(t, func(user string) bool { calls.Add(1); return user == "alice" })
-	second := service(t, func(user string) bool { return user == "bob" })
+	first := startWebhook(t, func(user string) bool { calls.Add(1); return user == "alice" })
+	second := startWebhook(t, func(user string) bool { return user == "bob" })
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	writeFile := func(content string) {
 		if err := errors.Join(os.WriteFile(file+".new", []byte(content), 0o600), os.Rename(file+".new", file)); err != nil {
@@ -193,7 +194,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	writeFile(webhookFile(first))
-	b := builder(t, false)
+	b := newBuilder(t, false)
 	parse := func() *authzconfig.Configuration {
 		c, err := authzconfig.Parse([]byte(webhookFile(first)), b.Conditions)
 		if err != nil {
@@ -221,7 +222,7 @@ func TestReload(t *testing.T) {
 	}()
 	isAllowed := func(user string) bool {
 		t.Helper()
-		d, _, err := r.Authorize(t.Context(), get(user))
+		d, _, err := r.Authorize(t.Context(), getX(user))
 		if err != nil {
 			t.Fatal(err)
 		}

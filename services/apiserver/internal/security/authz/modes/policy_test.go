@@ -50,8 +50,8 @@ func (source) Progress(context.Context) error { return nil }
 
 func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
-// following returns a policy that follows the roles of a store.
-func following(t *testing.T, s source) *authz.LocalPolicy {
+// newPolicy returns a policy that follows the roles of a store.
+func newPolicy(t *testing.T, s source) *authz.LocalPolicy {
 	t.Helper()
 	cache, err := watchcache.New(watchcache.Config{Source: s, CurrentRevision: s, Resources: []watchcache.ResourceConfig{{
 		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
@@ -82,9 +82,9 @@ func following(t *testing.T, s source) *authz.LocalPolicy {
 // called again.
 func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	var calls atomic.Int64
-	file := service(t, func(string) bool { calls.Add(1); return true })
-	b, s := builder(t, false), source{make(chan storage.Batch)}
-	b.Policy = following(t, s)
+	file := startWebhook(t, func(string) bool { calls.Add(1); return true })
+	b, s := newBuilder(t, false), source{make(chan storage.Batch)}
+	b.Policy = newPolicy(t, s)
 	parsed, err := authzconfig.Parse([]byte(webhookFile(file)), b.Conditions)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	inNamespace := get("alice")
+	inNamespace := getX("alice")
 	inNamespace.Path = ""
 	inNamespace.Resource = true
 	inNamespace.Namespace = "ns"

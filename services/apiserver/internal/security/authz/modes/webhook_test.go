@@ -18,7 +18,7 @@ func (anyCondition) Check(string) error { return nil }
 
 // TestWebhookSettings checks that the settings of a webhook in the file are effective.
 func TestWebhookSettings(t *testing.T) {
-	kubeconfig := service(t, func(user string) bool { return user == "alice" })
+	kubeconfig := startWebhook(t, func(user string) bool { return user == "alice" })
 	dead := filepath.Join(t.TempDir(), "dead")
 	raw, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -52,12 +52,12 @@ func TestWebhookSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := modes.New(builder(t, true), parsed)
+			r, err := modes.New(newBuilder(t, true), parsed)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			if d, reason, err := r.Authorize(t.Context(), get(c.user)); d != c.want || c.failed && err == nil {
+			if d, reason, err := r.Authorize(t.Context(), getX(c.user)); d != c.want || c.failed && err == nil {
 				t.Errorf("got %v, reason %q, error %v, want %v, error: %t", d, reason, err, c.want, c.failed)
 			}
 		})
@@ -66,7 +66,7 @@ func TestWebhookSettings(t *testing.T) {
 
 // TestInvalidConfigurations checks that New rejects authorizers that cannot work.
 func TestInvalidConfigurations(t *testing.T) {
-	kubeconfig := service(t, func(string) bool { return true })
+	kubeconfig := startWebhook(t, func(string) bool { return true })
 	for what, file := range map[string]string{
 		"invalid condition":             webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
 		"node authorizer without nodes": webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
@@ -75,12 +75,12 @@ func TestInvalidConfigurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := modes.New(builder(t, false), parsed); err == nil {
+		if r, err := modes.New(newBuilder(t, false), parsed); err == nil {
 			r.Close()
 			t.Errorf("%s: got no error, want one", what)
 		}
 	}
-	if r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
+	if r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
 		r.Close()
 		t.Error("got a policy, want none")
 	}

@@ -40,9 +40,9 @@ func (source) Progress(context.Context) error { return nil }
 
 func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
-// store returns the cache of these objects. One in ten is on node m and has the label a=b, the
+// newStore returns the cache of these objects. One in ten is on node m and has the label a=b, the
 // others are on node n.
-func store(t *testing.T) *watchcache.Store {
+func newStore(t *testing.T) *watchcache.Store {
 	cache, err := watchcache.New(watchcache.Config{Source: source{}, CurrentRevision: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
 		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
@@ -70,7 +70,7 @@ func store(t *testing.T) *watchcache.Store {
 // TestListWidthFollowsExaminedObjects checks that the width of a list is the number of examined
 // objects. An index reduces it. Selectors with too many requirements are not parsed.
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
-	s := store(t)
+	s := newStore(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
 	sel := objects.Selection{ExcludeCorrupt: true}
 	var err error

@@ -27,8 +27,8 @@ func allCiphers(t testing.TB) map[string]ciphers.Cipher {
 	return map[string]ciphers.Cipher{"CBC": cbc, "GCM": gcm, "Secretbox": box, "Derived": derived}
 }
 
-// padded returns padded blocks encrypted by CBC with a zero IV and the key of allCiphers.
-func padded(t testing.TB, blocks []byte) []byte {
+// encryptPadded returns padded blocks encrypted by CBC with a zero IV and the key of allCiphers.
+func encryptPadded(t testing.TB, blocks []byte) []byte {
 	t.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte("k"), 32))
 	if err != nil {
@@ -77,15 +77,15 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 		{cipher: "CBC", sealed: nothing[:15], want: short},
 		{cipher: "CBC", sealed: nothing[:16], want: unpadded},
 		{cipher: "CBC", sealed: nothing[:17], want: "the stored data is not a multiple of the block size"},
-		{cipher: "CBC", sealed: padded(t, last(0)), want: unpadded},
-		{cipher: "CBC", sealed: padded(t, last(17)), want: unpadded},
+		{cipher: "CBC", sealed: encryptPadded(t, last(0)), want: unpadded},
+		{cipher: "CBC", sealed: encryptPadded(t, last(17)), want: unpadded},
 		{
 			cipher: "CBC",
-			sealed: padded(t, last(2, 3, 3)),
+			sealed: encryptPadded(t, last(2, 3, 3)),
 			want:   padding,
 		},
-		{cipher: "CBC", sealed: padded(t, last(1))},
-		{cipher: "CBC", sealed: padded(t, bytes.Repeat([]byte{16}, 16))},
+		{cipher: "CBC", sealed: encryptPadded(t, last(1))},
+		{cipher: "CBC", sealed: encryptPadded(t, bytes.Repeat([]byte{16}, 16))},
 		{cipher: "GCM", want: short},
 		{cipher: "GCM", sealed: nothing[:11], want: short},
 		{cipher: "GCM", sealed: nothing[:12], want: unsigned},

@@ -31,7 +31,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
 			another := sealedBySeed(t, p)
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Timeout = time.Second
 			recovered := 0
 			cfg.Recovered = func() { recovered++ }
@@ -96,7 +96,7 @@ func TestHealthIsCached(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Intervals.HealthyTTL = c.well
 			cfg.Intervals.UnhealthyTTL = c.ill
 			provider := newV2Provider(t, cfg)
@@ -124,7 +124,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 		t.Run(c.health, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Intervals.HealthyInterval = c.well
 			cfg.Intervals.UnhealthyInterval = c.ill
 			provider := newV2Provider(t, cfg)

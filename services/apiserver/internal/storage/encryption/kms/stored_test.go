@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const storedKey = "/registry/secrets/default/s"
 
-// config returns the configuration of a plugin that is probed only on demand.
-func config(t testing.TB, p *kmstest.Plugin) kms.Config {
+// newConfig returns the configuration of a plugin that is probed only on demand.
+func newConfig(t testing.TB, p *kmstest.Plugin) kms.Config {
 	t.Helper()
 	m, err := kms.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -91,7 +91,7 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 // TestStoredForms checks which stored values can be decrypted and the errors for others.
 func TestStoredForms(t *testing.T) {
 	p := kmstest.New(t)
-	provider := newV2Provider(t, config(t, p))
+	provider := newV2Provider(t, newConfig(t, p))
 	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)

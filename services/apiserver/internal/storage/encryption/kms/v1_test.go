@@ -54,7 +54,7 @@ func checkError(t testing.TB, what string, err error, want string) {
 
 // TestOldForms checks which stored values of version 1 can be decrypted and the errors for others.
 func TestOldForms(t *testing.T) {
-	provider := newV1Provider(t, config(t, kmstest.New(t)))
+	provider := newV1Provider(t, newConfig(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
 	gcm, err1 := ciphers.NewGCM(key)
 	cbc, err2 := ciphers.NewCBC(key)
@@ -164,12 +164,12 @@ func TestOldPluginFailures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := kmstest.New(t)
-			sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+			sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 			if err != nil {
 				t.Fatal(err)
 			}
 			fresh := func(want string) kms.Provider { // has not called the plugin yet
-				cfg := config(t, p)
+				cfg := newConfig(t, p)
 				if strings.Contains(want, late) {
 					cfg.Timeout = time.Second
 				}
@@ -189,7 +189,7 @@ func TestOldPluginFailures(t *testing.T) {
 func TestVersionIsRequestedOnce(t *testing.T) {
 	p := kmstest.New(t)
 	p.SetV1Version("v2")
-	provider := newV1Provider(t, config(t, p))
+	provider := newV1Provider(t, newConfig(t, p))
 	seal := func(want string) {
 		t.Helper()
 		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
@@ -227,7 +227,7 @@ func TestOldKeysAreCached(t *testing.T) {
 			p := kmstest.New(t)
 			var values [][]byte
 			for range 2 {
-				sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+				sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +238,7 @@ func TestOldKeysAreCached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Metrics = m
 			cfg.CacheSize = c.size
 			provider := newV1Provider(t, cfg)
@@ -270,11 +270,11 @@ func TestOldKeysAreCached(t *testing.T) {
 // plugin is known to hang. Other requests call it.
 func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	p := kmstest.New(t)
-	sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+	sealed, err := newV1Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := newV1Provider(t, config(t, p))
+	provider := newV1Provider(t, newConfig(t, p))
 	impatient := kms.FailFast(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("impatient Open = %q, %v, want value", got, err)
@@ -300,7 +300,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 
 // TestInvalidEndpointsAreRejected checks both versions.
 func TestInvalidEndpointsAreRejected(t *testing.T) {
-	c := config(t, kmstest.New(t))
+	c := newConfig(t, kmstest.New(t))
 	for endpoint, want := range map[string]string{
 		"http://x": `unsupported scheme "http" for remote KMS provider`, "unix:///%zz": "invalid endpoint \"unix:///%zz\" for remote KMS provider, error: parse",
 	} {
@@ -321,7 +321,7 @@ func TestInvalidEndpointsAreRejected(t *testing.T) {
 // path.
 func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 	p := kmstest.New(t)
-	cfg := config(t, p)
+	cfg := newConfig(t, p)
 	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
 	path := filepath.Join(filepath.Dir(socket), "a?b#c%20d%zz")
 	if err := os.Symlink(socket, path); err != nil {
@@ -337,7 +337,7 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.RejectCalls(true)
-	cfg := config(t, plugin)
+	cfg := newConfig(t, plugin)
 	cfg.Intervals.UnhealthyTTL = time.Hour
 	p := newV1Provider(t, cfg)
 	for i, want := range []string{

@@ -78,7 +78,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Metrics = m
 			if strings.Contains(c.want, "DeadlineExceeded") {
 				cfg.Timeout = 100 * time.Millisecond
@@ -97,7 +97,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 func TestSeedChangesWithKey(t *testing.T) {
 	p := kmstest.New(t)
 	p.SetHealth("ill")
-	cfg := config(t, p)
+	cfg := newConfig(t, p)
 	recovered := 0
 	cfg.Recovered = func() { recovered++ }
 	provider := newV2Provider(t, cfg)
@@ -120,7 +120,7 @@ func TestSeedChangesWithKey(t *testing.T) {
 
 // TestExpiredSeedOnlyDecrypts checks that values can still be decrypted.
 func TestExpiredSeedOnlyDecrypts(t *testing.T) {
-	cfg := config(t, kmstest.New(t))
+	cfg := newConfig(t, kmstest.New(t))
 	sealed, err := newV2Provider(t, cfg).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 func TestWithoutSeedOperationsFail(t *testing.T) {
 	p := kmstest.New(t)
 	p.RejectCalls(true)
-	provider := newV2Provider(t, config(t, p))
+	provider := newV2Provider(t, newConfig(t, p))
 	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	checkError(t, "Seal", err, "got unexpected nil transformer")
 	_, _, err = provider.Open(t.Context(), nil, storedKey)
@@ -151,7 +151,7 @@ func TestWithoutSeedOperationsFail(t *testing.T) {
 // sealedBySeed returns a value encrypted by another server with key-1.
 func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 	t.Helper()
-	sealed, err := newV2Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
+	sealed, err := newV2Provider(t, newConfig(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	short := joinFields(stringField(1, string(data)), stringField(2, "key-2"), stringField(3, "xy"), annotationField("local.example", "note"), varintField(5, 1))
 	p.UseKey("key-2")
 	same := sealedBySeed(t, p)
-	cfg := config(t, p)
+	cfg := newConfig(t, p)
 	if cfg.Metrics, err = kms.NewMetrics(reg); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Intervals.RefreshTimeout = c.doubt
 			provider := newV2Provider(t, cfg)
 			if c.proven {
@@ -274,7 +274,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	const rejected = "failed to decrypt DEK, error: rpc error: code = PermissionDenied"
 	t.Run("rejected", func(t *testing.T) {
 		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
-			cfg := config(t, p)
+			cfg := newConfig(t, p)
 			cfg.Intervals.RefreshTimeout = doubt
 			provider := newV2Provider(t, cfg)
 			p.FailDecrypt("key-1", codes.PermissionDenied)
@@ -287,7 +287,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		provider := newV2Provider(t, config(t, p))
+		provider := newV2Provider(t, newConfig(t, p))
 		p.HangMethod("Decrypt")
 		ended, end := context.WithCancel(ctx)
 		end()

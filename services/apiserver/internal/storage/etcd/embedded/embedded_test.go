@@ -30,13 +30,13 @@ const childVariable = "EMBEDDED_TEST_CHILD"
 // TestKilledServerKeepsAcknowledgedWrites it runs that test's server instead.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childVariable); dir != "" {
-		child(dir)
+		runChild(dir)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// child writes values and prints each acknowledged revision, until it is killed.
-func child(dir string) {
+// runChild writes values and prints each acknowledged revision, until it is killed.
+func runChild(dir string) {
 	server, err := embedded.Start(context.Background(), embedded.Options{DataDir: dir})
 	if err != nil {
 		fmt.Println(err)
@@ -52,7 +52,7 @@ func child(dir string) {
 		os.Exit(1)
 	}
 	for i := 0; ; i++ {
-		rev, err := store.Create(context.Background(), key(i), []byte("v"), storage.WriteOptions{})
+		rev, err := store.Create(context.Background(), keyOf(i), []byte("v"), storage.WriteOptions{})
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -61,9 +61,9 @@ func child(dir string) {
 	}
 }
 
-func key(i int) string { return fmt.Sprintf("/registry/pods/p%06d", i) }
+func keyOf(i int) string { return fmt.Sprintf("/registry/pods/p%06d", i) }
 
-func open(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
+func openStore(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
 	t.Helper()
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
@@ -81,17 +81,17 @@ func open(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
 // revision and the history.
 func TestDataSurvivesRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "directory")
-	server, store := open(t, dir)
+	server, store := openStore(t, dir)
 	var last int64
 	for i := range 50 {
 		var err error
-		if last, err = store.Create(t.Context(), key(i), []byte(strconv.Itoa(i)), storage.WriteOptions{}); err != nil {
+		if last, err = store.Create(t.Context(), keyOf(i), []byte(strconv.Itoa(i)), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	server.Stop()
 
-	server, store = open(t, dir)
+	server, store = openStore(t, dir)
 	defer server.Stop()
 	res, err := store.List(t.Context(), "/registry/", storage.ListOptions{})
 	if err != nil || len(res.Items) != 50 || res.Revision != last {
@@ -147,7 +147,7 @@ func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 		}
 		_ = cmd.Wait() // it was killed
 
-		server, store := open(t, dir)
+		server, store := openStore(t, dir)
 		newest, err := store.Revision(t.Context())
 		if err != nil || newest < last {
 			t.Fatalf("got newest revision %d, %v, want at least %d", newest, err, last)
@@ -176,34 +176,34 @@ func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 // TestStopEndsWatches checks that watches end when the server stops, and that later operations
 // fail.
 func TestStopEndsWatches(t *testing.T) {
-	server, store := open(t, t.TempDir())
+	server, store := openStore(t, t.TempDir())
 	w, err := store.Watch(t.Context(), "/registry/", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Create(t.Context(), key(0), nil, storage.WriteOptions{}); err != nil {
+	if _, err := store.Create(t.Context(), keyOf(0), nil, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	<-w.Batches()
 	server.Stop()
-	_, err = store.Create(t.Context(), key(1), nil, storage.WriteOptions{})
-	stopped(t, "create", err)
-	_, err = store.Create(t.Context(), key(1), nil, storage.WriteOptions{TTL: time.Hour})
-	stopped(t, "create with a lease", err)
-	_, _, err = store.Get(t.Context(), key(0), 0)
-	stopped(t, "get", err)
+	_, err = store.Create(t.Context(), keyOf(1), nil, storage.WriteOptions{})
+	wantStopped(t, "create", err)
+	_, err = store.Create(t.Context(), keyOf(1), nil, storage.WriteOptions{TTL: time.Hour})
+	wantStopped(t, "create with a lease", err)
+	_, _, err = store.Get(t.Context(), keyOf(0), 0)
+	wantStopped(t, "get", err)
 	_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
-	stopped(t, "list", err)
+	wantStopped(t, "list", err)
 	_, err = store.Revision(t.Context())
-	stopped(t, "revision", err)
-	stopped(t, "ping", store.Ping(t.Context()))
+	wantStopped(t, "revision", err)
+	wantStopped(t, "ping", store.Ping(t.Context()))
 	w.Stop()
 	if err := w.Err(); err != nil {
 		t.Error(err)
 	}
 }
 
-func stopped(t *testing.T, what string, err error) {
+func wantStopped(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, storage.ErrUnavailable) {
 		t.Errorf("%s on a stopped server: got %v, want ErrUnavailable", what, err)
@@ -212,7 +212,7 @@ func stopped(t *testing.T, what string, err error) {
 
 // TestStopUnderLoad checks that requests in progress fail when the server stops.
 func TestStopUnderLoad(t *testing.T) {
-	server, store := open(t, t.TempDir())
+	server, store := openStore(t, t.TempDir())
 	var wg sync.WaitGroup
 	started := make(chan struct{}, 100)
 	for g := range 6 {
@@ -224,12 +224,12 @@ func TestStopUnderLoad(t *testing.T) {
 			}
 			defer w.Stop()
 			for i := 0; ; i++ {
-				_, err := store.Create(t.Context(), key(g*1_000_000+i), []byte("v"), storage.WriteOptions{})
+				_, err := store.Create(t.Context(), keyOf(g*1_000_000+i), []byte("v"), storage.WriteOptions{})
 				if err == nil {
 					_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
 				}
 				if err != nil {
-					stopped(t, "request", err)
+					wantStopped(t, "request", err)
 					return
 				}
 				select {
@@ -272,16 +272,16 @@ func TestStartRejectsUnusableOptions(t *testing.T) {
 		})
 	}
 	// A failed start releases all resources.
-	server, _ := open(t, filepath.Join(dir, "b"))
+	server, _ := openStore(t, filepath.Join(dir, "b"))
 	server.Stop()
 }
 
 // TestStartReportsLostLog checks a database that is newer than its log.
 func TestStartReportsLostLog(t *testing.T) {
 	dir := t.TempDir()
-	server, store := open(t, dir)
+	server, store := openStore(t, dir)
 	for i := range 100 {
-		if _, err := store.Create(t.Context(), key(i), nil, storage.WriteOptions{}); err != nil {
+		if _, err := store.Create(t.Context(), keyOf(i), nil, storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -49,8 +49,8 @@ func randomText(n int) string {
 
 func objectKey(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
 
-// fill writes objects until the quota is reached and returns their number.
-func fill(t *testing.T, s *Server, from int) int {
+// fillDatabase writes objects until the quota is reached and returns their number.
+func fillDatabase(t *testing.T, s *Server, from int) int {
 	t.Helper()
 	for i := from; i < 10_000; i++ {
 		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
@@ -101,9 +101,9 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	s, m, log := startWithQuota(t, t.TempDir(), 8<<20)
 	defer s.Stop()
-	n := fill(t, s, 0)
+	n := fillDatabase(t, s, 0)
 	for maintainOnce(t, m); !writesRejected(t, s); maintainOnce(t, m) { // until compaction frees nothing
-		n = fill(t, s, n)
+		n = fillDatabase(t, s, n)
 	}
 	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
 		t.Errorf("got log\n%s\nwant a line that says what to do", log)
@@ -182,7 +182,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
 	s, _, _ := startWithQuota(t, dir, 4<<20)
-	fill(t, s, 0)
+	fillDatabase(t, s, 0)
 	s.Stop()
 	s, m, _ := startWithQuota(t, dir, 16<<20)
 	defer s.Stop()

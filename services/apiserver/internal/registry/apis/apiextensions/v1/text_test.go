@@ -159,7 +159,7 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 }
 
 func BenchmarkReadSchema(b *testing.B) {
-	for _, r := range recorded(b) {
+	for _, r := range readRecording(b) {
 		var d v1.CustomResourceDefinition
 		if err := json.Unmarshal(r.JSON, &d); err != nil {
 			b.Fatal(err)

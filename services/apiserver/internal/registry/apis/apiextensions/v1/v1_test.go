@@ -16,9 +16,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// recorded returns definitions as JSON and protobuf, encoded by the library of the reference
+// readRecording returns definitions as JSON and protobuf, encoded by the library of the reference
 // server.
-func recorded(t testing.TB) (out []struct {
+func readRecording(t testing.TB) (out []struct {
 	JSON  json.RawMessage
 	Proto []byte
 }) {
@@ -36,8 +36,8 @@ func recorded(t testing.TB) (out []struct {
 	return out
 }
 
-// canonical normalizes escapes.
-func canonical(t *testing.T, b []byte) string {
+// normalizeEscapes normalizes escapes.
+func normalizeEscapes(t *testing.T, b []byte) string {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal(b, &v); err != nil {
@@ -53,7 +53,7 @@ func canonical(t *testing.T, b []byte) string {
 // TestBytesEqualReference checks that definitions have the same protobuf and JSON bytes as in the
 // library of the reference.
 func TestBytesEqualReference(t *testing.T) {
-	for i, r := range recorded(t) {
+	for i, r := range readRecording(t) {
 		var d v1.CustomResourceDefinition
 		if err := json.Unmarshal(r.JSON, &d); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestBytesEqualReference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := canonical(t, js), canonical(t, r.JSON); got != want {
+		if got, want := normalizeEscapes(t, js), normalizeEscapes(t, r.JSON); got != want {
 			t.Errorf("case %d: JSON\n got %s\nwant %s", i, got, want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestBytesEqualReference(t *testing.T) {
 // TestDeepCopySharesOnlySchemas checks that changing anything but the schemas of a copy leaves the
 // original unchanged.
 func TestDeepCopySharesOnlySchemas(t *testing.T) {
-	for i, r := range recorded(t) {
+	for i, r := range readRecording(t) {
 		var d v1.CustomResourceDefinition
 		if err := d.Unmarshal(r.Proto); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 		if !reflect.DeepEqual(&d, c) {
 			t.Fatalf("case %d: the copy differs", i)
 		}
-		scribble(reflect.ValueOf(c).Elem())
+		overwriteAll(reflect.ValueOf(c).Elem())
 		pb, err := d.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -105,22 +105,22 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 	}
 }
 
-// scribble changes everything reachable from v except schemas.
-func scribble(v reflect.Value) {
+// overwriteAll changes everything reachable from v except schemas.
+func overwriteAll(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if _, is := v.Interface().(*v1.JSONSchemaProps); !is && !v.IsNil() {
-			scribble(v.Elem())
+			overwriteAll(v.Elem())
 		}
 	case reflect.Struct:
 		for i := 0; i < v.NumField(); i++ {
 			if v.Type().Field(i).IsExported() {
-				scribble(v.Field(i))
+				overwriteAll(v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		for i := 0; i < v.Len(); i++ {
-			scribble(v.Index(i))
+			overwriteAll(v.Index(i))
 		}
 	case reflect.Map:
 		for _, k := range v.MapKeys() {
@@ -153,7 +153,7 @@ func TestSerializers(t *testing.T) {
 		"yaml":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, s, s, kjson.SerializerOptions{Yaml: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i, r := range recorded(t) {
+			for i, r := range readRecording(t) {
 				var d v1.CustomResourceDefinition
 				if err := d.Unmarshal(r.Proto); err != nil {
 					t.Fatal(err)
@@ -276,7 +276,7 @@ func TestStrategicMerge(t *testing.T) {
 
 // FuzzUnmarshal checks that whatever can be decoded can be encoded, with the same bytes each time.
 func FuzzUnmarshal(f *testing.F) {
-	for _, r := range recorded(f) {
+	for _, r := range readRecording(f) {
 		if len(r.Proto) < 1000 {
 			f.Add(r.Proto)
 		}

@@ -12,7 +12,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-func sample() *v1.APIService {
+func sampleService() *v1.APIService {
 	a := &v1.APIService{
 		Spec: v1.APIServiceSpec{
 			Service:               &v1.ServiceReference{Namespace: "n", Name: "s", Port: ptr.To[int32](8443)},
@@ -35,7 +35,7 @@ func TestWireForm(t *testing.T) {
 	spec := "\x0a\x09" + "\x0a\x01n" + "\x12\x01s" + "\x18\xfb\x41" + // service
 		"\x12\x01g" + "\x1a\x02v1" + "\x20\x01" + "\x2a\x02ca" + "\x38\x64" + "\x40\x0f"
 	status := "\x0a\x19" + "\x0a\x09Available" + "\x12\x04True" + "\x1a\x00" + "\x22\x01r" + "\x2a\x01m"
-	a := sample()
+	a := sampleService()
 	meta, err := a.ObjectMeta.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestListThroughTheSerializer(t *testing.T) {
 	if err := v1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	list := &v1.APIServiceList{Items: []v1.APIService{*sample(), *sample()}}
+	list := &v1.APIServiceList{Items: []v1.APIService{*sampleService(), *sampleService()}}
 	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("APIServiceList"))
 	ser := protobuf.NewSerializer(s, s)
 	var buf bytes.Buffer

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "/registry/pods/p"
 
-// start runs an embedded etcd on a folder, with a socket for clients.
-func start(t *testing.T, data string) (server *embedded.Server, socket string) {
+// startEtcd runs an embedded etcd on a folder, with a socket for clients.
+func startEtcd(t *testing.T, data string) (server *embedded.Server, socket string) {
 	t.Helper()
 	socket = "unix://" + filepath.Join(t.TempDir(), "etcd.sock")
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: socket, Logger: etcdtest.Logger(t)})
@@ -35,7 +35,7 @@ func start(t *testing.T, data string) (server *embedded.Server, socket string) {
 	return server, socket
 }
 
-func save(t *testing.T, endpoint, path string) (int64, error) {
+func saveSnapshot(t *testing.T, endpoint, path string) (int64, error) {
 	t.Helper()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{endpoint}})
 	if err != nil {
@@ -51,7 +51,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	path := filepath.Join(dir, "snapshot.db")
-	server, socket := start(t, data)
+	server, socket := startEtcd(t, data)
 	store := etcdtest.Store(t, server.Config())
 	for i := range 100 {
 		if _, err := store.Create(t.Context(), fmt.Sprintf("%s%d", key, i),
@@ -59,7 +59,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	size, err := save(t, socket, path)
+	size, err := saveSnapshot(t, socket, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	if err != nil || info.Size() != size || info.Mode().Perm() != 0o600 || size < 500_000 {
 		t.Errorf("saved %d bytes, file %v, %v, want a private file of at least 500,000 bytes", size, info, err)
 	}
-	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "already exists") {
+	if _, err := saveSnapshot(t, socket, path); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("second snapshot with the same name: got %v", err)
 	}
 	server.Stop()
@@ -86,7 +86,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "already exists") {
 				t.Errorf("second restoration: got %v", err)
 			}
-			again, _ := start(t, restored)
+			again, _ := startEtcd(t, restored)
 			defer again.Stop()
 			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
 			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
@@ -103,13 +103,13 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 func TestSaveFailsWithoutEtcd(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "none.sock")
-	_, err := save(t, "unix://"+socket, filepath.Join(dir, "snapshot.db"))
+	_, err := saveSnapshot(t, "unix://"+socket, filepath.Join(dir, "snapshot.db"))
 	if err == nil || !strings.Contains(err.Error(), "unix://"+socket) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("got error %v, want one that names unix://%s and its cause", err, socket)
 	}
 	proxy := etcdtest.NewProxy(t, etcdtest.Listening(t).Endpoint())
 	proxy.Cut()
-	if _, err := save(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
+	if _, err := saveSnapshot(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
 		t.Error("Save over a cut connection returned no error")
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
@@ -121,8 +121,8 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 func TestDamagedSnapshotIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.db")
-	server, socket := start(t, filepath.Join(dir, "data"))
-	_, err := save(t, socket, path)
+	server, socket := startEtcd(t, filepath.Join(dir, "data"))
+	_, err := saveSnapshot(t, socket, path)
 	server.Stop()
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 	if err := command.Run(t.Context(), etcdtest.Logger(t)); err == nil || !slices.Equal(names(), before) {
 		t.Errorf("without etcd: got error %v, files %v, want an error and %v", err, names(), before)
 	}
-	server, socket := start(t, filepath.Join(t.TempDir(), "data"))
+	server, socket := startEtcd(t, filepath.Join(t.TempDir(), "data"))
 	defer server.Stop()
 	command.Endpoint = socket
 	if err := command.Run(t.Context(), etcdtest.Logger(t)); err != nil {
