@@ -387,7 +387,7 @@ func TestInvalidPatches(t *testing.T) {
 		"duplicates":       object(func(o map[string]any) { o["metadata"] = map[string]any{"finalizers": []any{"a/b", "a/b"}} }),
 	} {
 		if _, err := m.Apply(t.Context(), configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want BadRequest", name, err)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func FuzzApplyPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(types.ApplyYAMLPatchType, raw, true)
 		if err == nil && p.strategy.(*applyPatch).tree == nil {
-			t.Fatalf("%q decoded without an object", raw)
+			t.Fatalf("%q: got a patch without an object, want one", raw)
 		}
 		if err != nil && !apierrors.IsBadRequest(err) {
 			t.Fatalf("%q: got %v, want BadRequest", raw, err)

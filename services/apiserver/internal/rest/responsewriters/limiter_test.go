@@ -150,7 +150,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		}
 		err := p.eachItem(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {
-				t.Errorf("walked %t: first object is encoded without the limiter", walked)
+				t.Errorf("walked %t: got the first object encoded without the limiter, want it acquired", walked)
 			}
 			return nil
 		})

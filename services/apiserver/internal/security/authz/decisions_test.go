@@ -38,7 +38,7 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
-		t.Error(text)
+		t.Errorf("message without a user: got %q", text)
 	}
 }
 

@@ -223,7 +223,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		taken := make(chan bool, 1)
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
-				t.Errorf("%s: the handler runs without bytes", name)
+				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
 			w.WriteHeader(http.StatusEarlyHints)
 			taken <- large.InUse() > 0
@@ -234,7 +234,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 			}
 			if name != "nothing" {
 				if large.InUse() != 0 {
-					t.Errorf("%s: the request keeps its bytes after the response began", name)
+					t.Errorf("%s: got bytes held after the response began, want none", name)
 				}
 			}
 		}))
@@ -376,7 +376,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
-				t.Errorf("%s: the handler runs without bytes", name)
+				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
 			if err := start(w, r); err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -117,7 +117,7 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 			requesttest.WithUser(withWork(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 		if !came {
-			t.Errorf("%s: small work was not admitted", verb)
+			t.Errorf("%s: got small work rejected, want it admitted", verb)
 		}
 	}
 }

@@ -380,7 +380,7 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 		"identity":                s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
-			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
+			t.Errorf("%s: got a value with an encryption prefix stored unencrypted, want an error", name)
 		}
 	}
 	if _, _, err := getValue(t, s.storeWith(encryption.NewIdentity()), secretKey); err == nil ||
@@ -423,7 +423,7 @@ func FuzzOpen(f *testing.F) {
 		s.values[secretKey] = stored
 		value, _, err := getValue(t, store, secretKey)
 		if err == nil && strings.HasPrefix(value, "k8s:enc:") && bytes.Equal([]byte(value), stored) {
-			t.Errorf("encrypted value was returned undecrypted")
+			t.Errorf("stored %q: got it returned undecrypted, want an error", stored)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if text := out.String(); text != "" {
-			t.Errorf("logged while etcd responds: %s", text)
+			t.Errorf("while etcd responds: got log %s, want none", text)
 		}
 		failing.Store(true)
 		time.Sleep(time.Minute)
@@ -66,7 +66,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 			t.Errorf("got %d warnings in a minute, want 6 to 12:\n%s", n, text)
 		}
 		if !strings.Contains(text, "https://etcd-0:2379") || !strings.Contains(text, "connection refused") {
-			t.Errorf("log lacks the endpoint or the reason\n%s", text)
+			t.Errorf("got a log without the endpoint or the reason:\n%s", text)
 		}
 		failing.Store(false)
 		time.Sleep(time.Minute)

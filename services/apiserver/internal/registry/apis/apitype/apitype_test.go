@@ -73,20 +73,20 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("seed %d:\n got %+v\nwant %+v", seed, back, v)
 		}
 		if c := apitype.DeepCopy(v); !reflect.DeepEqual(v, c) {
-			t.Fatalf("seed %d: the copy differs", seed)
+			t.Fatalf("seed %d: got a copy that differs from the original", seed)
 		}
 		// The bytes do not depend on the buffer.
 		buf := make([]byte, len(pb)+3)
 		n, err := apitype.MarshalToSizedBuffer(v, buf)
 		if err != nil || !bytes.Equal(buf[len(buf)-n:], pb) {
-			t.Fatalf("seed %d: into a buffer: %v", seed, err)
+			t.Fatalf("seed %d: MarshalToSizedBuffer: got error %v or other bytes than Marshal", seed, err)
 		}
 		n, err = apitype.MarshalTo(v, buf)
 		if err != nil || !bytes.Equal(buf[:n], pb) {
-			t.Fatalf("seed %d: to the beginning of a buffer: %v", seed, err)
+			t.Fatalf("seed %d: MarshalTo: got error %v or other bytes than Marshal", seed, err)
 		}
 		if _, err := apitype.MarshalTo(v, buf[:len(pb)-1]); !errors.Is(err, io.ErrShortBuffer) {
-			t.Fatalf("seed %d: into a short buffer: %v", seed, err)
+			t.Fatalf("seed %d: MarshalTo with a short buffer: got error %v, want io.ErrShortBuffer", seed, err)
 		}
 	}
 }
@@ -152,11 +152,11 @@ func TestDamagedBytes(t *testing.T) {
 	} {
 		var v everything
 		if err := apitype.Unmarshal(data, &v); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 	if err := apitype.Unmarshal(deep, &inner{}); err == nil {
-		t.Error("nested too deeply: no error")
+		t.Error("nested too deeply: got no error, want one")
 	}
 }
 
@@ -202,7 +202,7 @@ func TestUnsupportedTypes(t *testing.T) {
 		"nil":        (*everything)(nil),
 	} {
 		if _, err := apitype.Marshal(v); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 }

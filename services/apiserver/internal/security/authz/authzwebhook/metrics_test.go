@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	} {
 		release := make(chan struct{})
 		f := newFixture(t, c.change)
-		f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			if c.answer != nil {
 				c.answer(w)
 			}
@@ -48,7 +48,7 @@ func TestMetrics(t *testing.T) {
 	}
 	f := newFixture(t, nil)
 	release := make(chan struct{})
-	f.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { f.Close(); <-release; return false }
+	f.service.respond = func(http.ResponseWriter, map[string]any, *status) bool { f.Close(); <-release; return false }
 	f.authorize(t, attributesFor("x"))
 	close(release)
 	if got := f.countedResults(t, evaluations) + " " + f.countedResults(t, failOpen); got != "canceled error" {

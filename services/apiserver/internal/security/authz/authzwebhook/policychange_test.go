@@ -21,7 +21,7 @@ func positionAt(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	f := newFixture(t, nil)
 	header := ""
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		if header != "" {
 			w.Header().Set(rbac.PositionHeader, header)
 		}
@@ -47,15 +47,15 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	f.PolicyChanged(rbac.Change{Position: positionAt(6), All: true})
 	expectCalls(1, "after another change")
 	expectCalls(0, "kept, as it was decided after the change")
-	sent := f.service.answer
-	f.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+	sent := f.service.respond
+	f.service.respond = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
 		f.PolicyChanged(rbac.Change{Position: positionAt(7), All: true})
 		return sent(w, spec, s)
 	}
 	f.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
 	expectCalls(1, "a change during a call")
 	expectCalls(0, "kept, as it was decided after that change")
-	f.service.answer = sent
+	f.service.respond = sent
 	header = "nonsense"
 	f.PolicyChanged(rbac.Change{Position: positionAt(8), All: true})
 	expectCalls(1, "malformed header")
@@ -69,7 +69,7 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 // because services that have not noticed the restore report positions that seem newer.
 func TestRestoredPolicy(t *testing.T) {
 	f := newFixture(t, nil)
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, positionAt(50).String())
 		s.Allowed = true
 		return false
@@ -98,7 +98,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		f := newFixture(t, nil)
 		var policy, seen atomic.Int64 // at the webhook, at the API server
-		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			at := policy.Load()
 			if tells {
 				w.Header().Set(rbac.PositionHeader, positionAt(at).String())
@@ -142,7 +142,7 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 	f := newFixture(t, nil)
 	var policy, seen atomic.Int64 // at the webhook, at the API server
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		at := policy.Load()
 		w.Header().Set(rbac.PositionHeader, positionAt(at).String())
 		s.Allowed, s.Reason = true, fmt.Sprint(at)
@@ -188,7 +188,7 @@ func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 		var at atomic.Pointer[rbac.Position]
 		at.Store(&behind)
 		newest := positionAt(2)
-		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if f.service.calls.Load() == 3 {
 				at.Store(&newest)
 			}
@@ -211,7 +211,7 @@ func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 // TestWebhookThatStaysBehindIsNotCached checks that its decision counts for one request.
 func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 	f := newFixture(t, nil)
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, positionAt(1).String())
 		s.Allowed = true
 		return false
@@ -219,7 +219,7 @@ func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 	f.PolicyChanged(rbac.Change{Position: positionAt(2), All: true})
 	for range 2 {
 		if got := f.authorize(t, attributesFor("x")); got != "allowed" {
-			t.Error(got)
+			t.Errorf("got %q, want \"allowed\"", got)
 		}
 		if n := f.service.calls.Swap(0); n < 2 || n > 8 {
 			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision; want at least 2, at most 8", n)
@@ -231,7 +231,7 @@ func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 	f := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{})
-	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
@@ -259,7 +259,7 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		f := newFixture(t, nil)
 		at := positionAt(1)
-		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if reports {
 				w.Header().Set(rbac.PositionHeader, at.String())
 			}
@@ -312,7 +312,7 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 // namespace.
 func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
 	f := newFixture(t, nil)
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, positionAt(1).String())
 		s.Allowed = true
 		return false

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type service struct {
 	*httptest.Server
 	calls atomic.Int64
-	// answer fills the status of a review. It returns true if it has written the response itself.
-	answer func(w http.ResponseWriter, spec map[string]any, status *authorizationv1.SubjectAccessReviewStatus) bool
+	// respond fills the status of a review. It returns true if it has written the response itself.
+	respond func(w http.ResponseWriter, spec map[string]any, status *authorizationv1.SubjectAccessReviewStatus) bool
 }
 
 func newService(t *testing.T) *service {
@@ -51,7 +51,7 @@ func newService(t *testing.T) *service {
 			t.Errorf("got body %s: %v; want no error, \"SubjectAccessReview\"", body, err)
 		}
 		var status authorizationv1.SubjectAccessReviewStatus
-		if s.answer != nil && s.answer(w, review.Spec, &status) {
+		if s.respond != nil && s.respond(w, review.Spec, &status) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

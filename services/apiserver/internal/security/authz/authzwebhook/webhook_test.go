@@ -50,12 +50,12 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 		status status
 		want   string
 	}{
-		"allow":   {status: status{Allowed: true, Reason: "yes"}, want: "allowed yes"},
-		"deny":    {status: status{Denied: true, Reason: "never"}, want: "denied never"},
-		"neither": {status: status{Reason: "perhaps"}, want: "no-opinion perhaps"},
-		"both":    {status: status{Allowed: true, Denied: true}, want: "denied error"},
+		"allow":          {status: status{Allowed: true, Reason: "yes"}, want: "allowed yes"},
+		"deny":           {status: status{Denied: true, Reason: "never"}, want: "denied never"},
+		"no opinion":     {status: status{Reason: "perhaps"}, want: "no-opinion perhaps"},
+		"allow and deny": {status: status{Allowed: true, Denied: true}, want: "denied error"},
 	} {
-		f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
+		f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
 		for range 2 { // from the webhook, then from the cache
 			if got := f.authorize(t, attributesFor(name)); got != c.want {
 				t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -73,17 +73,17 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 // TestFieldNamesAreCaseSensitive checks that as in Kubernetes, a field in another case is ignored.
 func TestFieldNamesAreCaseSensitive(t *testing.T) {
 	f := newFixture(t, nil)
-	for said, want := range map[string]string{
+	for statusJSON, want := range map[string]string{
 		`{"Allowed":true}`:                 "no-opinion",
 		`{"allowed":false,"ALLOWED":true}`: "no-opinion",
 		`{"denied":true,"Denied":false}`:   "denied",
 	} {
-		f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
-			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, said)
+		f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, statusJSON)
 			return true
 		}
-		if got := f.authorize(t, attributesFor(said)); got != want {
-			t.Errorf("%s: got %q, want %q", said, got, want)
+		if got := f.authorize(t, attributesFor(statusJSON)); got != want {
+			t.Errorf("%s: got %q, want %q", statusJSON, got, want)
 		}
 	}
 }
@@ -91,16 +91,16 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 // TestRequestIsSuspendedDuringCall checks that a request is suspended while it waits for the
 // webhook, and not while a decision is cached.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
-	var away, asides atomic.Int32
+	var suspended, suspensions atomic.Int32
 	f := newFixture(t, func(c *authzwebhook.Config) {
 		c.Suspend = func(context.Context) func() {
-			asides.Add(1)
-			away.Add(1)
-			return func() { away.Add(-1) }
+			suspensions.Add(1)
+			suspended.Add(1)
+			return func() { suspended.Add(-1) }
 		}
 	})
-	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
-		if away.Load() != 1 {
+	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		if suspended.Load() != 1 {
 			t.Error("the request was not suspended")
 		}
 		*s = status{Allowed: true}
@@ -108,11 +108,11 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	}
 	for range 2 {
 		if got := f.authorize(t, attributesFor("a")); got != "allowed" {
-			t.Error(got)
+			t.Errorf("got %q, want \"allowed\"", got)
 		}
 	}
-	if asides.Load() != 1 || away.Load() != 0 {
-		t.Errorf("got %d suspensions, %d at the end; want 1, 0", asides.Load(), away.Load())
+	if suspensions.Load() != 1 || suspended.Load() != 0 {
+		t.Errorf("got %d suspensions, %d at the end; want 1, 0", suspensions.Load(), suspended.Load())
 	}
 }
 
@@ -133,7 +133,7 @@ func TestReviewContent(t *testing.T) {
 	for version, groups := range map[string]string{"v1": `"groups"`, "v1beta1": `"group"`} {
 		f := newFixture(t, func(c *authzwebhook.Config) { c.Version = version })
 		var sent []string
-		f.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
+		f.service.respond = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
 			b, err := json.Marshal(spec)
 			if err != nil {
 				t.Error(err)
@@ -153,11 +153,11 @@ func TestReviewContent(t *testing.T) {
 // TestCacheTTLs checks how long decisions are cached, and which ones are not cached at all.
 func TestCacheTTLs(t *testing.T) {
 	f := newFixture(t, nil)
-	f.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+	f.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
 		return false
 	}
-	times := func(want int64, what string) {
+	wantCalls := func(want int64, what string) {
 		t.Helper()
 		if got := f.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
@@ -166,32 +166,32 @@ func TestCacheTTLs(t *testing.T) {
 	authorizeBoth := func() { f.authorize(t, attributesFor("yes")); f.authorize(t, attributesFor("no")) }
 	authorizeBoth()
 	authorizeBoth()
-	times(2, "at once")
+	wantCalls(2, "at once")
 	f.clock.advance(30 * time.Second)
 	authorizeBoth()
-	times(1, "after the TTL of denied decisions")
+	wantCalls(1, "after the TTL of denied decisions")
 	f.clock.advance(5 * time.Minute)
 	authorizeBoth()
-	times(2, "after the TTL of allowed decisions")
+	wantCalls(2, "after the TTL of allowed decisions")
 	big := attributesFor(strings.Repeat("x", 10_000))
 	f.authorize(t, big)
 	f.authorize(t, big)
-	times(2, "oversized attributes")
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	wantCalls(2, "oversized attributes")
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		w.Header().Set("Cache-Control", "no-store")
 		return false
 	}
 	f.authorize(t, attributesFor("node"))
 	f.authorize(t, attributesFor("node"))
-	times(2, "a response that must not be cached")
-	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	wantCalls(2, "a response that must not be cached")
+	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		s.Allowed, s.Denied = true, true
 		return false
 	}
 	f.authorize(t, attributesFor("contradictory"))
 	f.clock.advance(30 * time.Second)
 	f.authorize(t, attributesFor("contradictory"))
-	times(2, "a contradictory response denies")
+	wantCalls(2, "a contradictory response denies")
 }
 
 // TestCacheKeyIsComplete checks that attributes that differ in one field have separate entries.
@@ -246,17 +246,17 @@ func TestCacheKeyIsComplete(t *testing.T) {
 func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	f := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
-	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
 		return false
 	}
-	leaver, leave := context.WithCancel(t.Context())
-	left := make(chan error, 1)
+	canceledCtx, cancel := context.WithCancel(t.Context())
+	canceled := make(chan error, 1)
 	go func() {
-		_, _, err := f.Authorize(leaver, attributesFor("x"))
-		left <- err
+		_, _, err := f.Authorize(canceledCtx, attributesFor("x"))
+		canceled <- err
 	}()
 	<-arrived
 	var wg sync.WaitGroup
@@ -268,8 +268,8 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 			}
 		})
 	}
-	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	cancel()
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled request: got %v, want %v", err, context.Canceled)
 	}
 	close(release)
@@ -284,28 +284,28 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 func TestCallsPerWebhookAreLimited(t *testing.T) {
 	f := newFixture(t, nil)
 	release := make(chan struct{})
-	f.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
-		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" && spec["user"] != "bob" {
+	f.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+		if spec["resourceAttributes"].(map[string]any)["name"] != "cached" && spec["user"] != "bob" {
 			<-release
 		}
 		s.Allowed = true
 		return false
 	}
-	if got := f.authorize(t, attributesFor("kept")); got != "allowed" {
-		t.Fatal(got)
+	if got := f.authorize(t, attributesFor("cached")); got != "allowed" {
+		t.Fatalf("before the webhook hangs: got %q, want \"allowed\"", got)
 	}
-	const askers, held = 220, 200
-	answers := make(chan string, askers)
+	const senders, maxWaiting = 220, 200
+	decisions := make(chan string, senders)
 	var wg sync.WaitGroup
-	for range askers {
-		wg.Go(func() { answers <- f.authorize(t, attributesFor("x")) })
+	for range senders {
+		wg.Go(func() { decisions <- f.authorize(t, attributesFor("x")) })
 	}
-	for range askers - held {
-		if got := <-answers; got != "no-opinion error" {
+	for range senders - maxWaiting {
+		if got := <-decisions; got != "no-opinion error" {
 			t.Errorf("above the limit: got %s, want \"no-opinion error\"", got)
 		}
 	}
-	if got := f.authorize(t, attributesFor("kept")); got != "allowed" {
+	if got := f.authorize(t, attributesFor("cached")); got != "allowed" {
 		t.Errorf("cached: got %s, want \"allowed\"", got)
 	}
 	other := attributesFor("x")
@@ -315,8 +315,8 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	for range held {
-		if got := <-answers; got != "allowed" {
+	for range maxWaiting {
+		if got := <-decisions; got != "allowed" {
 			t.Errorf("waiting request: got %s, want \"allowed\"", got)
 		}
 	}
@@ -346,12 +346,12 @@ func TestFailures(t *testing.T) {
 		want   string
 		calls  int64
 	}{
-		"once unavailable": {answer: failWith(503, 1), want: "allowed", calls: 2},
-		"busy":             {answer: failWith(429, 2), want: "allowed", calls: 3},
-		"always broken":    {answer: failWith(500, 99), want: "FAIL error", calls: 4},
-		"forbidden":        {answer: failWith(403, 99), want: "FAIL error", calls: 1},
-		"no json":          {answer: respondWith("hello"), want: "FAIL error", calls: 1},
-		"cut short": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		"unavailable once":     {answer: failWith(503, 1), want: "allowed", calls: 2},
+		"too busy twice":       {answer: failWith(429, 2), want: "allowed", calls: 3},
+		"always failing":       {answer: failWith(500, 99), want: "FAIL error", calls: 4},
+		"forbidden":            {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"response is not JSON": {answer: respondWith("hello"), want: "FAIL error", calls: 1},
+		"response is cut": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")
 			return respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
 		}, want: "FAIL error", calls: 4},
@@ -369,7 +369,7 @@ func TestFailures(t *testing.T) {
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			f := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
-			f.service.answer = c.answer
+			f.service.respond = c.answer
 			want := strings.Replace(c.want, "FAIL", policy, 1)
 			if c.want == "allowed" && policy == "denied" {
 				continue // the call counter of the case is used up
@@ -378,7 +378,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, f.service.calls.Load(), want, c.calls)
 			}
 			if c.want != "allowed" { // errors are not cached
-				f.service.answer = failWith(0, 0)
+				f.service.respond = failWith(0, 0)
 				if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 					t.Errorf("%s: after recovery: got %q, want \"allowed\"", name, got)
 				}
@@ -389,32 +389,32 @@ func TestFailures(t *testing.T) {
 
 // TestResponseSizeIsLimited checks that the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
-	const whole = 32 << 20 // much more than the buffers in between
+	const total = 32 << 20 // much more than the buffers in between
 	f := newFixture(t, nil)
-	left := make(chan bool, 1)
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	closed := make(chan bool, 1)
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		part := []byte(strings.Repeat(" ", 64<<10))
-		for range whole / len(part) {
+		for range total / len(part) {
 			if _, err := w.Write(part); err != nil {
-				left <- true
+				closed <- true
 				return true
 			}
 		}
-		left <- false
+		closed <- false
 		return true
 	}
 	if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
 		t.Errorf("got %q, want \"no-opinion error\"", got)
 	}
-	if !<-left {
-		t.Errorf("a response of %d bytes was read, want the connection closed before its end", whole)
+	if !<-closed {
+		t.Errorf("a response of %d bytes was read, want the connection closed before its end", total)
 	}
 }
 
 // TestResponseWithManyValuesIsRejected checks that the response is not decoded.
 func TestResponseWithManyValuesIsRejected(t *testing.T) {
 	f := newFixture(t, nil)
-	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
 		return true
 	}
@@ -427,7 +427,7 @@ func TestResponseWithManyValuesIsRejected(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
-	f.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
+	f.service.respond = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
 	_, _, err := f.Authorize(t.Context(), attributesFor("x")) // returns because of the timeout
 	close(release)
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -491,8 +491,8 @@ func TestPanicInTransportIsAnError(t *testing.T) {
 // TestDefaultClock checks that the authorizer works without a configured clock.
 func TestDefaultClock(t *testing.T) {
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
-	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
+	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
 	if got := f.authorize(t, attributesFor("x")); got != "allowed" {
-		t.Error(got)
+		t.Errorf("got %q, want \"allowed\"", got)
 	}
 }

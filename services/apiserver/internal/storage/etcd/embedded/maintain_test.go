@@ -91,7 +91,7 @@ func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 		}
 		if time.Now().After(deadline) {
 			size, used := m.server.databaseSizes()
-			t.Fatalf("timeout with %d of %d bytes in use", used, size)
+			t.Fatalf("timeout: got %d of %d bytes in use, want less", used, size)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	size, used := s.databaseSizes()
 	t.Logf("the database has %d bytes, %d in use, and a quota of %d", size, used, quota)
 	if !strings.Contains(log.String(), "compacting the history") {
-		t.Errorf("history was not compacted:\n%s", log)
+		t.Errorf("got a log without a compaction of history:\n%s", log)
 	}
 	if _, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5])); err != nil {
 		t.Errorf("the newest history is lost: %v", err)
@@ -236,6 +236,6 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	logged := log.Len()
 	maintainOnce(t, m)
 	if log.Len() != logged {
-		t.Errorf("defragmented again:\n%s", log)
+		t.Errorf("got a second defragmentation, want one:\n%s", log)
 	}
 }

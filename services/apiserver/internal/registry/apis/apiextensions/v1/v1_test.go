@@ -92,7 +92,7 @@ func TestDeepCopySharesOnlySchemas(t *testing.T) {
 		}
 		c := d.DeepCopyObject().(*v1.CustomResourceDefinition)
 		if !reflect.DeepEqual(&d, c) {
-			t.Fatalf("case %d: the copy differs", i)
+			t.Fatalf("case %d: got a copy that differs from the original", i)
 		}
 		overwriteAll(reflect.ValueOf(c).Elem())
 		pb, err := d.Marshal()
