@@ -172,18 +172,18 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		"an informational response": {mux: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
 			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"}},
 		"a panic": {mux: func(http.ResponseWriter, *http.Request) { panic("oh") }, want: []string{"RequestReceived ada", "Panic 500 ada"}},
-		"cut off": {
+		"the response is aborted": {
 			mux:    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			want:   []string{"RequestReceived ada", "Panic 500 ada"},
 			panics: true,
 		},
-		"a late panic": {
+		"a panic after the response started": {
 			path:   watchPath,
 			mux:    func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
 			want:   []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
 			panics: true,
 		},
-		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"the client disconnects before the response": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 		"not authenticated": {
 			change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} },
 			want:   []string{"ResponseStarted 401"},
@@ -210,7 +210,7 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} },
 			want:   []string{"RequestReceived ada", "ResponseComplete 500 ada"},
 		},
-		"an odd path": {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"a path with dot segments": {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAuditFixture(t, audit.RequestResponse, c.change, c.mux)

@@ -114,15 +114,15 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		asked  []bool
 		within time.Duration
 	}{
-		"few groups":  {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
-		"a large one": {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
-		"many empty": {
+		"few groups":    {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
+		"a large group": {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
+		"many empty groups": {
 			decide: allow,
 			groups: make([]string, overload.LargeURL/headerFieldOverhead),
 			code:   200,
 			asked:  append([]bool{false}, slices.Repeat([]bool{true}, overload.LargeURL/headerFieldOverhead)...),
 		},
-		"others at work": {
+		"other requests hold all permits": {
 			decide: allow,
 			taken:  true,
 			groups: []string{large},

@@ -109,11 +109,11 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 		patch map[string]any
 		ok    bool
 	}{
-		"a long key of few":      {patch: patch(60_000, 50, nil), ok: true},
-		"a short key of many":    {patch: patch(60, 5_000, nil), ok: true},
-		"a long key of many":     {patch: patch(60_000, 1000, nil), ok: false},
-		"of many unknown fields": {patch: patch(60_000, 500, map[string]any{"zz": "x"}), ok: false},
-		"a longer one of fewer":  {patch: patch(1_000_000, 40, nil), ok: false},
+		"50 elements with a key of 60,000 bytes":                       {patch: patch(60_000, 50, nil), ok: true},
+		"5000 elements with a key of 60 bytes":                         {patch: patch(60, 5_000, nil), ok: true},
+		"1000 elements with a key of 60,000 bytes":                     {patch: patch(60_000, 1000, nil), ok: false},
+		"500 elements with a key of 60,000 bytes and an unknown field": {patch: patch(60_000, 500, map[string]any{"zz": "x"}), ok: false},
+		"40 elements with a key of 1,000,000 bytes":                    {patch: patch(1_000_000, 40, nil), ok: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)

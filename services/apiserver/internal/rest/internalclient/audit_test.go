@@ -70,14 +70,14 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			},
 			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
 		},
-		"create by a name": {
+		"create with a fixed name": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
 				return own.Create(ctx, configs.Named("n"), sent("n"))
 			},
 			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
 		},
-		"create of what cannot be": {
+		"create with an object that cannot be encoded": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
 				return own.Create(ctx, configs.Named("n"), make(chan int))
@@ -91,7 +91,7 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			},
 			want: `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`,
 		},
-		"of a group, everywhere": {
+		"cluster-scoped kind of a named group": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
 				return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1",

@@ -59,10 +59,10 @@ func TestConflictsAreRetried(t *testing.T) {
 		asked   []internalclient.Verb
 		err     error
 	}{
-		"replaced":      {do: put, asked: []internalclient.Verb{get, update}},
-		"nothing to do": {do: same, asked: []internalclient.Verb{get}},
-		"unreadable":    {do: put, answers: answers{get: {odd}}, asked: []internalclient.Verb{get}, err: odd},
-		"created":       {do: put, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"replaced":                 {do: put, asked: []internalclient.Verb{get, update}},
+		"change reports no update": {do: same, asked: []internalclient.Verb{get}},
+		"unreadable":               {do: put, answers: answers{get: {odd}}, asked: []internalclient.Verb{get}, err: odd},
+		"created":                  {do: put, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
 		"created by another": {
 			do:      put,
 			answers: answers{get: {none, nil}, create: {there}},
@@ -79,28 +79,28 @@ func TestConflictsAreRetried(t *testing.T) {
 			asked:   []internalclient.Verb{get, update},
 			err:     odd,
 		},
-		"ensured":                   {do: ensure, asked: []internalclient.Verb{get}},
-		"ensured, as it is missing": {do: ensure, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
-		"ensured by another": {
+		"ensured":                         {do: ensure, asked: []internalclient.Verb{get}},
+		"ensure creates a missing object": {do: ensure, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"ensure finds that another client created it": {
 			do:      ensure,
 			answers: answers{get: {none}, create: {there}},
 			asked:   []internalclient.Verb{get, create},
 		},
-		"not ensured": {
+		"ensure fails": {
 			do:      ensure,
 			answers: answers{get: {none}, create: {odd}},
 			asked:   []internalclient.Verb{get, create},
 			err:     odd,
 		},
-		"labelled":         {do: label, asked: []internalclient.Verb{get, update}},
-		"labelled already": {do: labelled, asked: []internalclient.Verb{get}},
-		"no secret":        {do: label, answers: answers{get: {none}}, asked: []internalclient.Verb{get}, err: none},
+		"labelled":                  {do: label, asked: []internalclient.Verb{get, update}},
+		"labelled already":          {do: labelled, asked: []internalclient.Verb{get}},
+		"label of a missing secret": {do: label, answers: answers{get: {none}}, asked: []internalclient.Verb{get}, err: none},
 		"changed by another": {
 			do:      label,
 			answers: answers{update: {conflict, nil}},
 			asked:   []internalclient.Verb{get, update, get, update},
 		},
-		"not labelled": {
+		"label fails": {
 			do:      label,
 			answers: answers{update: {odd}},
 			asked:   []internalclient.Verb{get, update},

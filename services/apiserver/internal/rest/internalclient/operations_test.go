@@ -186,10 +186,10 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 		newest      func(error) bool
 		known       func(error) bool
 	}{
-		"all is there":        {loaded: true, own: true, newest: isNil, known: isNil},
-		"the cache is loaded": {own: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
-		"the kind's is":       {loaded: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
-		"the store is gone": {
+		"caches of both kinds are loaded":      {loaded: true, own: true, newest: isNil, known: isNil},
+		"the cache is loaded":                  {own: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"only the cache of the kind is loaded": {loaded: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"the store is unavailable": {
 			loaded:    true,
 			own:       true,
 			confirmed: storage.ErrUnavailable,
@@ -249,7 +249,7 @@ func TestInternalWriteErrors(t *testing.T) {
 		is      func(error) bool
 	}{
 		"changed by another": {failure: &storage.PreconditionError{}, is: apierrors.IsConflict},
-		"no room":            {failure: storage.ErrFull, is: func(err error) bool { return errors.Is(err, storage.ErrFull) }},
+		"the store is full":  {failure: storage.ErrFull, is: func(err error) bool { return errors.Is(err, storage.ErrFull) }},
 		"gone": {failure: storage.ErrUnavailable,
 			is: func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
 	} {
@@ -313,7 +313,7 @@ func TestInternalWrites(t *testing.T) {
 			said:  "updated",
 			is:    isNil,
 		},
-		"update and see": {
+		"update returns the new object": {
 			do:    func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
 			asked: "update m",
 			said:  "seen",
@@ -327,15 +327,15 @@ func TestInternalWrites(t *testing.T) {
 		},
 		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, asked: "update m", said: "applied", is: isNil},
 		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, asked: "delete m", is: isNil},
-		"delete another one": {
+		"delete with the uid of another object": {
 			do: func() error {
 				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 			},
 			is: apierrors.IsConflict,
 		},
-		"no object":    {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
-		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
-		"another kind": {do: func() error { return client.Create(ctx, configs, newSecret()) }, is: isError},
+		"object that cannot be encoded": {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
+		"patch that is no object":       {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
+		"another kind":                  {do: func() error { return client.Create(ctx, configs, newSecret()) }, is: isError},
 	} {
 		s.asked = nil
 		s.last = nil

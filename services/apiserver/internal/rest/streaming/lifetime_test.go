@@ -18,37 +18,37 @@ func TestLifetime(t *testing.T) {
 		want  error
 		calls int
 	}{
-		"its time": {
+		"timeout": {
 			lasts: lasts,
 			end:   func(_, _, _ context.CancelFunc, _ *Lifetime) { time.Sleep(lasts) },
 			want:  context.DeadlineExceeded,
 			calls: 1,
 		},
-		"no time": {
+		"timeout of zero": {
 			lasts: -time.Second,
 			end:   func(_, _, _ context.CancelFunc, _ *Lifetime) {},
 			want:  context.DeadlineExceeded,
 			calls: 1,
 		},
-		"its request": {
+		"the request ends": {
 			lasts: lasts,
 			end:   func(request, _, _ context.CancelFunc, _ *Lifetime) { request() },
 			want:  context.Canceled,
 			calls: 1,
 		},
-		"the server": {
+		"the server stops": {
 			lasts: lasts,
 			end:   func(_, server, _ context.CancelFunc, _ *Lifetime) { server() },
 			want:  context.Canceled,
 			calls: 1,
 		},
-		"its kind": {
+		"the kind is removed": {
 			lasts: lasts,
 			end:   func(_, _, kind context.CancelFunc, _ *Lifetime) { kind() },
 			want:  context.Canceled,
 			calls: 1,
 		},
-		"none": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *Lifetime) {}},
+		"nothing ends": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *Lifetime) {}},
 		"release": {
 			lasts: lasts,
 			end:   func(_, _, _ context.CancelFunc, l *Lifetime) { l.Release() },

@@ -34,20 +34,20 @@ func TestDeclaredRules(t *testing.T) {
 	}{
 		{name: "no declared rules", gates: DeclarativeValidationOptions{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
 		{
-			name:     "off",
+			name:     "disabled",
 			written:  field.ErrorList{other, covered()},
 			declared: finds(),
 			want:     []string{other.Error(), covered().Error()},
 		},
 		{
-			name:     "beside, the same",
+			name:     "enabled, equal errors",
 			gates:    DeclarativeValidationOptions{Enabled: true},
 			written:  field.ErrorList{other, covered()},
 			declared: finds(declared()),
 			want:     []string{other.Error(), covered().Error()},
 		},
 		{
-			name:       "beside, nothing declared",
+			name:       "enabled, only handwritten errors",
 			gates:      DeclarativeValidationOptions{Enabled: true},
 			written:    field.ErrorList{covered()},
 			declared:   finds(),
@@ -55,7 +55,7 @@ func TestDeclaredRules(t *testing.T) {
 			mismatches: 1,
 		},
 		{
-			name:       "beside, nothing written",
+			name:       "enabled, only declared errors",
 			gates:      DeclarativeValidationOptions{Enabled: true},
 			declared:   finds(declared()),
 			mismatches: 1,
@@ -68,7 +68,7 @@ func TestDeclaredRules(t *testing.T) {
 			want:     []string{other.Error(), declared().Error()},
 		},
 		{
-			name:       "takeover, found by one side each",
+			name:       "takeover, different errors",
 			gates:      DeclarativeValidationOptions{Enabled: true, Takeover: true},
 			written:    field.ErrorList{covered()},
 			declared:   finds(field.Invalid(path, -1, "odd").WithOrigin("maximum")),
@@ -76,7 +76,7 @@ func TestDeclaredRules(t *testing.T) {
 			mismatches: 2,
 		},
 		{
-			name:     "a panic beside",
+			name:     "enabled, declared validation panics",
 			gates:    DeclarativeValidationOptions{Enabled: true},
 			written:  field.ErrorList{other},
 			declared: func(registry.Object) field.ErrorList { panic("no") },
@@ -84,7 +84,7 @@ func TestDeclaredRules(t *testing.T) {
 			panics:   1,
 		},
 		{
-			name:       "a panic in takeover",
+			name:       "takeover, declared validation panics",
 			gates:      DeclarativeValidationOptions{Enabled: true, Takeover: true},
 			written:    field.ErrorList{other},
 			declared:   func(registry.Object) field.ErrorList { panic("no") },

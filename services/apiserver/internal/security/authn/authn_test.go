@@ -109,17 +109,17 @@ func TestWebSocketToken(t *testing.T) {
 		rejected  bool
 		left      string
 	}{
-		"a token and another": {protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice", left: "v4.channel.k8s.io"},
-		"on two lines":        {protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"}, user: "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io"},
-		"the token alone":     {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
-		"two tokens":          {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, rejected: true},
-		"a bad token":         {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
-		"no base64":           {protocols: []string{prefix + "%", "v4"}, rejected: true},
-		"padded":              {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, rejected: true},
-		"no text":             {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
-		"empty":               {protocols: []string{prefix, "v4"}, rejected: true},
-		"no token":            {protocols: []string{"v4.channel.k8s.io"}},
-		"no WebSocket":        {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
+		"a token and another":                      {protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice", left: "v4.channel.k8s.io"},
+		"a token among protocols on several lines": {protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"}, user: "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io"},
+		"the token alone":                          {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
+		"two tokens":                               {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, rejected: true},
+		"a bad token":                              {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
+		"a token that is not base64":               {protocols: []string{prefix + "%", "v4"}, rejected: true},
+		"padded":                                   {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, rejected: true},
+		"no text":                                  {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
+		"empty":                                    {protocols: []string{prefix, "v4"}, rejected: true},
+		"no token":                                 {protocols: []string{"v4.channel.k8s.io"}},
+		"no WebSocket":                             {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			r := newRequest("Connection", "Upgrade")
@@ -154,7 +154,7 @@ func TestChain(t *testing.T) {
 	}{
 		"a good token":                    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer good", user: "alice"},
 		"a bad token is not anonymous":    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", rejected: true},
-		"none is":                         {chain: authn.Chain{bearer, authn.Anonymous{}}, user: "system:anonymous"},
+		"no token is anonymous":           {chain: authn.Chain{bearer, authn.Anonymous{}}, user: "system:anonymous"},
 		"no credentials, no user":         {chain: authn.Chain{bearer}},
 		"anonymous where that is allowed": {chain: authn.Chain{bearer, guarded}, user: "system:anonymous"},
 		"not anonymous on other paths":    {chain: authn.Chain{bearer, guarded}, path: "/other"},
@@ -311,17 +311,17 @@ func TestCertificates(t *testing.T) {
 		uid      string
 		rejected bool
 	}{
-		"with a uid":      {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
-		"with two":        {cert: withUIDs("u-1", "u-2"), rejected: true},
-		"with an empty":   {cert: withUIDs(""), rejected: true},
-		"good":            {cert: ca.issue(alice, nil), user: "alice"},
-		"none":            {},
-		"another CA's":    {cert: other.issue(alice, nil), rejected: true},
-		"expired":         {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), rejected: true},
-		"not yet valid":   {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), rejected: true},
-		"of a server":     {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), rejected: true},
-		"without a name":  {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
-		"good once again": {cert: ca.issue(alice, nil), user: "alice"},
+		"with a uid":                          {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
+		"with two uids":                       {cert: withUIDs("u-1", "u-2"), rejected: true},
+		"with an empty uid":                   {cert: withUIDs(""), rejected: true},
+		"good":                                {cert: ca.issue(alice, nil), user: "alice"},
+		"none":                                {},
+		"another CA's":                        {cert: other.issue(alice, nil), rejected: true},
+		"expired":                             {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), rejected: true},
+		"not yet valid":                       {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), rejected: true},
+		"a server certificate":                {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), rejected: true},
+		"without a name":                      {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
+		"a valid one after the rejected ones": {cert: ca.issue(alice, nil), user: "alice"},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 { // the second result is cached

@@ -66,26 +66,26 @@ func TestCachedCertificateExpiry(t *testing.T) {
 			before        bool // valid before the change
 			after         bool // valid after the change
 		}{
-			"in its time": {present: func(root *authority) []*x509.Certificate {
+			"valid certificate": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, sleep: 59 * time.Minute, before: true, after: true},
-			"expired since": {present: func(root *authority) []*x509.Certificate {
+			"certificate expires after it was cached": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(10 * time.Minute) })}
 			}, sleep: 11 * time.Minute, before: true},
-			"its issuer expired since": {present: func(root *authority) []*x509.Certificate {
+			"issuer expires after it was cached": {present: func(root *authority) []*x509.Certificate {
 				issuer := root.issueIntermediate("issuer", time.Now().Add(10*time.Minute))
 				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
 			}, sleep: 11 * time.Minute, before: true},
-			"its root expired since": {present: func(root *authority) []*x509.Certificate {
+			"root expires after it was cached": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
 			}, sleep: 2 * time.Hour, before: true},
-			"the authority was removed": {present: func(root *authority) []*x509.Certificate {
+			"authority is removed after it was cached": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, bundleChanges: true, before: true},
-			"the clock was set back": {present: func(root *authority) []*x509.Certificate {
+			"clock is set back before the start of validity": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
-			"rejected, and valid later": {present: func(root *authority) []*x509.Certificate {
+			"rejected certificate becomes valid": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Minute) })}
 			}, sleep: 6 * time.Minute, after: true},
 		} {

@@ -37,15 +37,15 @@ func TestHasBody(t *testing.T) {
 		length int64
 		ok     bool
 	}{
-		"a write":                 {op: known("create"), length: 100_000, ok: true},
-		"a small one":             {op: known("patch"), length: 5, ok: true},
-		"a deletion with options": {op: known("deletecollection"), length: 20, ok: true},
-		"of unknown length":       {op: known("update"), length: -1, ok: true},
-		"the largest":             {op: known("update"), length: request.MaxBody, ok: true},
-		"too large":               {op: known("update"), length: request.MaxBody + 1},
-		"none":                    {op: known("delete")},
-		"a read":                  {op: known("list"), length: 10},
-		"an unknown resource":     {op: &requestinfo.Info{Verb: "create", IsResource: true}, length: 10},
+		"a write":                  {op: known("create"), length: 100_000, ok: true},
+		"a small patch":            {op: known("patch"), length: 5, ok: true},
+		"a deletion with options":  {op: known("deletecollection"), length: 20, ok: true},
+		"unknown length":           {op: known("update"), length: -1, ok: true},
+		"body of the maximum size": {op: known("update"), length: request.MaxBody, ok: true},
+		"too large":                {op: known("update"), length: request.MaxBody + 1},
+		"none":                     {op: known("delete")},
+		"a read":                   {op: known("list"), length: 10},
+		"an unknown resource":      {op: &requestinfo.Info{Verb: "create", IsResource: true}, length: 10},
 		"another server's": {
 			op:     &requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()},
 			length: 10,
@@ -214,10 +214,10 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 // response starts.
 func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	for name, start := range map[string]func(w http.ResponseWriter){
-		"a code":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
-		"a text":   func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
-		"webhooks": nil,
-		"nothing":  nil,
+		"status code only": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
+		"body only":        func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+		"webhooks":         nil,
+		"nothing":          nil,
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
@@ -366,7 +366,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			}
 			return conn.Close()
 		},
-		"begun": func(_ http.ResponseWriter, r *http.Request) error {
+		"response has started": func(_ http.ResponseWriter, r *http.Request) error {
 			request.Started(r.Context())
 			return nil
 		},

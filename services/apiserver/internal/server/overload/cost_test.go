@@ -24,11 +24,11 @@ func TestURLCost(t *testing.T) {
 		target string
 		n      int
 	}{
-		"a list":      {op: list, target: long, n: costFactor * (len(long) - 1)}, // without the question mark
-		"a long path": {op: list, target: "/" + strings.Repeat("a", LargeURL), n: costFactor * (LargeURL + 1)},
-		"a watch":     {op: &watch, target: long, n: costFactor * (len(long) - 1)},
-		"a short one": {op: list, target: "/?" + strings.Repeat("a", LargeURL-2), n: 0},
-		"another server's": {op: &requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
+		"a list":                  {op: list, target: long, n: costFactor * (len(long) - 1)}, // without the question mark
+		"a long path":             {op: list, target: "/" + strings.Repeat("a", LargeURL), n: costFactor * (LargeURL + 1)},
+		"a watch":                 {op: &watch, target: long, n: costFactor * (len(long) - 1)},
+		"a query below the limit": {op: list, target: "/?" + strings.Repeat("a", LargeURL-2), n: 0},
+		"a delegated request": {op: &requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
 			target: long, n: costFactor * (len(long) - 1)},
 		"a connection": {op: &connect, target: long, n: 0},
 	} {

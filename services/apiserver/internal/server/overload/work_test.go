@@ -28,10 +28,10 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 		verb, body string
 		weigh      int
 	}{
-		"a large body":              {verb: "create", body: strings.Repeat("x", largeBody), weigh: 0},
-		"a patch of a large object": {verb: "patch", body: "{}", weigh: largeBody},
-		"a small new version of it": {verb: "update", body: "{}", weigh: largeBody},
-		"a patch that is large too": {verb: "patch", body: strings.Repeat("x", largeBody), weigh: largeBody},
+		"a large body":                     {verb: "create", body: strings.Repeat("x", largeBody), weigh: 0},
+		"a patch of a large object":        {verb: "patch", body: "{}", weigh: largeBody},
+		"a small update of a large object": {verb: "update", body: "{}", weigh: largeBody},
+		"a large patch of a large object":  {verb: "patch", body: strings.Repeat("x", largeBody), weigh: largeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -126,9 +126,9 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 // the request waits again or has ended is released.
 func TestRequestHoldsOnePermit(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, w *work) (more func()){
-		"both continue":    func(context.Context, *work) func() { return func() {} },
-		"one waits again":  func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
-		"the request ends": func(_ context.Context, w *work) func() { w.close(); return func() {} },
+		"both goroutines continue":  func(context.Context, *work) func() { return func() {} },
+		"one goroutine waits again": func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
+		"the request ends":          func(_ context.Context, w *work) func() { w.close(); return func() {} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				permits.Release(permit)
 				permits.Release(permit)
 				synctest.Wait()
-				if n := permits.InUse(); name != "both continue" && n != 0 {
+				if n := permits.InUse(); name != "both goroutines continue" && n != 0 {
 					t.Errorf("the request holds %d permits while it waits or after its end, want 0", n)
 				}
 				more()

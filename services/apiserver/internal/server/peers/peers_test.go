@@ -45,20 +45,20 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		header string
 		want   bool
 	}{
-		{name: "theirs", op: in("g", "v1", "theirs"), want: true},
-		{name: "of another group", op: in("old.g", "v1", "theirs"), want: true},
-		{name: "of another version", op: in("g", "v2", "theirs")},
-		{name: "from a peer", op: in("g", "v1", "theirs"), header: "true"},
-		{name: "from no peer", op: in("g", "v1", "theirs"), header: "false", want: true},
-		{name: "no resource", op: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
-		{name: "another's too", op: in("g", "v1", "both"), want: true},
-		{name: "mine alone", op: in("g", "v1", "mine")},
-		{name: "of one that is gone", op: in("g", "v1", "gone")},
-		{name: "defined", op: in("g", "v1", "defined")},
-		{name: "owned", op: in("g", "v1", "owned"), want: true},
-		{name: "of the core", op: in("", "v1", "pods"), want: true},
-		{name: "unknown", op: in("g", "v1", "nobodys")},
-		{name: "broken", op: in("g", "v1", "broken")},
+		{name: "served by another replica only", op: in("g", "v1", "theirs"), want: true},
+		{name: "other group with the same objects", op: in("old.g", "v1", "theirs"), want: true},
+		{name: "version that no replica serves", op: in("g", "v2", "theirs")},
+		{name: "request from a peer", op: in("g", "v1", "theirs"), header: "true"},
+		{name: "request with the header set to false", op: in("g", "v1", "theirs"), header: "false", want: true},
+		{name: "path without a resource", op: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
+		{name: "served by both replicas", op: in("g", "v1", "both"), want: true},
+		{name: "served by this replica only", op: in("g", "v1", "mine")},
+		{name: "served by a replica that is gone", op: in("g", "v1", "gone")},
+		{name: "custom resource", op: in("g", "v1", "defined")},
+		{name: "storage version with another owner", op: in("g", "v1", "owned"), want: true},
+		{name: "core group", op: in("", "v1", "pods"), want: true},
+		{name: "resource without a storage version", op: in("g", "v1", "nobodys")},
+		{name: "storage version that cannot be decoded", op: in("g", "v1", "broken")},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(peers.Header, c.header)

@@ -194,9 +194,9 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 		failure error
 		well    bool
 	}{
-		"away":        {id: "me", failure: errors.New("the store is away")},
-		"full":        {id: "me", failure: storage.ErrFull, well: true},
-		"unencodable": {id: "unencodable"},
+		"the store is unavailable": {id: "me", failure: errors.New("the store is away")},
+		"the store is full":        {id: "me", failure: storage.ErrFull, well: true},
+		"unencodable":              {id: "unencodable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

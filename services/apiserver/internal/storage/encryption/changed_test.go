@@ -54,11 +54,11 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			counted: true,
 			log:     "provider does not contain any of the expected providers",
 		},
-		{name: "bad for another reason", content: rulesYAML(ruleYAML("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
+		{name: "KMS v1 without its feature gate", content: rulesYAML(ruleYAML("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
 		{name: "unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a"))), counted: true, log: "the new configuration is not applied"},
 		{name: "still unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a")))},
 		{
-			name:    "another unhealthy one",
+			name:    "another unhealthy plugin",
 			content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))),
 			counted: true,
 			log:     "the new configuration is not applied",

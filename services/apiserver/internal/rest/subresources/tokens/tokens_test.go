@@ -185,33 +185,33 @@ func TestTokenLifetime(t *testing.T) {
 		audiences []string
 		want      int64
 	}{
-		"as requested":           {issuer: Issuer{}, seconds: 1 << 31, want: 1 << 31},
-		"no longer than allowed": {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3601, want: 3600},
-		"shorter than allowed":   {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3599, want: 3599},
-		"of an old client": {
+		"lifetime as requested":       {issuer: Issuer{}, seconds: 1 << 31, want: 1 << 31},
+		"lifetime cut to the maximum": {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3601, want: 3600},
+		"lifetime below the maximum":  {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3599, want: 3599},
+		"marked lifetime is extended": {
 			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour},
 			seconds: 3607,
 			ref:     pod,
 			want:    year,
 		},
-		"of an old client, without extension": {issuer: Issuer{}, seconds: 3607, ref: pod, want: 3607},
-		"of an old client, without a pod":     {issuer: Issuer{ExtendLifetime: true}, seconds: 3607, want: 3607},
-		"of a newer client":                   {issuer: Issuer{ExtendLifetime: true}, seconds: 3608, ref: pod, want: 3608},
-		"for one of the server's audiences": {
+		"marked lifetime with extension disabled": {issuer: Issuer{}, seconds: 3607, ref: pod, want: 3607},
+		"marked lifetime without a bound pod":     {issuer: Issuer{ExtendLifetime: true}, seconds: 3607, want: 3607},
+		"other lifetime is not extended":          {issuer: Issuer{ExtendLifetime: true}, seconds: 3608, ref: pod, want: 3608},
+		"marked lifetime for one of the server's audiences": {
 			issuer:    Issuer{ExtendLifetime: true},
 			seconds:   3607,
 			ref:       pod,
 			audiences: []string{"own"},
 			want:      year,
 		},
-		"for another audience too": {
+		"marked lifetime for another audience too": {
 			issuer:    Issuer{ExtendLifetime: true},
 			seconds:   3607,
 			ref:       pod,
 			audiences: []string{"own", "vault"},
 			want:      3607,
 		},
-		"shortened to that of an old client": {
+		"maximum equals the marked lifetime": {
 			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second},
 			seconds: 86400,
 			ref:     pod,
@@ -246,9 +246,9 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 		local, admitted              bool
 		estimates, suspends, rejects int
 	}{
-		{name: "local", local: true, admitted: true, estimates: 1},
-		{name: "local without a permit", local: true, estimates: 1, rejects: 1},
-		{name: "another process", suspends: 1},
+		{name: "signer in this process", local: true, admitted: true, estimates: 1},
+		{name: "signer in this process, no permit free", local: true, estimates: 1, rejects: 1},
+		{name: "signer in another process", suspends: 1},
 	} {
 		estimates, suspends, rejects := 0, 0, 0
 		work := &requesttest.Work{

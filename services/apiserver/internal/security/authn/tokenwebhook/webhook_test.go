@@ -89,9 +89,9 @@ func TestReview(t *testing.T) {
 		"v1beta1":                     {version: "v1beta1", answer: reviewJSON("v1beta1", alice), user: "alice"},
 		"created":                     {version: "v1", code: 201, answer: reviewJSON("v1", alice), user: "alice"},
 		"not authenticated":           {version: "v1", answer: reviewJSON("v1", `{"authenticated":false}`)},
-		"of another case":             {version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
+		"field name in another case":  {version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
 		"with an error":               {version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
-		"error beside success":        {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
+		"success with an error":       {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
 		"no user name":                {version: "v1", answer: reviewJSON("v1", `{"authenticated":true}`), err: "without a name"},
 		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: reviewJSON("v1", alice), user: "alice", got: []string{"api"}},
 		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: reviewJSON("v1", alice), err: "other audiences"},
@@ -105,7 +105,7 @@ func TestReview(t *testing.T) {
 		"too long":                    {version: "v1", answer: reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
 		"many groups": {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
 			err: "too many values", undecided: true},
-		"somewhere else": {version: "v1", code: 307, err: "307", undecided: true},
+		"redirect": {version: "v1", code: 307, err: "307", undecided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []byte
@@ -204,15 +204,15 @@ func TestRetries(t *testing.T) {
 		first func(http.ResponseWriter)
 		again bool
 	}{
-		"too many":   {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, again: true},
-		"unknown":    {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, again: true},
-		"no gateway": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, again: true},
-		"cut off": {first: func(w http.ResponseWriter) {
+		"429": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, again: true},
+		"401": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, again: true},
+		"503": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, again: true},
+		"response is cut": {first: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, "{")
 		}, again: true},
-		"forbidden": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, again: false},
-		"nonsense":  {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
+		"forbidden":            {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, again: false},
+		"response is not JSON": {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
 	} {
 		var n atomic.Int32
 		cl, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {

@@ -76,17 +76,17 @@ func TestHealthIsCached(t *testing.T) {
 		well, ill    time.Duration
 		calls        int // the first one and two checks
 	}{
-		{name: "well, kept", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1},
+		{name: "healthy result, cached", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1},
 		{
-			name:   "well, not kept",
+			name:   "healthy result, not cached",
 			health: "ok",
 			well:   time.Nanosecond,
 			ill:    time.Hour,
 			calls:  3,
 		},
-		{name: "ill, kept", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1},
+		{name: "unhealthy result, cached", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1},
 		{
-			name:   "ill, not kept",
+			name:   "unhealthy result, not cached",
 			health: "no",
 			well:   time.Hour,
 			ill:    time.Nanosecond,
