@@ -352,7 +352,7 @@ func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey 
 
 // documentLabels returns the labels subresource and component for a path that is no resource. Some
 // handlers of kube-apiserver set no component.
-func documentLabels(path string) (subresource, component string) {
+func documentLabels(path string) (subresource, componentLabel string) {
 	switch {
 	case path == "/healthz", path == "/livez", path == "/readyz":
 		return path, ""
