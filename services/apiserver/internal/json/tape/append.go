@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
-// AppendValue appends the JSON of a decoded value as encoding/json writes it, with sorted keys. It
-// writes the types of Any itself and leaves other types to encoding/json.
+// AppendValue appends the JSON of a decoded value as encoding/json writes it, with sorted keys.
+// Negative zero is 0. It writes the types of Any itself and leaves other types to encoding/json.
 func AppendValue(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -20,6 +20,10 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 		return strconv.AppendBool(dst, v), nil
 	case int64:
 		return strconv.AppendInt(dst, v, 10), nil
+	case float64:
+		if v == 0 { // also negative zero, which Kubernetes stores as 0
+			return append(dst, '0'), nil
+		}
 	case map[string]any:
 		if v != nil {
 			return appendMap(dst, v)

@@ -26,7 +26,7 @@ func randomValue(r *rand.Rand, depth int) any {
 	case 2:
 		return r.Int64() - r.Int64()
 	case 3:
-		return []float64{0, math.Copysign(0, -1), 1, 1.5, 1e21, 1e-7, -2.5e300}[r.IntN(7)]
+		return []float64{0, 1, 1.5, 1e21, 1e-7, -2.5e300}[r.IntN(6)]
 	case 4:
 		return []any{int32(7), map[string]any(nil), []any(nil), map[string]string{"b": "<", "a": "x"}, []string{"x"}}[r.IntN(5)]
 	case 5, 6, 7, 8:
@@ -50,7 +50,7 @@ func randomValue(r *rand.Rand, depth int) any {
 }
 
 // TestAppendValueMatchesLibrary checks that AppendValue writes random values, and rejects values
-// without a JSON form, like encoding/json.
+// without a JSON form, like encoding/json. Negative zero is 0, as in Kubernetes.
 func TestAppendValueMatchesLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261122, 1))
 	for range 1000 {
@@ -62,6 +62,10 @@ func TestAppendValueMatchesLibrary(t *testing.T) {
 		if got, err := tape.AppendValue([]byte("x"), v); err != nil || string(got) != "x"+string(want) {
 			t.Fatalf("AppendValue(%#v) = %s, %v, want x%s", v, got, err, want)
 		}
+	}
+	negativeZero := []any{math.Copysign(0, -1)}
+	if got, err := tape.AppendValue(nil, negativeZero); err != nil || string(got) != "[0]" {
+		t.Errorf("AppendValue of negative zero in a list = %s, %v, want [0]", got, err)
 	}
 	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
 		if _, err := tape.AppendValue(nil, v); err == nil {

@@ -8,7 +8,7 @@ import (
 // Limits of the names of signers, in bytes.
 const (
 	maxSignerDomain = 253
-	maxSignerPath   = 253
+	maxSignerPath   = 253 + 1 + 63 // a subdomain, a dot and a label
 )
 
 // CheckSignerName requires a domain and a path with one segment.
@@ -24,20 +24,23 @@ func (f Field) CheckSignerName(name, signer string) {
 	}
 	f.CheckMaxBytes(name, domain, maxSignerDomain)
 	labels := strings.Split(domain, ".")
-	validatePart := func(value, part string, format Format) {
-		for _, msg := range format(part) {
-			f.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
+	// Only the first invalid part is reported.
+	checkParts := func(value string, parts []string, format Format) {
+		for _, part := range parts {
+			messages := format(part)
+			for _, msg := range messages {
+				f.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
+			}
+			if len(messages) > 0 {
+				return
+			}
 		}
 	}
-	for _, label := range labels {
-		validatePart(domain, label, DNSLabel)
-	}
+	checkParts(domain, labels, DNSLabel)
 	if len(labels) < 2 {
 		f.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
 	}
-	for part := range strings.SplitSeq(path, ".") {
-		validatePart(path, part, DNSSubdomain)
-	}
+	checkParts(path, strings.Split(path, "."), DNSSubdomain)
 	f.CheckMaxBytes(name, signer, maxSignerDomain+1+maxSignerPath)
 }
 

@@ -133,8 +133,13 @@ func checkPathName(op *requestinfo.Info) error {
 	if op.Sub != nil && op.Sub.Connect { // the name may have a scheme and a port
 		return nil
 	}
-	if faults := path.IsValidPathSegmentName(op.Name); len(faults) > 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", op.Name, strings.Join(faults, ";")))
+	return CheckName(op.Name)
+}
+
+// CheckName returns a 400 error for a name that cannot be part of a path.
+func CheckName(name string) error {
+	if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(faults, ";")))
 	}
 	return nil
 }

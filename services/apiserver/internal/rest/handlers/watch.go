@@ -29,10 +29,13 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := o.resolveAll(c.Coder, a.NoCache); err != nil {
+	if err := o.resolveFields(c.Coder); err != nil {
 		return err
 	}
 	if err := o.checkName(c.Info.Name); err != nil {
+		return err
+	}
+	if err := o.resolveVersion(a.NoCache); err != nil {
 		return err
 	}
 	if err := f.Err(); err != nil {

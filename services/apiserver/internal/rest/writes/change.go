@@ -35,6 +35,7 @@ func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, o
 			return outcome{}, err
 		}
 	}
+	typeErr := r.checkType(obj) // before webhooks, whose response has the type of the resource
 	attrs := r.admission
 	if attrs == nil {
 		showUnsetTime(obj)
@@ -55,8 +56,8 @@ func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, o
 	r.prepareUpdate(obj, old)
 	recorded.ApplyTo(obj)
 	r.restoreTimes(obj, old, &w.Metrics)
-	if err := r.checkType(obj); err != nil {
-		return outcome{}, err
+	if typeErr != nil {
+		return outcome{}, typeErr
 	}
 	claim, err := w.allocateValues(ctx, r, obj, old)
 	if err != nil {

@@ -106,10 +106,14 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 			return nil, err
 		}
 	}
+	typeErr := r.checkType(obj) // before webhooks, whose response has the type of the resource
 	if err := w.runMutation(ctx, r, obj, attrs); err != nil {
 		return nil, err
 	}
-	return attrs, r.checkCreation(obj)
+	if err := r.checkCreation(obj); err != nil {
+		return nil, err
+	}
+	return attrs, typeErr
 }
 
 // creationVersion returns the resourceVersion that the client sent, which the response to a dry run
@@ -150,9 +154,6 @@ func (w *Writer) tryCreate(
 ) (Result, error) {
 	r.prepareCreate(ctx, obj, attrs.User)
 	if err := w.completeObject(r, obj, nil); err != nil {
-		return Result{}, err
-	}
-	if err := r.checkType(obj); err != nil {
 		return Result{}, err
 	}
 	text, err := r.Resource.Coder.ServedJSON(obj)

@@ -43,6 +43,10 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 // creation). Objects that cannot be compared lose their managedFields, which would no longer be
 // true. The error is that of an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
+	if r.checkType(obj) != nil { // the schema does not describe its fields
+		obj.SetManagedFields(nil)
+		return ctx.Err()
+	}
 	w.recordOwnershipAs(ctx, r, r.fieldManager(), live, obj)
 	return ctx.Err()
 }

@@ -148,6 +148,9 @@ func (w *Writer) writeScale(
 		if err != nil {
 			return outcome{}, err
 		}
+		if r.Patch == nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
+			return outcome{}, parent.uidConflict(sc.UID, l.obj.GetUID())
+		}
 		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}

@@ -170,7 +170,13 @@ func containerRules(fld validate.Field, m *autoscalingv2.ContainerResourceMetric
 	if m.Name == "" {
 		fld.Required("name", "must specify a resource name")
 	} else {
-		podspec.ContainerResourceName(fld.Child("name"), m.Name)
+		name := fld.Child("name")
+		if faults := validate.QualifiedName(string(m.Name)); len(faults) > 0 {
+			name.InvalidMessages("", string(m.Name), faults) // quoted, unlike the other messages
+		} else {
+			podspec.ResourceName(name, m.Name)
+		}
+		podspec.CheckContainerResource(name, m.Name)
 	}
 	if m.Container == "" {
 		fld.Required("container", "must specify a container")

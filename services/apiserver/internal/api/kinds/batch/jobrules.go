@@ -182,7 +182,7 @@ func jobChanges(fld validate.Field, j, old *batchv1.Job) {
 	switch {
 	case !indexed(s):
 		fld.CheckImmutable("completions", s.Completions, was.Completions)
-	case !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
+	case s.Completions != nil && !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
 		fld.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
 	}
 	fld.CheckImmutable("selector", s.Selector, was.Selector)

@@ -26,8 +26,8 @@ func headless(s *corev1.ServiceSpec) bool {
 	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// serviceRules validates a service, which may still lack allocated values.
-func serviceRules(fld validate.Field, s *corev1.Service, distributions []string) {
+// serviceRules validates a service, which may still lack allocated values. old is nil for a new one.
+func serviceRules(fld validate.Field, s, old *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		fld.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
@@ -54,7 +54,7 @@ func serviceRules(fld validate.Field, s *corev1.Service, distributions []string)
 	validate.RequiredOneOf(in, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	uniquePortRules(in, spec)
-	sourceRangeRules(fld, s)
+	sourceRangeRules(fld, s, old)
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
 	in.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
 	loadBalancerClassRules(in, spec)
@@ -138,9 +138,10 @@ func uniquePortRules(fld validate.Field, s *corev1.ServiceSpec) {
 	})
 }
 
-// sourceRangeRules validates the field or, without it, the annotation that preceded it. The name of
-// the field in errors is that of Kubernetes.
-func sourceRangeRules(fld validate.Field, s *corev1.Service) {
+// sourceRangeRules validates the field or, without it, the annotation that preceded it. An unchanged
+// annotation may be invalid, because writes of the status do not validate it. The name of the field
+// in errors is that of Kubernetes.
+func sourceRangeRules(fld validate.Field, s, old *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
 		in := fld.Child("spec")
@@ -156,6 +157,9 @@ func sourceRangeRules(fld validate.Field, s *corev1.Service) {
 	}
 	in := fld.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
 	in.ForbidSet("", !balanced, forLoadBalancers)
+	if old != nil && old.Annotations[sourceRangesAnnotation] == text {
+		return
+	}
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return

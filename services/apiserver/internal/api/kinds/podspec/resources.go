@@ -30,6 +30,11 @@ func ResourceName(fld validate.Field, name corev1.ResourceName) bool {
 // ContainerResourceName requires the name of a resource that containers can have.
 func ContainerResourceName(fld validate.Field, name corev1.ResourceName) {
 	ResourceName(fld, name)
+	CheckContainerResource(fld, name)
+}
+
+// CheckContainerResource requires a resource that containers can have. The name is valid as such.
+func CheckContainerResource(fld validate.Field, name corev1.ResourceName) {
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if !containerResource(name) {

@@ -8,9 +8,8 @@ import (
 )
 
 // sourceRules requires exactly one source. As in Kubernetes, some names in errors differ from those
-// of the fields.
-func sourceRules(fld validate.Field, name string, spec *corev1.PersistentVolumeSpec) {
-	s := &spec.PersistentVolumeSource
+// of the fields. hasAffinity reports whether the specification has a permitted node affinity.
+func sourceRules(fld validate.Field, name string, s *corev1.PersistentVolumeSource, hasAffinity bool) {
 	u := fld.Union("may not specify more than 1 volume type")
 	validate.Member(u, "hostPath", s.HostPath, podspec.HostPathRules)
 	validate.Member(u, "gcePersistentDisk", s.GCEPersistentDisk, func(_ validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
@@ -63,7 +62,7 @@ func sourceRules(fld validate.Field, name string, spec *corev1.PersistentVolumeS
 		} else {
 			podspec.WithoutBackstep(local, "path", s.Path)
 		}
-		if spec.NodeAffinity == nil {
+		if !hasAffinity {
 			fld.Required("nodeAffinity", "Local volume requires node affinity")
 		}
 	})

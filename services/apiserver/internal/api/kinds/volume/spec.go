@@ -24,7 +24,7 @@ func Rules(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
 		}
 		podspec.NodeSelectorRules(fld.Child("required"), a.Required, false)
 	})
-	sourceRules(fld, name, s)
+	sourceRules(fld, name, &s.PersistentVolumeSource, s.NodeAffinity != nil)
 	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		fld.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
@@ -67,7 +67,7 @@ func InlineRules(fld validate.Field, s *corev1.PersistentVolumeSpec) {
 	fld.ForbidSet("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
 	fld.ForbidSet("nodeAffinity", s.NodeAffinity != nil, never)
-	sourceRules(fld, "", s)
+	sourceRules(fld, "", &s.PersistentVolumeSource, false)
 	fld.ForbidSet("storageClassName", s.StorageClassName != "", never)
 	fld.ForbidSet("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
 		"may not specify volumeMode other than Filesystem "+inline)

@@ -56,6 +56,9 @@ func (p *service) serveBinding(c *handlers.Call) error {
 		if b.Name == "" {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}
+		if err := handlers.CheckName(b.Name); err != nil {
+			return err
+		}
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.ForObject(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
 	}

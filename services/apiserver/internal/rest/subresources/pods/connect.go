@@ -14,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/streaming"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // kubeletURL returns a URL at the kubelet of a node.
@@ -66,6 +68,10 @@ const logType = "*rest.LocationStreamer"
 
 // serveLog serves GET of a pod's log.
 func (p *service) serveLog(c *handlers.Call) error {
+	types := append([]string{"text/plain"}, p.Media.Objects()...)
+	if !negotiation.Names(c.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
+		return status.NoRepresentation(types)
+	}
 	if err := p.AcceptsView(c.R, false); err != nil {
 		return err
 	}

@@ -67,23 +67,30 @@ func fillVolume(v *corev1.Volume) {
 	if v.VolumeSource == (corev1.VolumeSource{}) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	switch {
-	case v.Secret != nil:
+	// An invalid volume may have several sources.
+	if v.Secret != nil {
 		declare.SetDefaultPtr(&v.Secret.DefaultMode, fileMode)
-	case v.ConfigMap != nil:
+	}
+	if v.ConfigMap != nil {
 		declare.SetDefaultPtr(&v.ConfigMap.DefaultMode, fileMode)
-	case v.DownwardAPI != nil:
+	}
+	if v.DownwardAPI != nil {
 		declare.SetDefaultPtr(&v.DownwardAPI.DefaultMode, fileMode)
 		fillFiles(v.DownwardAPI.Items)
-	case v.Projected != nil:
+	}
+	if v.Projected != nil {
 		fillProjected(v.Projected)
-	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
-	case v.ISCSI != nil:
+	}
+	if v.ISCSI != nil {
 		ISCSI(&v.ISCSI.ISCSIInterface)
-	case v.RBD != nil:
+	}
+	if v.RBD != nil {
 		RBD(&v.RBD.RBDPool, &v.RBD.RadosUser, &v.RBD.Keyring)
-	case v.ScaleIO != nil:
+	}
+	if v.ScaleIO != nil {
 		ScaleIO(&v.ScaleIO.StorageMode, &v.ScaleIO.FSType)
 	}
 	HostPath(v.HostPath)
