@@ -9,15 +9,17 @@ import (
 	"strings"
 )
 
-// acceptedDifference is a class of differences that is accepted.
+// acceptedDifference is a class of differences that is accepted, in the requests of some subjects.
 type acceptedDifference struct {
-	class  *regexp.Regexp
-	reason string
+	class   *regexp.Regexp
+	subject string // a part of the subject, such as a resource; empty for all subjects
+	reason  string
 }
 
 // readAccepted reads the accepted differences. An entry has two lines: a regular expression that
-// matches the whole class of a difference, and the reason, which is indented. Lines that start with
-// # are comments.
+// matches the whole class of a difference, and the reason, which is indented. An expression that
+// starts with [text] accepts only requests whose subject contains the text. Lines that start with #
+// are comments.
 func readAccepted(file string) ([]*acceptedDifference, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -36,11 +38,15 @@ func readAccepted(file string) ([]*acceptedDifference, error) {
 			}
 			out[len(out)-1].reason = strings.TrimSpace(line)
 		default:
+			subject := ""
+			if strings.HasPrefix(line, "[") {
+				subject, line, _ = strings.Cut(line[1:], "] ")
+			}
 			class, err := regexp.Compile("^(?:" + line + ")$")
 			if err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", file, n, err)
 			}
-			out = append(out, &acceptedDifference{class: class})
+			out = append(out, &acceptedDifference{class: class, subject: subject})
 		}
 	}
 	for _, a := range out {
@@ -51,7 +57,9 @@ func readAccepted(file string) ([]*acceptedDifference, error) {
 	return out, lines.Err()
 }
 
-// isAccepted reports whether an entry accepts a class.
-func isAccepted(list []*acceptedDifference, class string) bool {
-	return slices.ContainsFunc(list, func(a *acceptedDifference) bool { return a.class.MatchString(class) })
+// isAccepted reports whether an entry accepts a class in the requests of a subject.
+func isAccepted(list []*acceptedDifference, class, subject string) bool {
+	return slices.ContainsFunc(list, func(a *acceptedDifference) bool {
+		return a.class.MatchString(class) && strings.Contains(subject, a.subject)
+	})
 }

@@ -32,20 +32,27 @@ type Groups struct {
 	accepted []*acceptedDifference
 
 	mu      sync.Mutex
-	byClass map[string]*group
+	byClass map[groupKey]*group
+}
+
+// groupKey identifies a group. Entries may accept a class for some subjects only.
+type groupKey struct {
+	class    string
+	accepted bool
 }
 
 func newGroups(list []*acceptedDifference) *Groups {
-	return &Groups{accepted: list, byClass: map[string]*group{}}
+	return &Groups{accepted: list, byClass: map[groupKey]*group{}}
 }
 
 func (g *Groups) add(f finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	one := g.byClass[f.class]
+	key := groupKey{f.class, isAccepted(g.accepted, f.class, subject(f))}
+	one := g.byClass[key]
 	if one == nil {
-		one = &group{class: f.class, accepted: isAccepted(g.accepted, f.class), first: f, subjects: map[string]int{}}
-		g.byClass[f.class] = one
+		one = &group{class: f.class, accepted: key.accepted, first: f, subjects: map[string]int{}}
+		g.byClass[key] = one
 	}
 	one.count++
 	one.subjects[subject(f)]++

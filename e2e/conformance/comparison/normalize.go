@@ -36,6 +36,9 @@ var (
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
 	blanks = regexp.MustCompile(`[ \x{a0}]+`)
+	// roleErrors are the reasons of the RBAC authorizer, one for each binding of an absent role, which
+	// kube-apiserver reads in the order of a Go map.
+	roleErrors = regexp.MustCompile(`RBAC: \[[^\]]*\]`)
 	// otherGroups are groups that scenarios define and remove.
 	otherGroups = regexp.MustCompile(`^"\w+-\d+.*\.example\.com"$`)
 	// recent limits the times that belong to this run; other times are compared.
@@ -104,6 +107,11 @@ func scrub(s string, vars map[string]string) string {
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
 	s = documentHashes.ReplaceAllString(s, "hash=<hash>")
+	s = roleErrors.ReplaceAllStringFunc(s, func(list string) string {
+		reasons := strings.Split(strings.TrimSuffix(strings.TrimPrefix(list, "RBAC: ["), "]"), ", ")
+		slices.Sort(reasons)
+		return "RBAC: [" + strings.Join(reasons, ", ") + "]"
+	})
 	if strings.Contains(s, "odePort") { // nodePort and healthCheckNodePort
 		s = nodePorts.ReplaceAllString(s, "<node port>")
 	}
