@@ -11,7 +11,7 @@ import (
 // InternCache caches the parts that recent sets were built from. Objects of one resource share all
 // field names, most label keys and many values. The cache finds these without a lookup in the
 // process-wide table of unique strings. It is safe for concurrent use. The zero value is empty, and
-// a nil Recent caches nothing.
+// a nil InternCache caches nothing.
 type InternCache struct{ tables sync.Pool }
 
 // internTable is the cache of one goroutine. A slot holds the last string or list with its hash.
@@ -32,31 +32,31 @@ type internedPair struct {
 	value string
 }
 
-// recentStrings and recentLists are powers of two.
+// recentStrings and recentLists are the numbers of slots in an internTable: powers of two.
 const recentStrings, recentLists = 256, 64
 
-// table returns a table that the caller owns until it calls put.
-func (r *InternCache) table() *internTable {
-	if r == nil {
+// acquireTable returns a table that the caller owns until it calls releaseTable.
+func (c *InternCache) acquireTable() *internTable {
+	if c == nil {
 		return new(internTable)
 	}
-	if t, ok := r.tables.Get().(*internTable); ok {
+	if t, ok := c.tables.Get().(*internTable); ok {
 		return t
 	}
 	return new(internTable)
 }
 
-// put returns a table to the pool. It clears the references to the caller's strings.
-func (r *InternCache) put(t *internTable) {
-	if r != nil {
+// releaseTable returns a table to the pool. It clears the references to the caller's strings.
+func (c *InternCache) releaseTable(t *internTable) {
+	if c != nil {
 		clear(t.pairs)
-		r.tables.Put(t)
+		c.tables.Put(t)
 	}
 }
 
-// key returns the unique handle of a key.
-func (t *internTable) key(k string) unique.Handle[string] {
-	slot := &t.keys[recentHash(k)%recentStrings]
+// internKey returns the unique handle of a key.
+func (t *internTable) internKey(k string) unique.Handle[string] {
+	slot := &t.keys[slotHash(k)%recentStrings]
 	if *slot != (unique.Handle[string]{}) && slot.Value() == k {
 		return *slot
 	}
@@ -64,18 +64,18 @@ func (t *internTable) key(k string) unique.Handle[string] {
 	return *slot
 }
 
-// add inserts a pair in key order, or replaces the value of an existing key.
-func (t *internTable) add(p Pair) {
+// addPair inserts a pair in key order, or replaces the value of an existing key.
+func (t *internTable) addPair(p Pair) {
 	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p internedPair, key string) int { return strings.Compare(p.key.Value(), key) })
 	if found {
 		t.pairs[i].value = p.Value
 		return
 	}
-	t.pairs = slices.Insert(t.pairs, i, internedPair{t.key(p.Key), p.Value})
+	t.pairs = slices.Insert(t.pairs, i, internedPair{t.internKey(p.Key), p.Value})
 }
 
-// set builds a set of the pairs.
-func (t *internTable) set() Set {
+// buildSet returns the set of the added pairs.
+func (t *internTable) buildSet() Set {
 	if len(t.pairs) == 0 {
 		return Set{}
 	}
@@ -84,7 +84,7 @@ func (t *internTable) set() Set {
 	hash := uint32(0)
 	size := 0
 	for _, p := range t.pairs {
-		hash = hash*31 + recentHash(p.key.Value())
+		hash = hash*31 + slotHash(p.key.Value())
 		t.list = append(t.list, p.key)
 		size += len(p.value)
 	}
@@ -104,16 +104,16 @@ func (t *internTable) set() Set {
 	if *list == nil || !slices.Equal((*list).list, t.list) {
 		*list = &Keys{slices.Clone(t.list)}
 	}
-	text := &t.texts[recentHash(t.text)%recentStrings]
+	text := &t.texts[slotHash(t.text)%recentStrings]
 	if *text != string(t.text) {
 		*text = string(t.text)
 	}
 	return Set{*list, *text}
 }
 
-// recentHash hashes the length, the beginning and the end of a text. Keys often share their
+// slotHash hashes the length, the beginning and the end of a text. Keys often share their
 // beginnings, values their beginnings or ends.
-func recentHash[S string | []byte](v S) uint32 {
+func slotHash[S string | []byte](v S) uint32 {
 	h := uint32(len(v))
 	for i := max(0, len(v)-4); i < len(v); i++ {
 		h = h*31 + uint32(v[i])
@@ -139,18 +139,18 @@ func MakeSetLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P)
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
 
-// makeSet builds a set of the wanted pairs.
-func makeSet[P ~struct{ Key, Value string }](recent *InternCache, pairs []P, desired func(Pair) bool) Set {
+// makeSet builds a set of the pairs for which isWanted is true.
+func makeSet[P ~struct{ Key, Value string }](recent *InternCache, pairs []P, isWanted func(Pair) bool) Set {
 	if len(pairs) == 0 {
 		return Set{}
 	}
-	t := recent.table()
-	defer recent.put(t)
+	t := recent.acquireTable()
+	defer recent.releaseTable(t)
 	t.pairs = t.pairs[:0]
 	for _, p := range pairs {
-		if pair := Pair(p); desired(pair) {
-			t.add(pair)
+		if pair := Pair(p); isWanted(pair) {
+			t.addPair(pair)
 		}
 	}
-	return t.set()
+	return t.buildSet()
 }

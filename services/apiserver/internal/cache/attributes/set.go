@@ -26,15 +26,18 @@ type Pair struct{ Key, Value string }
 //
 // The text holds the end of each value in the order of the keys, then the values. An end takes one
 // byte if all values together have at most maxNarrow bytes, and wideEnd bytes otherwise. The length
-// of the text shows which one applies.
+// of the text shows which one applies. For example, the text of {app: web, tier: db} is
+// "\x03\x05webdb": "web" ends at 3, "db" at 5.
 type Set struct {
 	keys *Keys
 	text string
 }
 
 const (
+	// maxNarrow is the maximum size in bytes of values whose ends take one byte.
 	maxNarrow = math.MaxUint8
-	wideEnd   = 4
+	// wideEnd is the size in bytes of an end of longer values.
+	wideEnd = 4
 )
 
 // Keys holds the keys of a set in ascending order. Sets with equal keys share it.

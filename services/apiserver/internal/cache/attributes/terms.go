@@ -50,7 +50,8 @@ type values []string
 // manyValues is the number of values from which on binary search is used.
 const manyValues = 8
 
-func (v values) has(s string) bool {
+// contains reports whether a value is in the list.
+func (v values) contains(s string) bool {
 	if len(v) < manyValues {
 		return slices.Contains(v, s)
 	}
@@ -66,7 +67,7 @@ func LabelTerms(s labels.Selector) (terms Terms, partial bool) {
 		return terms, true
 	}
 	for i := range requirements {
-		t := terms.term(requirements[i].Key())
+		t := terms.termOf(requirements[i].Key())
 		values := requirements[i].ValuesUnsorted()
 		switch requirements[i].Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
@@ -85,7 +86,7 @@ func LabelTerms(s labels.Selector) (terms Terms, partial bool) {
 			partial = true
 		}
 	}
-	terms.complete()
+	terms.finish()
 	return terms, partial
 }
 
@@ -96,7 +97,7 @@ func FieldTerms(s fields.Selector) (terms Terms, partial bool) {
 		return terms, true
 	}
 	for _, r := range requirements {
-		t := terms.term(r.Field)
+		t := terms.termOf(r.Field)
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals:
 			t.requireIn([]string{r.Value})
@@ -106,12 +107,13 @@ func FieldTerms(s fields.Selector) (terms Terms, partial bool) {
 			partial = true
 		}
 	}
-	terms.complete()
+	terms.finish()
 	return terms, partial
 }
 
-// term returns the term of a key. The pointer is valid until the next call.
-func (a *Terms) term(name string) *term {
+// termOf returns the term of a key, which it adds if it is new. The pointer is valid until the next
+// call.
+func (a *Terms) termOf(name string) *term {
 	key := unique.Make(name)
 	i, ok := a.byKey[key]
 	if !ok {
@@ -125,8 +127,8 @@ func (a *Terms) term(name string) *term {
 	return &a.list[i]
 }
 
-// complete finishes the terms after the last requirement.
-func (a *Terms) complete() {
+// finish sorts the values of the terms after the last requirement is added.
+func (a *Terms) finish() {
 	for i := range a.list {
 		t := &a.list[i]
 		slices.Sort(t.allowed)
@@ -150,8 +152,8 @@ func (t *term) requireIn(values []string) {
 	}
 	slices.Sort(values)
 	t.allowed = slices.DeleteFunc(t.allowed, func(v string) bool {
-		_, allowedTwice := slices.BinarySearch(values, v)
-		return !allowedTwice
+		_, inBoth := slices.BinarySearch(values, v)
+		return !inBoth
 	})
 }
 
@@ -161,7 +163,7 @@ func (t *term) requireNotIn(values []string) { t.excluded = append(t.excluded, v
 // requireGreater requires a number greater than the only one of values. As in apimachinery, no
 // value matches if that is not a number.
 func (t *term) requireGreater(values []string) {
-	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
+	if n, ok := t.requireNumber(values); ok && n < math.MaxInt64 {
 		t.minimum = max(t.minimum, n+1)
 	} else {
 		t.impossible = true
@@ -170,15 +172,16 @@ func (t *term) requireGreater(values []string) {
 
 // requireLess is requireGreater for smaller numbers.
 func (t *term) requireLess(values []string) {
-	if n, ok := t.bound(values); ok && n > math.MinInt64 {
+	if n, ok := t.requireNumber(values); ok && n > math.MinInt64 {
 		t.maximum = min(t.maximum, n-1)
 	} else {
 		t.impossible = true
 	}
 }
 
-// bound returns the number to compare with, and false if there is not exactly one.
-func (t *term) bound(values []string) (int64, bool) {
+// requireNumber requires a number. It returns the bound in values, and false if there is not
+// exactly one.
+func (t *term) requireNumber(values []string) (int64, bool) {
 	t.required = true
 	t.numeric = true
 	if len(values) != 1 {
@@ -267,7 +270,7 @@ func (t *term) match(value string, present bool) bool {
 	if !present {
 		return !t.required
 	}
-	if t.forbidden || t.limited && !t.allowed.has(value) || len(t.excluded) > 0 && t.excluded.has(value) {
+	if t.forbidden || t.limited && !t.allowed.contains(value) || len(t.excluded) > 0 && t.excluded.contains(value) {
 		return false
 	}
 	if !t.numeric {

@@ -11,8 +11,8 @@ import (
 // the numbers.
 type ID uint32
 
-// noForm is the form of no encoding.
-const noForm = ^ID(0)
+// invalidForm is the form of Ring.retiredMark. No encoding has it.
+const invalidForm = ^ID(0)
 
 // List holds the encodings of one object, at most one in each form. The zero value is empty.
 type List struct{ first atomic.Pointer[encoding] }
@@ -80,8 +80,9 @@ func (e *encoding) read() []byte {
 	return e.bytes
 }
 
-// makeBytes makes the bytes unless another caller has made them, and adds the encoding to the ring.
-func (e *encoding) makeBytes(r *Ring, encode func() ([]byte, error)) (b []byte, created bool, err error) {
+// encodeOnce makes the bytes unless another caller has made them, and adds the encoding to the
+// ring. created reports whether this call made them.
+func (e *encoding) encodeOnce(r *Ring, encode func() ([]byte, error)) (b []byte, created bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.done.Load() {
@@ -96,6 +97,6 @@ func (e *encoding) makeBytes(r *Ring, encode func() ([]byte, error)) (b []byte, 
 	}
 	e.bytes = b
 	e.done.Store(true)
-	r.add(e)
+	r.insert(e)
 	return b, true, nil
 }

@@ -16,8 +16,8 @@ const memoryShare = 3
 type Ring struct {
 	budget *memory.Budget
 	share  *memory.Quota
-	// retired is the first encoding of lists that keep no encodings any more.
-	retired *encoding
+	// retiredMark is the first encoding of lists that keep no encodings any more.
+	retiredMark *encoding
 
 	mu      sync.Mutex // after the mutex of an encoding; leaf lock
 	size    int64      // memory of the encodings in bytes
@@ -28,7 +28,7 @@ type Ring struct {
 
 // NewRing returns an empty ring that takes its memory from a budget.
 func NewRing(b *memory.Budget) *Ring {
-	r := &Ring{budget: b, retired: &encoding{form: noForm}}
+	r := &Ring{budget: b, retiredMark: &encoding{form: invalidForm}}
 	r.share = b.Cache("encodings", memoryShare, r.shrink)
 	return r
 }
@@ -47,7 +47,7 @@ func (r *Ring) Get(l *List, form ID, encode func() ([]byte, error)) ([]byte, err
 	if e.done.Load() {
 		return e.read(), nil
 	}
-	b, created, err := e.makeBytes(r, encode)
+	b, created, err := e.encodeOnce(r, encode)
 	if created {
 		r.budget.EvictToFit()
 	}
@@ -77,12 +77,12 @@ func (r *Ring) Retire(l *List) {
 	defer r.mu.Unlock()
 	if !r.Retired(l) {
 		r.evictAll(l)
-		l.first.Store(r.retired)
+		l.first.Store(r.retiredMark)
 	}
 }
 
 // Retired reports whether Retire was called for a list.
-func (r *Ring) Retired(l *List) bool { return l.first.Load() == r.retired }
+func (r *Ring) Retired(l *List) bool { return l.first.Load() == r.retiredMark }
 
 // Stats returns the memory of all encodings in bytes, their number, and the number of encodings
 // that were evicted to free memory.
@@ -109,8 +109,8 @@ func (r *Ring) findOrInsert(l *List, form ID) *encoding {
 	return e
 }
 
-// add adds a finished encoding to the ring, unless it was evicted while it was made.
-func (r *Ring) add(e *encoding) {
+// insert adds a finished encoding to the ring, unless it was evicted while it was made.
+func (r *Ring) insert(e *encoding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.evicted {

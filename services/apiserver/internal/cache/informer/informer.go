@@ -27,36 +27,36 @@ type Config struct {
 	// Apply receives changes in their order. They are complete up to the revision. There may be
 	// none after a Trigger.
 	Apply func(ctx context.Context, changes []watchcache.Event, revision int64)
-	// OnLost, if set, is called when the informer stops receiving changes after a Replace, because it
-	// missed some or because Run ends.
+	// OnLost, if set, is called when the informer stops receiving changes after a Replace, because
+	// it missed some or because Run ends.
 	OnLost func(err error)
 }
 
 // Informer follows the objects of a resource.
 type Informer struct {
-	cfg Config
+	config Config
 
 	mu          sync.Mutex // leaf lock
 	watcher     *watchcache.Watcher
 	timer       *time.Timer   // of TriggerAfter
 	applied     int64         // every change up to this revision has been applied
 	incarnation int64         // incarnation of the watch cache that applied belongs to; -1 before the first Replace
-	moved       chan struct{} // closed when applied or incarnation changes
+	progressed  chan struct{} // closed when applied or incarnation changes
 }
 
 // New returns an informer, which works while Run runs.
 func New(c Config) *Informer {
-	return &Informer{cfg: c, incarnation: -1, moved: make(chan struct{})}
+	return &Informer{config: c, incarnation: -1, progressed: make(chan struct{})}
 }
 
 // Run follows the objects until ctx ends or the watch cache stops. It returns the error of ctx in
 // the first case, and nil in the second.
 func (i *Informer) Run(ctx context.Context) error {
 	for {
-		incarnation := i.cfg.Store.Incarnation()
-		err := i.cfg.Store.WaitReady(ctx)
+		incarnation := i.config.Store.Incarnation()
+		err := i.config.Store.WaitReady(ctx)
 		if err == nil {
-			err = i.follow(ctx)
+			err = i.followHistory(ctx)
 		}
 		var expired *watchcache.ExpiredError
 		switch {
@@ -65,8 +65,8 @@ func (i *Informer) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady):
-			return fmt.Errorf("follow %s: %w", i.cfg.Store.Name(), err)
-		case i.cfg.Store.Incarnation() != incarnation:
+			return fmt.Errorf("follow %s: %w", i.config.Store.Name(), err)
+		case i.config.Store.Incarnation() != incarnation:
 			continue // immediately: the received state belongs to a discarded history
 		}
 		select {
@@ -77,14 +77,14 @@ func (i *Informer) Run(ctx context.Context) error {
 	}
 }
 
-// follow receives the objects and then each change, until its place in the history is lost.
-func (i *Informer) follow(ctx context.Context) (err error) {
-	options := watchcache.WatchOptions{Selection: i.cfg.Selection, Initial: watchcache.InitialState}
-	if i.cfg.ChangesOnly {
+// followHistory receives the objects and then each change, until its place in the history is lost.
+func (i *Informer) followHistory(ctx context.Context) (err error) {
+	options := watchcache.WatchOptions{Selection: i.config.Selection, Initial: watchcache.InitialState}
+	if i.config.ChangesOnly {
 		options.Initial = watchcache.InitialNone
-		options.AfterRevision = i.cfg.Store.Snapshot().Revision()
+		options.AfterRevision = i.config.Store.Snapshot().Revision()
 	}
-	w, err := i.cfg.Store.Watch(options)
+	w, err := i.config.Store.Watch(options)
 	if err != nil {
 		return err
 	}
@@ -92,15 +92,15 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 	i.setWatcher(w)
 	var entries []*objects.Entry
 	loading := true
-	if i.cfg.ChangesOnly {
+	if i.config.ChangesOnly {
 		loading = false
-		i.cfg.Replace(ctx, nil, options.AfterRevision)
+		i.config.Replace(ctx, nil, options.AfterRevision)
 		i.advance(w, options.AfterRevision)
 	}
-	if i.cfg.OnLost != nil {
+	if i.config.OnLost != nil {
 		defer func() {
 			if !loading {
-				i.cfg.OnLost(err)
+				i.config.OnLost(err)
 			}
 		}()
 	}
@@ -111,13 +111,13 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 		}
 		if !loading {
 			revision := w.Revision()
-			i.cfg.Apply(ctx, buf, revision)
+			i.config.Apply(ctx, buf, revision)
 			i.advance(w, revision)
 			continue
 		}
 		for _, ev := range buf {
 			if ev.Type == watchcache.Bookmark {
-				i.cfg.Replace(ctx, entries, ev.Revision)
+				i.config.Replace(ctx, entries, ev.Revision)
 				i.advance(w, ev.Revision)
 				loading = false
 				entries = nil
@@ -128,6 +128,7 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 	}
 }
 
+// setWatcher sets the watcher that Trigger notifies.
 func (i *Informer) setWatcher(w *watchcache.Watcher) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -144,8 +145,8 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	}
 	i.incarnation = incarnation
 	i.applied = revision
-	close(i.moved)
-	i.moved = make(chan struct{})
+	close(i.progressed)
+	i.progressed = make(chan struct{})
 }
 
 // Synced reports whether the state of the watch cache's current incarnation was received. A new
@@ -153,7 +154,7 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 func (i *Informer) Synced() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.incarnation == int64(i.cfg.Store.Incarnation())
+	return i.incarnation == int64(i.config.Store.Incarnation())
 }
 
 // Loaded reports whether any state was received. It stays true while the watch cache reloads.
@@ -165,28 +166,28 @@ func (i *Informer) Loaded() bool {
 
 // WaitFor blocks until every change up to a revision has been applied.
 func (i *Informer) WaitFor(ctx context.Context, revision int64) error {
-	if err := i.cfg.Store.WaitFor(ctx, revision); err != nil {
+	if err := i.config.Store.WaitFor(ctx, revision); err != nil {
 		return err
 	}
 	for {
 		i.mu.Lock()
-		reached := i.applied >= revision && i.incarnation == int64(i.cfg.Store.Incarnation())
-		moved := i.moved
+		reached := i.applied >= revision && i.incarnation == int64(i.config.Store.Incarnation())
+		progressed := i.progressed
 		i.mu.Unlock()
 		if reached {
 			return nil
 		}
 		i.Trigger()
 		select {
-		case <-moved:
+		case <-progressed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// Trigger causes a call of Apply soon, even if there are no changes. It does nothing before the first
-// Replace.
+// Trigger causes a call of Apply soon, even if there are no changes. It does nothing before the
+// first Replace.
 func (i *Informer) Trigger() {
 	i.mu.Lock()
 	w := i.watcher

@@ -72,7 +72,7 @@ func (c *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 		if err := ctx.Err(); err != nil { // the request has ended
 			return err
 		}
-		obj, err := c.get(e, size <= c.bounds.Bytes/4)
+		obj, err := c.objectOf(e, size <= c.bounds.Bytes/4)
 		if err != nil {
 			return err
 		}
@@ -83,24 +83,24 @@ func (c *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 	return nil
 }
 
-// get returns the object of an entry. It decodes an object that is not cached, and then caches it
-// if keep is true.
-func (c *CachedLister[T]) get(e *objects.Entry, keep bool) (T, error) {
+// objectOf returns the object of an entry. It decodes an object that is not cached, and then caches
+// it if keep is true.
+func (c *CachedLister[T]) objectOf(e *objects.Entry, keep bool) (T, error) {
 	c.mu.Lock()
 	cached, ok := c.byKey.Get(e.Key())
 	c.mu.Unlock()
 	if ok && cached.id == e.ID() {
 		return cached.obj, nil
 	}
-	obj, err := c.read(e)
+	obj, err := c.decodeEntry(e)
 	if err == nil {
-		c.put(e, obj, keep)
+		c.store(e, obj, keep)
 	}
 	return obj, err
 }
 
-// read decodes the object of an entry.
-func (c *CachedLister[T]) read(e *objects.Entry) (none T, err error) {
+// decodeEntry decodes the object of an entry.
+func (c *CachedLister[T]) decodeEntry(e *objects.Entry) (none T, err error) {
 	if err := e.Corrupt(); err != nil {
 		return none, err
 	}
@@ -113,9 +113,9 @@ func (c *CachedLister[T]) read(e *objects.Entry) (none T, err error) {
 	return asType[T](&c.kind, e, obj)
 }
 
-// put replaces the cached previous version of an object, or only removes it if keep is false. It
+// store replaces the cached previous version of an object, or only removes it if keep is false. It
 // evicts the least recently used objects.
-func (c *CachedLister[T]) put(e *objects.Entry, obj T, keep bool) {
+func (c *CachedLister[T]) store(e *objects.Entry, obj T, keep bool) {
 	keep = keep && e.ID() != 0
 	c.mu.Lock()
 	defer c.mu.Unlock()

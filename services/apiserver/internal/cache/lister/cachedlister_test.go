@@ -54,15 +54,15 @@ const maxBytes = 2 << 20
 
 // fixture holds stored limit ranges and counts how many are decoded.
 type fixture struct {
-	t        *testing.T
-	cached   *CachedLister[*corev1.LimitRange]
-	derived  *Memoized[*corev1.LimitRange, int]
-	source   manualSource
-	kind     CachedResource
-	revision int64
-	decoded  int
-	weighed  []int
-	busy     bool
+	t             *testing.T
+	cached        *CachedLister[*corev1.LimitRange]
+	defaultObject *Memoized[*corev1.LimitRange, int]
+	source        manualSource
+	kind          CachedResource
+	revision      int64
+	decoded       int
+	weighed       []int
+	busy          bool
 }
 
 // newFixture returns a cached lister of limit ranges that counts decodings.
@@ -108,7 +108,7 @@ func newFixture(t *testing.T) *fixture {
 		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
-	r.derived = &Memoized[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
+	r.defaultObject = &Memoized[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
 	return r
 }
 
@@ -234,10 +234,10 @@ func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 	if got, err := r.read(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
 		t.Errorf("got %q, %d decoded, %v, want one and the cancelation", got, r.decoded, err)
 	}
-	if _, err := r.derived.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {
+	if _, err := r.defaultObject.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {
 		t.Errorf("Derived: got %d decoded, %v, want 1, context.Canceled", r.decoded, err)
 	}
-	if n, err := r.derived.Get(t.Context()); n != 3 || err != nil {
+	if n, err := r.defaultObject.Get(t.Context()); n != 3 || err != nil {
 		t.Errorf("Derived: got %d, %v, want 3", n, err)
 	}
 }

@@ -15,7 +15,7 @@ type Compiled[T any] struct {
 	// keeps a value.
 	OnInvalid func(e *objects.Entry, retained bool, err error)
 
-	known map[string]Item[T]
+	byKey map[string]Item[T]
 	items []Item[T]
 }
 
@@ -29,12 +29,12 @@ type Item[T any] struct {
 // order of their keys; nil selects all. It forgets the values of all other objects. err is the
 // error of an object without a value.
 func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*objects.Entry) bool) (items []Item[T], err error) {
-	next := make(map[string]Item[T], len(c.known))
+	next := make(map[string]Item[T], len(c.byKey))
 	s.Ascend(c.Store.Prefix(), "", func(e *objects.Entry) bool {
 		if isSelected != nil && !isSelected(e) {
 			return true
 		}
-		item, compileErr := c.item(e)
+		item, compileErr := c.compileEntry(e)
 		if compileErr != nil {
 			err = compileErr
 			return true
@@ -43,15 +43,15 @@ func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*objects.Ent
 		items = append(items, item)
 		return true
 	})
-	c.known = next
+	c.byKey = next
 	c.items = items
 	return items, err
 }
 
-// item returns the value of an entry, which is compiled unless it is known. An entry that cannot be
-// compiled keeps its earlier value. Without one, the error is that of Compile.
-func (c *Compiled[T]) item(e *objects.Entry) (Item[T], error) {
-	item, known := c.known[e.Key()]
+// compileEntry returns the value of an entry, which is compiled unless it is known. An entry that
+// cannot be compiled keeps its earlier value. Without one, the error is that of Compile.
+func (c *Compiled[T]) compileEntry(e *objects.Entry) (Item[T], error) {
+	item, known := c.byKey[e.Key()]
 	if known && item.Entry == e {
 		return item, nil
 	}

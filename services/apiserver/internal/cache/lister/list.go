@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// stored returns the entries of a kind, or those of a namespace if one is given, in order of
-// creation, and their total size in bytes.
-func stored(k *CachedResource, s watchcache.Snapshot, namespace string) (entries []*objects.Entry, size int) {
+// entriesByCreation returns the entries of a kind, or those of a namespace if one is given, in
+// order of creation, and their total size in bytes.
+func entriesByCreation(k *CachedResource, s watchcache.Snapshot, namespace string) (entries []*objects.Entry, size int) {
 	prefix := k.Prefix
 	if namespace != "" {
 		prefix += namespace + "/"
@@ -40,7 +40,7 @@ func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace strin
 	if err := k.WaitForWrites(ctx); err != nil {
 		return nil, 0, err
 	}
-	entries, size = stored(k, k.Store.Snapshot(), namespace)
+	entries, size = entriesByCreation(k, k.Store.Snapshot(), namespace)
 	return entries, size, nil
 }
 
@@ -72,11 +72,11 @@ func asType[T registry.Object](k *CachedResource, e *objects.Entry, obj registry
 	return t, nil
 }
 
-// Memoized is a value that follows from all objects of a kind, such as the default among classes. It
-// is computed again only after one of the objects has changed, so it is suitable for kinds that
+// Memoized is a value that follows from all objects of a kind, such as the default among classes.
+// It is computed again only after one of the objects has changed, so it is suitable for kinds that
 // change rarely. It is safe for concurrent use.
 type Memoized[T registry.Object, V any] struct {
-	// Derive computes the value from the objects of Kind. It must not keep parts of the objects
+	// Derive computes the value from all objects of Kind. It must not keep parts of the objects
 	// that it changes.
 	Objects *Objects
 	Kind    CachedResource
@@ -90,29 +90,29 @@ type Memoized[T registry.Object, V any] struct {
 
 // Get returns the value for the state of the cache, which has all writes that this server has
 // acknowledged.
-func (d *Memoized[T, V]) Get(ctx context.Context) (V, error) {
+func (m *Memoized[T, V]) Get(ctx context.Context) (V, error) {
 	var none V
-	if !d.Objects.Cache.Ready() {
+	if !m.Objects.Cache.Ready() {
 		return none, watchcache.ErrNotReady
 	}
-	if err := d.Kind.WaitForWrites(ctx); err != nil {
+	if err := m.Kind.WaitForWrites(ctx); err != nil {
 		return none, err
 	}
-	s := d.Kind.Store.Snapshot()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.computed && d.version == s.Version() {
-		return d.value, nil
+	s := m.Kind.Store.Snapshot()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.computed && m.version == s.Version() {
+		return m.value, nil
 	}
-	entries, _ := stored(&d.Kind, s, "")
-	all, err := decodeAll[T](ctx, &d.Kind, entries)
+	entries, _ := entriesByCreation(&m.Kind, s, "")
+	all, err := decodeAll[T](ctx, &m.Kind, entries)
 	if err != nil {
 		return none, err
 	}
-	d.value = d.Derive(all)
-	d.version = s.Version()
-	d.computed = true
-	return d.value, nil
+	m.value = m.Derive(all)
+	m.version = s.Version()
+	m.computed = true
+	return m.value, nil
 }
 
 // Getter gets cluster-scoped objects of one kind.
@@ -129,19 +129,19 @@ func (g *Getter[T]) Get(ctx context.Context, name string) (T, error) {
 // Classes is a Getter for a kind that may have a default object.
 type Classes[T registry.Object, V any] struct {
 	Getter[T]
-	derived *Memoized[T, V]
+	defaultObject *Memoized[T, V]
 }
 
 // NewClasses returns the objects of a kind. choose returns the default among them.
 func NewClasses[T registry.Object, V any](o *Objects, k CachedResource, choose func([]T) V) *Classes[T, V] {
 	return &Classes[T, V]{
-		Getter:  Getter[T]{Objects: o, Kind: k},
-		derived: &Memoized[T, V]{Objects: o, Kind: k, Derive: choose},
+		Getter:        Getter[T]{Objects: o, Kind: k},
+		defaultObject: &Memoized[T, V]{Objects: o, Kind: k, Derive: choose},
 	}
 }
 
 // Default returns the default.
-func (c *Classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
+func (c *Classes[T, V]) Default(ctx context.Context) (V, error) { return c.defaultObject.Get(ctx) }
 
 // Decoder returns a function that decodes the stored objects of a kind.
 func Decoder[T registry.Object](c *codec.KindCodec) func(stored []byte, revision int64) (T, error) {

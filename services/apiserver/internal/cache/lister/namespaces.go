@@ -20,7 +20,7 @@ type Namespaces struct {
 
 // Phase reports whether a namespace exists and whether it is being terminated.
 func (n *Namespaces) Phase(ctx context.Context, name string) (exists, terminating bool, err error) {
-	e, err := n.find(ctx, name)
+	e, err := n.findEntry(ctx, name)
 	if e == nil || err != nil {
 		return false, false, err
 	}
@@ -29,7 +29,7 @@ func (n *Namespaces) Phase(ctx context.Context, name string) (exists, terminatin
 
 // Labels implements matcher.Namespaces.
 func (n *Namespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
-	e, err := n.find(ctx, name)
+	e, err := n.findEntry(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +44,9 @@ func (n *Namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Nam
 	return Get[*corev1.Namespace](ctx, n.Objects, &n.Kind, "", name)
 }
 
-// find returns nil if the namespace does not exist. An unreadable namespace is an error: missing
-// labels could admit objects that the labels forbid.
-func (n *Namespaces) find(ctx context.Context, name string) (*objects.Entry, error) {
+// findEntry returns nil if the namespace does not exist. An unreadable namespace is an error:
+// missing labels could admit objects that the labels forbid.
+func (n *Namespaces) findEntry(ctx context.Context, name string) (*objects.Entry, error) {
 	if err := n.Kind.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}

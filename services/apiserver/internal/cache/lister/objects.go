@@ -3,7 +3,8 @@
 // write depends on). A read returns at least the state of all writes that this server has
 // acknowledged (WriteBarrier).
 //
-// The package keeps no state except that of Derived and CachedLister, which cache values.
+// The package keeps no state except that of Compiled, Memoized and CachedLister, which cache
+// values.
 package lister
 
 import (

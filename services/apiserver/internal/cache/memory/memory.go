@@ -37,7 +37,7 @@ type Budget struct {
 	mu sync.Mutex
 }
 
-// Quota is the share of one package.
+// Quota is the part of one package in the budget, and counts its bytes.
 type Quota struct {
 	name   string
 	share  int64
@@ -63,28 +63,29 @@ func (b *Budget) Limit() int64 { return b.limit }
 func (b *Budget) PartLimit() int64 { return b.limit / 3 * 2 }
 
 // History registers a part that has priority over caches and never shrinks.
-func (b *Budget) History(name string) *Quota { return b.add(&Quota{name: name}) }
+func (b *Budget) History(name string) *Quota { return b.register(&Quota{name: name}) }
 
 // Cache registers a part. share is its weight relative to the sum of all shares; a part does not
 // shrink below its share. shrink frees at least the given number of bytes if possible, counts them
 // with Add, and returns how many it freed.
 func (b *Budget) Cache(name string, share int64, shrink func(bytes int64) int64) *Quota {
-	return b.add(&Quota{name: name, share: share, shrink: shrink})
+	return b.register(&Quota{name: name, share: share, shrink: shrink})
 }
 
-func (b *Budget) add(p *Quota) *Quota {
+// register adds a part to the budget.
+func (b *Budget) register(q *Quota) *Quota {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	parts := append(slices.Clone(*b.parts.Load()), p)
+	parts := append(slices.Clone(*b.parts.Load()), q)
 	b.parts.Store(&parts)
-	return p
+	return q
 }
 
 // Add counts bytes that are kept; negative for freed bytes.
-func (p *Quota) Add(bytes int64) { p.used.Add(bytes) }
+func (q *Quota) Add(bytes int64) { q.used.Add(bytes) }
 
-// Used returns the bytes of the part.
-func (p *Quota) Used() int64 { return p.used.Load() }
+// Used returns the counted bytes.
+func (q *Quota) Used() int64 { return q.used.Load() }
 
 // used returns the bytes of all history and those of all caches.
 func (b *Budget) used() (history, caches int64) {
@@ -129,12 +130,12 @@ func (b *Budget) EvictToFit() {
 // memory. The caller holds mu.
 func (b *Budget) shrinkParts() bool {
 	freed := false
-	level := b.level()
+	perShare := b.bytesPerShare()
 	for _, p := range *b.parts.Load() {
 		if p.shrink == nil {
 			continue
 		}
-		excess := p.Used() - int64(level*float64(p.share))
+		excess := p.Used() - int64(perShare*float64(p.share))
 		if excess > 0 && p.shrink(excess) > 0 {
 			freed = true
 		}
@@ -142,39 +143,40 @@ func (b *Budget) shrinkParts() bool {
 	return freed
 }
 
-// level returns the bytes that each cache may keep per share, so that all caches fit the budget and
-// memory that some do not use is available to the others.
-func (b *Budget) level() float64 {
+// bytesPerShare returns the bytes that each cache may keep per share, so that all caches fit the
+// budget and memory that some do not use is available to the others.
+func (b *Budget) bytesPerShare() float64 {
 	remaining := b.limit
 	shares := int64(0)
-	var open []*Quota // caches that may use more than an equal share allows
+	var unsatisfied []*Quota // caches that may use more than an equal share allows
 	for _, p := range *b.parts.Load() {
 		if p.shrink == nil {
 			remaining -= p.Used()
 			continue
 		}
-		open = append(open, p)
+		unsatisfied = append(unsatisfied, p)
 		shares += p.share
 	}
 	remaining = max(0, min(remaining, b.PartLimit()))
-	for len(open) > 0 {
-		level := float64(remaining) / float64(shares)
+	// Each round takes out the caches that use less than an equal share, so the others get more.
+	for len(unsatisfied) > 0 {
+		perShare := float64(remaining) / float64(shares)
 		var larger []*Quota
-		for _, p := range open {
-			if float64(p.Used()) > level*float64(p.share) {
+		for _, p := range unsatisfied {
+			if float64(p.Used()) > perShare*float64(p.share) {
 				larger = append(larger, p)
 			}
 		}
-		if len(larger) == len(open) {
-			return level
+		if len(larger) == len(unsatisfied) {
+			return perShare
 		}
-		for _, p := range open {
+		for _, p := range unsatisfied {
 			if !slices.Contains(larger, p) {
 				remaining -= p.Used()
 				shares -= p.share
 			}
 		}
-		open = larger
+		unsatisfied = larger
 	}
 	return 1e15 // all caches fit
 }

@@ -45,16 +45,16 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 		allocated := samples[0].Value.Uint64()
 		live := samples[1].Value.Uint64()
 		held := samples[2].Value.Uint64() + samples[3].Value.Uint64()
-		if releasable(allocated-last, live, held) {
+		if shouldRelease(allocated-last, live, held) {
 			debug.FreeOSMemory()
 		}
 		last = allocated
 	}
 }
 
-// releasable reports whether a process is idle and holds enough memory that it does not need. The
-// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the
+// shouldRelease reports whether a process is idle and holds enough memory that it does not need.
+// The arguments are the bytes allocated since the last check, the live bytes, and the bytes of the
 // heap.
-func releasable(allocated, live, held uint64) bool {
+func shouldRelease(allocated, live, held uint64) bool {
 	return allocated <= idleBytes && held >= live+max(minReleased, live/releasedPart)
 }

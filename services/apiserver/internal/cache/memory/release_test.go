@@ -24,7 +24,7 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 		{name: "busy", allocated: 5 * mib, live: 60 * mib, held: 200 * mib},
 		{name: "grown heap", allocated: mib, live: 100 * mib, held: 90 * mib},
 	} {
-		if got := releasable(c.allocated, c.live, c.held); got != c.want {
+		if got := shouldRelease(c.allocated, c.live, c.held); got != c.want {
 			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
 		}
 	}

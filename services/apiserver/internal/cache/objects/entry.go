@@ -23,7 +23,7 @@ type Entry struct {
 	// CreateRevision is the revision at which the key was created.
 	CreateRevision int64
 
-	id         uint64      // the highest bit is packed
+	id         uint64      // the highest bit is compressedFlag
 	stored     string      // see value.go; a slice would take one word more
 	corruption *corruption // nil for a readable value
 	encodings  encodings.List
@@ -65,8 +65,8 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 	return maphash.String(seed, e.stored)
 }
 
-// Positions returns a word in which readers of the stored value cache positions in it. It is initially
-// 0.
+// Positions returns a word in which readers of the stored value cache positions in it. It is
+// initially 0.
 func (e *Entry) Positions() *atomic.Uint64 { return &e.positions }
 
 // Corrupt returns why the value cannot be read: *storage.CorruptObjectError, or nil.
@@ -217,8 +217,8 @@ func (e *Entry) Verbatim(encoding *ValueEncoding) *Entry {
 const (
 	// compressedFlag marks entries whose value is compressed.
 	compressedFlag = 1 << 63 // a bit of an entry's id
-	// minPackedSize is the minimum size of a value that is compressed, in bytes.
-	minPackedSize = 4 << 10
+	// minCompressedSize is the minimum size of a value that is compressed, in bytes.
+	minCompressedSize = 4 << 10
 	// trailerSize is the size of the summary's length, which follows the compressed value and the
 	// summary.
 	trailerSize = 4
@@ -237,11 +237,16 @@ func (e *Entry) Summary() []byte {
 }
 
 // compact holds the key and the attributes of an object in one text. The list of label and field
-// names is shared with all objects that have the same names.
+// names is shared with all objects that have the same names. The text has these parts:
+//
+//	key             ends at keyEnd, usually with "namespace/name" or "name"
+//	label values    end at labelsEnd, in the layout of attributes.Set
+//	field values    in the same layout
+//	namespace, name and their lengths: only if the key does not end with namespace and name
+//
+// In the last case, name is irregularName. Otherwise namespace and name are the lengths of those
+// parts of the key.
 type compact struct {
-	// text is the key, followed by the label values and the field values in the layout of Set. If
-	// the key does not end with namespace and name, name is irregularName and the text ends with
-	// both and their lengths.
 	text              string
 	keyEnd, labelsEnd uint32
 	namespace, name   uint16 // lengths in bytes

@@ -15,8 +15,8 @@ type Image struct {
 	// Loads is the number of the cache load that the image comes from. The same revision may be
 	// loaded again with more or fewer readable objects.
 	Loads int
-	// damaged holds the unreadable objects. It is nil until the first one.
-	damaged sorted.Set[*Entry]
+	// corrupt holds the unreadable objects. It is nil until the first one.
+	corrupt sorted.Set[*Entry]
 	// Rebinds is how often entries were replaced by equal ones.
 	Rebinds int
 	// Stored is the size of the values in bytes, and memory the memory that they take.
@@ -43,6 +43,7 @@ func NewImage(o ImageOptions) *Image {
 	return im
 }
 
+// newKeyTree returns an empty tree of entries by key.
 func newKeyTree() sorted.Set[*Entry] {
 	return sorted.NewSet(func(a, b *Entry) bool { return a.Key() < b.Key() }, 0)
 }
@@ -59,8 +60,8 @@ func (im *Image) Copy() *Image {
 		Stored:       im.Stored,
 		Memory:       im.Memory,
 	}
-	if im.damaged != nil {
-		c.damaged = im.damaged.Copy()
+	if im.corrupt != nil {
+		c.corrupt = im.corrupt.Copy()
 	}
 	for _, x := range im.indexes {
 		c.indexes = append(c.indexes, x.copy())
@@ -71,6 +72,7 @@ func (im *Image) Copy() *Image {
 	return c
 }
 
+// Get returns the entry of a key.
 func (im *Image) Get(key string) (*Entry, bool) {
 	return im.entries.Get(&Entry{compact: searchKey(key)})
 }
@@ -101,16 +103,16 @@ func (im *Image) Replace(old, entry *Entry) {
 	}
 }
 
-// selectsDamaged reports whether the selection includes unreadable objects, regardless of their
+// selectsCorrupt reports whether the selection includes unreadable objects, regardless of their
 // fields and labels.
-func (im *Image) selectsDamaged(m *Matcher) bool { return im.CorruptCount() > 0 && !m.ExcludeCorrupt }
+func (im *Image) selectsCorrupt(m *Matcher) bool { return im.CorruptCount() > 0 && !m.ExcludeCorrupt }
 
 // CorruptCount returns the number of unreadable objects.
 func (im *Image) CorruptCount() int {
-	if im.damaged == nil {
+	if im.corrupt == nil {
 		return 0
 	}
-	return im.damaged.Len()
+	return im.corrupt.Len()
 }
 
 // addToStatistics adds or removes an object in the statistics.
@@ -119,21 +121,21 @@ func (im *Image) addToStatistics(e *Entry, n int) {
 		return
 	}
 	if e.corruption != nil {
-		if im.damaged == nil {
-			im.damaged = newKeyTree()
+		if im.corrupt == nil {
+			im.corrupt = newKeyTree()
 		}
 		if n > 0 {
-			im.damaged.Set(e)
+			im.corrupt.Set(e)
 		} else {
-			im.damaged.Delete(e)
+			im.corrupt.Delete(e)
 		}
 	}
 	im.Stored += int64(n) * int64(e.Size())
 	im.Memory += int64(n) * int64(len(e.stored))
 }
 
-// rank returns the number of keys before key.
-func (im *Image) rank(key string) int {
+// countBefore returns the number of keys before key.
+func (im *Image) countBefore(key string) int {
 	lo := 0
 	hi := im.entries.Len()
 	for lo < hi {

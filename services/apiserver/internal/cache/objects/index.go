@@ -25,14 +25,18 @@ type valueIndex struct {
 	tree   sorted.Set[*Entry]
 }
 
+// newFieldIndex returns an empty index of a field.
 func newFieldIndex(field string) valueIndex {
 	return newValueIndex(unique.Make(field), (*compact).Fields, false)
 }
 
+// newLabelIndex returns an empty index of a label.
 func newLabelIndex(label unique.Handle[string]) valueIndex {
 	return newValueIndex(label, (*compact).Labels, true)
 }
 
+// newValueIndex returns an empty index of a field or label. set returns the fields or the labels of
+// an entry.
 func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set, labels bool) valueIndex {
 	less := func(a, b *Entry) bool {
 		valueA, _ := set(&a.compact).Value(name)
@@ -45,6 +49,7 @@ func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set
 	return valueIndex{name, attributes.SingleKey(name), labels, sorted.NewSet(less, 0)}
 }
 
+// copy returns an index that can change independently.
 func (x valueIndex) copy() valueIndex {
 	x.tree = x.tree.Copy()
 	return x
@@ -104,12 +109,11 @@ const (
 )
 
 // LabelIndex holds the objects that have a label. The labels that clients select on are not known
-// in advance, so indexes are built and removed by use. A list by a label scans all objects, and
-// the cache counts the objects that did not match. Once the count reaches ten times the number of
-// objects, the cache builds an index of the label from an immutable state and then adds the
-// changes made during the build. A resource has at most four label indexes, those that save most. An
-// index without use for five minutes is removed. Readers and writers use it like an index of a
-// field.
+// in advance, so indexes are built and removed by use. A list by a label scans all objects, and the
+// cache counts the objects that did not match. Once the count reaches ten times the number of
+// objects, the cache builds an index of the label from an immutable state and then adds the changes
+// made during the build. A resource has at most four label indexes, those that save most. An index
+// without use for five minutes is removed. Readers and writers use it like an index of a field.
 type LabelIndex struct {
 	valueIndex
 	*labelUse
@@ -132,50 +136,50 @@ type LabelMisses struct {
 
 // Add adds to the count for a resource with the given number of objects. If building an index is
 // worthwhile, it returns how many inspections the index would have avoided, and 0 otherwise.
-func (w *LabelMisses) Add(label unique.Handle[string], misses, objects int) (worth int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxCountedLabels {
-		w.evictLeast()
+func (m *LabelMisses) Add(label unique.Handle[string], misses, objects int) (avoided int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.misses[label]; !ok && len(m.misses) >= maxCountedLabels {
+		m.evictLeast()
 	}
-	if w.misses == nil {
-		w.misses = map[unique.Handle[string]]int{}
+	if m.misses == nil {
+		m.misses = map[unique.Handle[string]]int{}
 	}
-	w.misses[label] += misses
-	if w.misses[label] < indexThreshold*objects {
+	m.misses[label] += misses
+	if m.misses[label] < indexThreshold*objects {
 		return 0
 	}
-	delete(w.misses, label)
+	delete(m.misses, label)
 	return indexThreshold * objects
 }
 
 // evictLeast removes the label with the lowest count.
-func (w *LabelMisses) evictLeast() {
+func (m *LabelMisses) evictLeast() {
 	var least unique.Handle[string]
 	n := -1
-	for label, misses := range w.misses {
+	for label, misses := range m.misses {
 		if n < 0 || misses < n {
 			least = label
 			n = misses
 		}
 	}
-	delete(w.misses, least)
+	delete(m.misses, least)
 }
 
 // Decay halves the counts, so that old ones weigh less.
-func (w *LabelMisses) Decay() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for label := range w.misses {
-		w.misses[label] /= 2
+func (m *LabelMisses) Decay() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for label := range m.misses {
+		m.misses[label] /= 2
 	}
-	maps.DeleteFunc(w.misses, func(_ unique.Handle[string], n int) bool { return n == 0 })
+	maps.DeleteFunc(m.misses, func(_ unique.Handle[string], n int) bool { return n == 0 })
 }
 
-// byLabel returns the label index with the fewest objects for the selection, the value to look up,
-// and how many objects with keys below prefix have it.
-func (im *Image) byLabel(m *Matcher, prefix string) (_ *LabelIndex, value string, objects int) {
-	if len(im.labels) == 0 || im.selectsDamaged(m) {
+// bestLabelIndex returns the label index with the fewest objects for the selection, the value to
+// look up, and how many objects with keys below prefix have it.
+func (im *Image) bestLabelIndex(m *Matcher, prefix string) (_ *LabelIndex, value string, objects int) {
+	if len(im.labels) == 0 || im.selectsCorrupt(m) {
 		return nil, "", 0
 	}
 	var best *LabelIndex
@@ -221,7 +225,7 @@ func (im *Image) HasLabelIndex(label unique.Handle[string]) bool { return im.lab
 // LabelSlot returns where to put an index that would have avoided the given number of
 // inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
 // avoided more.
-func (im *Image) LabelSlot(worth int) int {
+func (im *Image) LabelSlot(avoided int) int {
 	least := len(im.labels)
 	if least < maxLabelIndexes {
 		return least
@@ -232,7 +236,7 @@ func (im *Image) LabelSlot(worth int) int {
 			least = i
 		}
 	}
-	if im.labels[least].saved.Load() >= int64(worth) {
+	if im.labels[least].saved.Load() >= int64(avoided) {
 		return -1
 	}
 	return least

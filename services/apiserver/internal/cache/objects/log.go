@@ -18,19 +18,22 @@ type Record struct {
 	earlyTombstone atomic.Pointer[Entry]
 }
 
+// recordOverhead is the memory of a record without its entries, and of its slot in the ring.
 const recordOverhead = int64(unsafe.Sizeof(Record{})) + 8
 
 // PrevAtRevision returns the previous version at the revision of the record, which watchers receive
 // as deleted. All watchers share it.
-func (r *Record) PrevAtRevision() *Entry { return r.prevCopy(&r.tombstone, r.Revision) }
+func (r *Record) PrevAtRevision() *Entry { return r.cachedCopyOfPrev(&r.tombstone, r.Revision) }
 
 // PrevBeforeRevision returns the previous version at the revision before the record's, for watchers
 // that receive more events of the same revision.
-func (r *Record) PrevBeforeRevision() *Entry { return r.prevCopy(&r.earlyTombstone, r.Revision-1) }
+func (r *Record) PrevBeforeRevision() *Entry {
+	return r.cachedCopyOfPrev(&r.earlyTombstone, r.Revision-1)
+}
 
-// prevCopy returns the copy of the previous version at a revision, which it keeps after the first
-// call.
-func (r *Record) prevCopy(retained *atomic.Pointer[Entry], revision int64) *Entry {
+// cachedCopyOfPrev returns the copy of the previous version at a revision, which it keeps after the
+// first call.
+func (r *Record) cachedCopyOfPrev(retained *atomic.Pointer[Entry], revision int64) *Entry {
 	if e := retained.Load(); e != nil {
 		return e
 	}
@@ -57,8 +60,8 @@ func (r *Record) WithVersions(entry, prev *Entry) *Record {
 	return &Record{Revision: r.Revision, AppliedAt: r.AppliedAt, Entry: entry, Prev: prev}
 }
 
-// minRing is the minimum capacity of a log, in records.
-const minRing = 64
+// minLogCapacity is the minimum capacity of a log, in records.
+const minLogCapacity = 64
 
 // Log is the recent history of a resource. Records are numbered without gaps. Those from First
 // up to Next are kept. The lock of the store guards it.
@@ -77,6 +80,7 @@ type Log struct {
 	Grown, Shrunk uint64
 }
 
+// Len returns the number of records.
 func (l *Log) Len() int { return int(l.Next - l.First) }
 
 // Reaches reports whether there is a record of a revision or an earlier one.
@@ -90,7 +94,7 @@ func (l *Log) Record(seq uint64) *Record { return l.ring[seq&uint64(len(l.ring)-
 // Append adds the newest record.
 func (l *Log) Append(r *Record) {
 	if l.Len() == len(l.ring) {
-		l.resize(max(minRing, 2*len(l.ring)))
+		l.resize(max(minLogCapacity, 2*len(l.ring)))
 		l.Grown++
 	}
 	l.ring[l.Next&uint64(len(l.ring)-1)] = r
@@ -135,12 +139,13 @@ func (l *Log) CreatorOf(e *Entry) (uint64, bool) {
 
 // Shrink releases memory when little of it is used.
 func (l *Log) Shrink() {
-	for len(l.ring) > minRing && l.Len() < len(l.ring)/4 {
+	for len(l.ring) > minLogCapacity && l.Len() < len(l.ring)/4 {
 		l.resize(len(l.ring) / 2)
 		l.Shrunk++
 	}
 }
 
+// resize moves the records to a ring of another capacity.
 func (l *Log) resize(capacity int) {
 	ring := make([]*Record, capacity)
 	for seq := l.First; seq < l.Next; seq++ {

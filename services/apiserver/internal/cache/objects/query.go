@@ -14,15 +14,15 @@ func (im *Image) Ascend(prefix, from string, fn func(*Entry) bool) {
 	})
 }
 
-// Count returns the number of entries that ascend would visit.
+// Count returns the number of entries that Ascend would visit.
 func (im *Image) Count(prefix, from string) int {
 	start := 0
 	if from > prefix || !strings.HasPrefix(im.Prefix, prefix) {
-		start = im.rank(max(prefix, from))
+		start = im.countBefore(max(prefix, from))
 	}
 	end := im.entries.Len()
 	if !strings.HasPrefix(im.Prefix, prefix) {
-		end = im.rank(prefixEnd(prefix))
+		end = im.countBefore(prefixEnd(prefix))
 	}
 	return max(0, end-start)
 }
@@ -32,8 +32,8 @@ const NoIndex = -1
 
 // Select calls fn for the selected entries that are not before from, in the order of their keys,
 // until fn returns false. It inspects as little as possible: one object, an index of a field or a
-// label, a namespace, or all objects. It returns how many entries it inspected and selected, and the
-// index that it used.
+// label, a namespace, or all objects. It returns how many entries it inspected and selected, and
+// the index that it used.
 func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
 	visit := func(e *Entry) bool {
 		fetched++
@@ -56,11 +56,11 @@ func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched,
 			return fetched, returned, NoIndex
 		}
 	}
-	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsDamaged(m) {
+	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsCorrupt(m) {
 		im.indexes[i].ascend(value, from, visit)
 		return fetched, returned, i
 	}
-	if l, value, _ := im.byLabel(m, prefix); l != nil {
+	if l, value, _ := im.bestLabelIndex(m, prefix); l != nil {
 		l.used.Store(im.Now())
 		l.ascendPrefix(value, prefix, from, visit)
 		l.saved.Add(int64(max(0, im.Count(prefix, from)-fetched)))
@@ -77,20 +77,20 @@ func (im *Image) InspectedCount(sel Selection, maximum int) int {
 	if m.Name != "" {
 		return 1
 	}
-	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsDamaged(m) {
+	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsCorrupt(m) {
 		n := 0
 		im.indexes[i].ascend(value, "", func(*Entry) bool { n++; return n < maximum })
 		return n
 	}
 	prefix := m.keyPrefix(im.Prefix)
-	if l, _, n := im.byLabel(m, prefix); l != nil {
+	if l, _, n := im.bestLabelIndex(m, prefix); l != nil {
 		return min(n, maximum)
 	}
 	return min(im.Count(prefix, ""), maximum)
 }
 
-// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and that
-// are not before from. It visits them in the order of their keys until fn returns false, and
+// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and
+// that are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
 func (im *Image) SelectCorrupt(sel Selection, from string, fn func(*Entry) bool) {
 	if im.CorruptCount() == 0 {
@@ -98,7 +98,7 @@ func (im *Image) SelectCorrupt(sel Selection, from string, fn func(*Entry) bool)
 	}
 	m := sel.Compile()
 	prefix := m.keyPrefix(im.Prefix)
-	im.damaged.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
+	im.corrupt.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
 		return strings.HasPrefix(e.Key(), prefix) && (!m.Named(e) || fn(e))
 	})
 }

@@ -130,10 +130,12 @@ type fieldView Entry
 
 var _ fields.Fields = (*fieldView)(nil)
 
+// Has implements fields.Fields.
 func (v *fieldView) Has(field string) bool {
 	return field == attributes.FieldName || field == attributes.FieldNamespace || v.Fields().Has(field)
 }
 
+// Get implements fields.Fields.
 func (v *fieldView) Get(field string) string {
 	switch field {
 	case attributes.FieldName:

@@ -16,7 +16,7 @@ import (
 // An entry stores its value in one of three forms:
 //
 //   - packed: as the difference to other values of the resource, in a dictionary (package valuedict)
-//   - compressed: with its summary beside it (ResourceConfig.Packed)
+//   - compressed: with its summary beside it (watchcache.ResourceConfig)
 //   - verbatim
 //
 // Sizes in memory count the stored form. Entry.Borrow decodes a value into pooled memory. The
@@ -27,18 +27,18 @@ import (
 type ValueEncoding struct {
 	// ring holds the encodings of the entries. It is nil if no encodings are kept.
 	ring *encodings.Ring
-	// Dictionary is the dictionary of a packed value; nil for other forms.
-	dict *valuedict.Dictionary
+	// dictionary is that of a packed value. It is nil for other forms.
+	dictionary *valuedict.Dictionary
 	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
 }
 
 // withoutRing returns a ValueEncoding of the same form for entries that keep no encodings.
 func (v *ValueEncoding) withoutRing() *ValueEncoding {
-	if v == nil || v.dict == nil {
+	if v == nil || v.dictionary == nil {
 		return nil
 	}
-	return &ValueEncoding{dict: v.dict}
+	return &ValueEncoding{dictionary: v.dictionary}
 }
 
 // ring returns the ring of the encodings of the entry, or nil if the entry keeps none.
@@ -54,7 +54,7 @@ func (e *Entry) Dictionary() *valuedict.Dictionary {
 	if e.encoding == nil {
 		return nil
 	}
-	return e.encoding.dict
+	return e.encoding.dictionary
 }
 
 // Encoding returns the encoding of the entry in a form. If it is absent, encode makes it, and
@@ -114,7 +114,7 @@ func (e *Entry) Stored() []byte {
 	case dict != nil:
 		return dict.Append(nil, e.bytes())
 	case e.id&compressedFlag != 0:
-		return unpacked(nil, e.bytes())
+		return decompress(nil, e.bytes())
 	}
 	return e.bytes()
 }
@@ -161,7 +161,7 @@ func (e *Entry) Borrow() PooledValue {
 	if dict != nil {
 		return PooledValue{Value: dict.Append((*buffer)[:0], e.bytes()), buffer: buffer}
 	}
-	return PooledValue{Value: unpacked(*buffer, e.bytes()), buffer: buffer}
+	return PooledValue{Value: decompress(*buffer, e.bytes()), buffer: buffer}
 }
 
 // Release returns the memory of the value to the pool.
@@ -183,10 +183,10 @@ func (b PooledValue) Release() {
 // compressBuffers holds buffers for compression.
 var compressBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Compress compresses the value if it is large and shrinks to half or less. The summary is kept beside
-// it, unless the summary is the value. The entry must not be published yet.
+// Compress compresses the value if it is large and shrinks to half or less. The summary is kept
+// beside it, unless the summary is the value. The entry must not be published yet.
 func (e *Entry) Compress(summary []byte) {
-	if len(e.stored) < minPackedSize {
+	if len(e.stored) < minCompressedSize {
 		return
 	}
 	if len(summary) > len(e.stored)/2 {
@@ -205,23 +205,23 @@ func (e *Entry) Compress(summary []byte) {
 	e.id |= compressedFlag
 }
 
-// unpacked decompresses a value of pack, into buf if it fits.
-func unpacked(buf, value []byte) []byte {
+// decompress decompresses a value that Compress wrote, into buf if it fits.
+func decompress(buf, value []byte) []byte {
 	out, err := s2.Decode(buf[:cap(buf)], value[:summaryStart(value)])
-	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
+	if err != nil { // unreachable: only Compress writes these values; decoders report the empty value
 		return nil
 	}
 	return out
 }
 
-// summaryStart returns where the summary starts in the output of pack.
+// summaryStart returns where the summary starts in the output of Compress.
 func summaryStart(value []byte) int {
 	end := len(value) - trailerSize
 	return end - int(binary.LittleEndian.Uint32(value[end:]))
 }
 
-// NewValueEncoding returns the encoding of entries whose values are kept as stored. sealed means that
-// the store encrypts the values.
+// NewValueEncoding returns the encoding of entries whose values are kept as stored. sealed means
+// that the store encrypts the values.
 func NewValueEncoding(ring *encodings.Ring, sealed bool) *ValueEncoding {
 	return &ValueEncoding{ring: ring, sealed: sealed}
 }
@@ -244,8 +244,8 @@ func (p *Packer) Pack(e *Entry, total int64) {
 		return
 	}
 	encoding := p.encoding.Load()
-	if encoding == nil || encoding.dict != dict {
-		encoding = &ValueEncoding{ring: p.ring, dict: dict}
+	if encoding == nil || encoding.dictionary != dict {
+		encoding = &ValueEncoding{ring: p.ring, dictionary: dict}
 		p.encoding.Store(encoding)
 	}
 	e.stored = asText(packedValue)

@@ -12,12 +12,12 @@ import (
 // maxCached is how many read values are cached while a reader holds them.
 const maxCached = 64
 
-// HistoryReads shares reads of values that history dropped. Watchers of the same objects often lag by
-// the same amount.
+// HistoryReads shares reads of values that history dropped. Watchers of the same objects often lag
+// by the same amount.
 type HistoryReads struct {
 	// read reads the value of a version of an object. It bounds its own duration.
-	read func(*objects.Entry) (value []byte, err error)
-	made atomic.Uint64
+	read  func(*objects.Entry) (value []byte, err error)
+	count atomic.Uint64
 
 	mu      sync.Mutex // leaf lock
 	running map[versionKey]*historyRead
@@ -43,7 +43,7 @@ func NewHistoryReads(read func(*objects.Entry) ([]byte, error)) *HistoryReads {
 }
 
 // Count returns the number of reads.
-func (h *HistoryReads) Count() uint64 { return h.made.Load() }
+func (h *HistoryReads) Count() uint64 { return h.count.Load() }
 
 // Get returns an entry with its value, which it reads. Concurrent callers share the read.
 func (h *HistoryReads) Get(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
@@ -81,13 +81,13 @@ func (h *HistoryReads) complete(k versionKey, e *objects.Entry, read *historyRea
 		read.entry = e.WithValue(value)
 	}
 	read.err = err
-	h.made.Add(1)
+	h.count.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.running[k] == read {
 		delete(h.running, k)
 		if read.entry != nil {
-			h.store(k, read.entry)
+			h.cacheEntry(k, read.entry)
 		}
 	}
 	close(read.done)
@@ -101,8 +101,8 @@ func (h *HistoryReads) Forget() {
 	clear(h.cached)
 }
 
-// store caches an entry weakly, as long as another reference holds it.
-func (h *HistoryReads) store(k versionKey, e *objects.Entry) {
+// cacheEntry caches an entry weakly, as long as another reference holds it.
+func (h *HistoryReads) cacheEntry(k versionKey, e *objects.Entry) {
 	if len(h.cached) >= maxCached {
 		for k, p := range h.cached {
 			if p.Value() == nil {

@@ -47,7 +47,7 @@ func (n *Newest) Get(ctx context.Context) (int64, error) {
 	}
 	if !n.running {
 		n.running = true
-		go n.run()
+		go n.readWhileNeeded()
 	}
 	n.mu.Unlock()
 	select {
@@ -58,8 +58,8 @@ func (n *Newest) Get(ctx context.Context) (int64, error) {
 	}
 }
 
-// run reads as long as callers need a read.
-func (n *Newest) run() {
+// readWhileNeeded reads as long as callers need a read.
+func (n *Newest) readWhileNeeded() {
 	for {
 		n.mu.Lock()
 		read := n.next

@@ -57,10 +57,10 @@ func zigzag(v uint64) int { return int(int64(v>>1) ^ -int64(v&1)) }
 // index finds positions in a dictionary's text by the eight bytes at the position. It may miss
 // some. Lookups run concurrently with additions, so every hit is compared with the text.
 type index struct {
-	dict  *Dictionary
-	slots []atomic.Uint32 // position+1 in the low bits, bits of the hash above
-	shift uint            // of a hash, whose remaining high bits are the number of a slot
-	every int             // distance of the indexed positions
+	dict     *Dictionary
+	slots    []atomic.Uint32 // position+1 in the low bits, bits of the hash above
+	shift    uint            // of a hash, whose remaining high bits are the number of a slot
+	distance int             // distance of the indexed positions
 }
 
 const (
@@ -76,12 +76,12 @@ const (
 )
 
 // newIndex returns an index with a new dictionary of the given size, a power of two.
-func newIndex(size, every int) *index {
+func newIndex(size, distance int) *index {
 	x := &index{
-		dict:  &Dictionary{text: make([]byte, size)},
-		slots: make([]atomic.Uint32, size/bytesPerSlot),
-		every: every,
-		shift: 64,
+		dict:     &Dictionary{text: make([]byte, size)},
+		slots:    make([]atomic.Uint32, size/bytesPerSlot),
+		distance: distance,
+		shift:    64,
 	}
 	for n := len(x.slots); n > 1; n /= 2 {
 		x.shift--
@@ -89,8 +89,8 @@ func newIndex(size, every int) *index {
 	return x
 }
 
-// load returns the first word of b as a number.
-func load(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+// firstWord returns the first word of b as a number.
+func firstWord(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
 // hash returns the product of a word and 2^64 divided by the golden ratio (Fibonacci hashing).
 func hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 }
@@ -117,24 +117,24 @@ func (x *index) add(more []byte) {
 	end := used + copy(x.dict.text[used:], more)
 	x.dict.used.Store(int64(end))
 	from := max(0, used-word+1)
-	for at := (from + x.every - 1) / x.every * x.every; at+word <= end; at += x.every {
-		h := hash(load(x.dict.text[at:]))
+	for at := (from + x.distance - 1) / x.distance * x.distance; at+word <= end; at += x.distance {
+		h := hash(firstWord(x.dict.text[at:]))
 		x.slots[h>>x.shift].Store(tag(h) | uint32(at+1))
 	}
 }
 
-// matches iterates over the parts of a value that are in a dictionary.
-type matches struct {
-	index *index
-	text  []byte
-	value []byte
-	own   int // start of the unmatched bytes
-	next  int // position in the text after the last match
+// matcher iterates over the parts of a value that are in a dictionary.
+type matcher struct {
+	index     *index
+	text      []byte
+	value     []byte
+	unmatched int // start of the bytes after the last match
+	next      int // position in the text after the last match
 }
 
-// matches returns an iterator over the matches of a value with the text that exists now.
-func (x *index) matches(value []byte) matches {
-	return matches{index: x, text: x.dict.text[:x.dict.used.Load()], value: value}
+// newMatcher returns an iterator over the matches of a value with the text that exists now.
+func (x *index) newMatcher(value []byte) matcher {
+	return matcher{index: x, text: x.dict.text[:x.dict.used.Load()], value: value}
 }
 
 const (
@@ -160,19 +160,19 @@ func strideAfter(unmatched int) int {
 
 // hasWord reports whether the text contains a word at a position.
 func hasWord(text []byte, position int, v uint64) bool {
-	return uint(position+word) <= uint(len(text)) && load(text[position:]) == v
+	return uint(position+word) <= uint(len(text)) && firstWord(text[position:]) == v
 }
 
-// step returns the next match, value[start:end], and its position in the text. It returns false at
-// the end. The bytes between m.own and start, or the end, are not in the text.
-func (m *matches) step() (start, end, at int, ok bool) {
-	for p := m.own; p+word <= len(m.value); {
-		v := load(m.value[p:])
+// nextMatch returns the next match, value[start:end], and its position in the text. It returns
+// false at the end. The bytes between m.unmatched and start, or the end, are not in the text.
+func (m *matcher) nextMatch() (start, end, at int, ok bool) {
+	for p := m.unmatched; p+word <= len(m.value); {
+		v := firstWord(m.value[p:])
 		// Candidates: the position after the last match, that position after a replacement of equal
 		// length, and the position in the index.
 		at = m.next
 		if !hasWord(m.text, at, v) {
-			at += p - m.own
+			at += p - m.unmatched
 		}
 		if !hasWord(m.text, at, v) {
 			at = m.index.lookup(v)
@@ -181,19 +181,19 @@ func (m *matches) step() (start, end, at int, ok bool) {
 			start, end, at = m.extend(p, at)
 			return start, end, at, true
 		}
-		p += strideAfter(p - m.own)
+		p += strideAfter(p - m.unmatched)
 	}
 	return 0, 0, 0, false
 }
 
 // extend extends the match of a word at p in the value and at a position in the text to the longest
 // match that contains it.
-func (m *matches) extend(valuePosition, textPosition int) (start, end, at int) {
+func (m *matcher) extend(valuePosition, textPosition int) (start, end, at int) {
 	value := m.value
 	text := m.text
 	start = valuePosition
 	at = textPosition
-	for start > m.own && at > 0 && value[start-1] == text[at-1] {
+	for start > m.unmatched && at > 0 && value[start-1] == text[at-1] {
 		start--
 		at--
 	}
@@ -204,7 +204,7 @@ func (m *matches) extend(valuePosition, textPosition int) (start, end, at int) {
 		end += block
 		textEnd += block
 	}
-	for end+word <= len(value) && textEnd+word <= len(text) && load(value[end:]) == load(text[textEnd:]) {
+	for end+word <= len(value) && textEnd+word <= len(text) && firstWord(value[end:]) == firstWord(text[textEnd:]) {
 		end += word
 		textEnd += word
 	}
@@ -215,27 +215,27 @@ func (m *matches) extend(valuePosition, textPosition int) (start, end, at int) {
 	return start, end, at
 }
 
-// advance advances past a match that step returned.
-func (m *matches) advance(start, end, at int) { m.own, m.next = end, at+end-start }
+// advance advances past a match that nextMatch returned.
+func (m *matcher) advance(start, end, at int) { m.unmatched, m.next = end, at+end-start }
 
-// pack appends the compressed form of a value. own is the number of its bytes that are not in the
-// dictionary.
-func (x *index) pack(dst, value []byte) (_ []byte, own int) {
+// compress appends the compressed form of a value. own is the number of its bytes that are not in
+// the dictionary.
+func (x *index) compress(dst, value []byte) (_ []byte, own int) {
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
-	m := x.matches(value)
+	m := x.newMatcher(value)
 	for {
-		start, end, at, ok := m.step()
+		start, end, at, ok := m.nextMatch()
 		if !ok {
 			break
 		}
-		own += start - m.own
-		dst = binary.AppendUvarint(dst, uint64(start-m.own))
-		dst = append(dst, value[m.own:start]...)
+		own += start - m.unmatched
+		dst = binary.AppendUvarint(dst, uint64(start-m.unmatched))
+		dst = append(dst, value[m.unmatched:start]...)
 		dst = binary.AppendUvarint(dst, uint64(end-start))
 		dst = binary.AppendVarint(dst, int64(at-m.next))
 		m.advance(start, end, at)
 	}
-	if rest := value[m.own:]; len(rest) > 0 {
+	if rest := value[m.unmatched:]; len(rest) > 0 {
 		own += len(rest)
 		dst = binary.AppendUvarint(dst, uint64(len(rest)))
 		dst = append(dst, rest...)

@@ -10,8 +10,9 @@ const (
 	maxMisses = 32
 	// maxPause is the maximum number of values skipped at a time.
 	maxPause = 256
-	// run is the number of values examined after a pause: values of one type often arrive together.
-	run = 8
+	// valuesAfterPause is the number of values examined after a pause: values of one type often
+	// arrive together.
+	valuesAfterPause = 8
 	// minRecent and maxRecent are the minimum and maximum size in bytes of the text of recent
 	// values.
 	minRecent = 16 << 10
@@ -26,17 +27,17 @@ const (
 
 // learner finds sequences: parts that several values share. The mutex of the Pool protects it.
 type learner struct {
-	recent *index // unmatched parts of recent values
-	misses int    // values without a new sequence since the last one with a sequence
-	wait   int64  // size of the last pause
-	found  int    // bytes of sequences found since the last Compact
-	idle   int    // number of calls of Compact since sequences were found
-	left   int    // bytes of sequences that did not fit in the dictionary
+	recent          *index // unmatched parts of recent values
+	misses          int    // values without a new sequence since the last one with a sequence
+	lastPause       int64  // size of the last pause
+	found           int    // bytes of sequences found since the last Compact
+	idleCompactions int    // number of calls of Compact since sequences were found
+	leftOut         int    // bytes of sequences that did not fit in the dictionary
 }
 
 // learn searches a value that compresses badly for sequences. It skips the value if another call
 // is in progress.
-func (p *Pool) learn(value []byte, all int64) {
+func (p *Pool) learn(value []byte, totalSize int64) {
 	if p.pause.Add(-1) >= 0 || !p.mu.TryLock() {
 		return
 	}
@@ -46,53 +47,53 @@ func (p *Pool) learn(value []byte, all int64) {
 		return
 	}
 	found := 0
-	m := x.matches(value)
+	m := x.newMatcher(value)
 	for {
-		start, end, at, ok := m.step()
+		start, end, at, ok := m.nextMatch()
 		if !ok {
 			break
 		}
-		found += p.search(value[m.own:start], all)
+		found += p.searchSequences(value[m.unmatched:start], totalSize)
 		m.advance(start, end, at)
 	}
-	found += p.search(value[m.own:], all)
+	found += p.searchSequences(value[m.unmatched:], totalSize)
 	p.found += found
 	p.pause.Store(0)
 	switch {
 	case found >= minSequence:
 		p.misses = 0
-		p.wait = 0
+		p.lastPause = 0
 	case p.misses < maxMisses:
 		p.misses++
 	default:
-		p.misses -= run
-		p.wait = min(2*p.wait+1, maxPause)
-		p.pause.Store(p.wait)
+		p.misses -= valuesAfterPause
+		p.lastPause = min(2*p.lastPause+1, maxPause)
+		p.pause.Store(p.lastPause)
 	}
 }
 
-// search searches the own bytes of a value for sequences that recent values contain too. It returns
-// the number of bytes of new sequences.
-func (p *Pool) search(own []byte, all int64) (found int) {
+// searchSequences searches the own bytes of a value for sequences that recent values contain too.
+// It returns the number of bytes of new sequences.
+func (p *Pool) searchSequences(own []byte, totalSize int64) (found int) {
 	if len(own) < minSequence {
 		return 0
 	}
 	if p.recent == nil {
-		p.forget(all)
+		p.resetRecent(totalSize)
 	}
-	m := p.recent.matches(own)
+	m := p.recent.newMatcher(own)
 	for {
-		start, end, at, ok := m.step()
+		start, end, at, ok := m.nextMatch()
 		if !ok {
 			break
 		}
 		if sequence := own[start:end]; len(sequence) >= minSequence {
 			sequence = sequence[:min(len(sequence), maxSequence)]
-			x := p.indexFor(len(sequence), all)
+			x := p.indexFor(len(sequence), totalSize)
 			if x != nil {
 				x.add(sequence)
 			}
-			if x != nil || !p.crowded {
+			if x != nil || !p.blocked {
 				found += len(sequence)
 			}
 		}
@@ -101,19 +102,19 @@ func (p *Pool) search(own []byte, all int64) (found int) {
 	if found < len(own)/2 {
 		own = own[:min(len(own), len(p.recent.dict.text)/recentPart)]
 		if p.recent.free() < len(own) {
-			p.forget(all)
+			p.resetRecent(totalSize)
 		}
 		p.recent.add(own)
 	}
 	return found
 }
 
-// forget discards the text of recent values.
-func (p *Pool) forget(all int64) {
+// resetRecent discards the text of recent values.
+func (p *Pool) resetRecent(totalSize int64) {
 	size := minRecent
-	for size < maxRecent && all >= worthOf(2*size) {
+	for size < maxRecent && totalSize >= worthOf(2*size) {
 		size *= 2
 	}
 	p.recent = newIndex(size, 1)
-	p.idle = 0
+	p.idleCompactions = 0
 }

@@ -18,9 +18,9 @@ const (
 	freeDictionaries = 4
 	// bytesPerDictionary is the number of bytes of values for each additional dictionary.
 	bytesPerDictionary = 16 << 20
-	// idleCompactions is the number of calls of Compact without new sequences after which the text of
-	// recent values is discarded.
-	idleCompactions = 20
+	// maxIdleCompactions is the number of calls of Compact without new sequences after which the
+	// text of recent values is discarded.
+	maxIdleCompactions = 20
 	// indexDistance is the distance of the indexed positions in a dictionary. Sequences are longer.
 	indexDistance = 4
 )
@@ -36,34 +36,34 @@ type Pool struct {
 	learner
 	// full holds the dictionaries that were followed by an empty one.
 	full []weak.Pointer[Dictionary]
-	// crowded reports that a new dictionary is needed but the limit of dictionaries is reached.
-	crowded bool
+	// blocked reports that a new dictionary is needed but the limit of dictionaries is reached.
+	blocked bool
 }
 
-// scratch holds buffers for compressed values.
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
+// bufferPool holds buffers for compressed values.
+var bufferPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pack returns a compressed value and its dictionary, or no dictionary if compressing does not
-// pay. all is the total size in bytes of all values, which limits the size of the dictionaries.
-func (p *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
+// Pack returns a compressed value and its dictionary, or no dictionary if compressing does not pay.
+// totalSize is the total size in bytes of all values, which limits the size of the dictionaries.
+func (p *Pool) Pack(value []byte, totalSize int64) ([]byte, *Dictionary) {
 	if len(value) < minValue {
 		return nil, nil
 	}
 	x := p.current.Load()
 	if x == nil {
-		if all < worthDictionary {
+		if totalSize < worthDictionary {
 			return nil, nil
 		}
-		x = p.begin()
+		x = p.createFirst()
 	}
-	buf, _ := scratch.Get().(*[]byte)
-	defer scratch.Put(buf)
-	packed, own := x.pack((*buf)[:0], value)
+	buf, _ := bufferPool.Get().(*[]byte)
+	defer bufferPool.Put(buf)
+	packed, own := x.compress((*buf)[:0], value)
 	if cap(packed) <= maxScratch {
 		*buf = packed[:0]
 	}
 	if own > len(value)/learnFrom {
-		p.learn(value, all)
+		p.learn(value, totalSize)
 	}
 	if len(packed) > len(value)*3/4 {
 		return nil, nil
@@ -74,8 +74,8 @@ func (p *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
 // maxScratch is the maximum size in bytes of a buffer that is returned to the pool.
 const maxScratch = 256 << 10
 
-// begin creates the first dictionary.
-func (p *Pool) begin() *index {
+// createFirst creates the first dictionary.
+func (p *Pool) createFirst() *index {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x := p.current.Load()
@@ -88,30 +88,30 @@ func (p *Pool) begin() *index {
 
 // indexFor returns the index of a dictionary with room for a sequence, which may be a new one. It
 // returns nil if no new dictionary is allowed. The caller holds mu.
-func (p *Pool) indexFor(sequence int, all int64) *index {
+func (p *Pool) indexFor(sequence int, totalSize int64) *index {
 	x := p.current.Load()
 	if x == nil || x.free() >= sequence {
 		return x
 	}
 	size := len(x.dict.text)
-	if size*growth <= maxDictionary && all >= worthOf(size*growth) {
+	if size*growth <= maxDictionary && totalSize >= worthOf(size*growth) {
 		larger := newIndex(size*growth, indexDistance)
 		larger.add(x.dict.text[:x.dict.used.Load()])
 		p.current.Store(larger)
 		return larger
 	}
-	p.left += sequence
-	if p.left < size/2 { // too few bytes were left out to justify a new dictionary
+	p.leftOut += sequence
+	if p.leftOut < size/2 { // too few bytes were left out to justify a new dictionary
 		return nil
 	}
 	p.full = slices.DeleteFunc(p.full, func(d weak.Pointer[Dictionary]) bool { return d.Value() == nil })
 	dicts := len(p.full) + 2 // with the current and the new one
-	tooMany := all < worthOf(dicts*size) || int64(dicts-freeDictionaries)*bytesPerDictionary > all
+	tooMany := totalSize < worthOf(dicts*size) || int64(dicts-freeDictionaries)*bytesPerDictionary > totalSize
 	if dicts > 2 && tooMany {
-		p.crowded = true
+		p.blocked = true
 		return nil
 	}
-	p.left = 0
+	p.leftOut = 0
 	p.full = append(p.full, weak.Make(x.dict))
 	p.current.Store(newIndex(size, indexDistance))
 	return p.current.Load()
@@ -119,37 +119,37 @@ func (p *Pool) indexFor(sequence int, all int64) *index {
 
 // Compact frees memory that is no longer needed for values of the given total size. It returns the
 // dictionaries that prevent a new one. A dictionary is freed once no value is compressed with it.
-func (p *Pool) Compact(all int64) (crowd []*Dictionary) {
+func (p *Pool) Compact(totalSize int64) (blocking []*Dictionary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle++
+	p.idleCompactions++
 	if p.found > 0 {
 		p.found = 0
-		p.idle = 0
+		p.idleCompactions = 0
 	}
-	if p.idle > idleCompactions {
+	if p.idleCompactions > maxIdleCompactions {
 		p.recent = nil
 	}
-	if x := p.current.Load(); x != nil && tooLarge(len(x.dict.text), all) {
+	if x := p.current.Load(); x != nil && tooLarge(len(x.dict.text), totalSize) {
 		p.current.Store(nil)
 	}
-	if p.crowded {
-		p.crowded = false
+	if p.blocked {
+		p.blocked = false
 		for _, reference := range p.full {
 			if d := reference.Value(); d != nil {
-				crowd = append(crowd, d)
+				blocking = append(blocking, d)
 			}
 		}
 	}
-	return crowd
+	return blocking
 }
 
 // tooLarge reports whether a dictionary is much larger than values of the given total size justify.
-func tooLarge(dictionary int, all int64) bool {
-	if all < worthDictionary/2 {
+func tooLarge(dictionary int, totalSize int64) bool {
+	if totalSize < worthDictionary/2 {
 		return true
 	}
-	return dictionary > minDictionary && all < worthOf(dictionary)/2
+	return dictionary > minDictionary && totalSize < worthOf(dictionary)/2
 }
 
 // Bytes returns the memory of a dictionary in bytes.

@@ -143,11 +143,11 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	for _, p := range kept {
 		p.check(t)
 	}
-	if crowd := s.Compact(all); len(crowd) != 3 {
-		t.Errorf("%d dictionaries prevent a new one, want 3", len(crowd))
+	if blocking := s.Compact(all); len(blocking) != 3 {
+		t.Errorf("%d dictionaries prevent a new one, want 3", len(blocking))
 	}
-	if crowd := s.Compact(all); len(crowd) != 0 {
-		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(crowd))
+	if blocking := s.Compact(all); len(blocking) != 0 {
+		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(blocking))
 	}
 	kept = nil
 	dicts = nil

@@ -178,13 +178,13 @@ func New(cfg Config) (*Cache, error) {
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.cancelLife = context.WithCancel(context.Background())
 	c.newest = sharedreads.NewNewest(c.readNewest)
-	c.historyReads = sharedreads.NewHistoryReads(c.readOlder)
+	c.historyReads = sharedreads.NewHistoryReads(c.readDroppedFromStore)
 	c.revisionWaits.progressWanted = make(chan struct{}, 1)
 	c.lostCheck = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
 	c.routes.Store(newRoutes())
 	for _, r := range cfg.Resources {
-		if _, err := c.add(r, 0); err != nil {
+		if _, err := c.addResource(r, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -201,7 +201,7 @@ func (c *Cache) Ready() bool { return c.ready.ok.Load() }
 // WaitReady blocks until the cache is ready.
 func (c *Cache) WaitReady(ctx context.Context) error {
 	select {
-	case <-c.ready.wait():
+	case <-c.ready.channel():
 		return nil
 	case <-c.life.Done():
 		return ErrStopped
@@ -231,7 +231,7 @@ func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 // decodeEntry returns an entry without an ID. A value that the store encrypts is kept separately,
 // so that no part of it is in a shared text that outlives it.
 func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
-	summary := s.resource.outlineOf(kv.Value)
+	summary := s.resource.summaryOf(kv.Value)
 	k := c.plainEncoding
 	if kv.Seal != nil {
 		k = c.sealedEncoding
@@ -271,6 +271,7 @@ func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
 // differ, because thousands of resources may be added one by one.
 type routes struct{ byName, byPrefix sorted.Map[string, *Store] }
 
+// newRoutes returns routes without stores.
 func newRoutes() *routes {
 	return &routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()}
 }
@@ -278,14 +279,16 @@ func newRoutes() *routes {
 // copy returns routes that can be changed until they are published. The caller holds Cache.mu.
 func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }
 
-func (r *routes) adding(s *Store) *routes {
+// with returns routes that also contain a store.
+func (r *routes) with(s *Store) *routes {
 	n := r.copy()
 	n.byName.Set(s.resource.Name, s)
 	n.byPrefix.Set(s.resource.Prefix, s)
 	return n
 }
 
-func (r *routes) removing(s *Store) *routes {
+// without returns routes that do not contain a store.
+func (r *routes) without(s *Store) *routes {
 	n := r.copy()
 	n.byName.Delete(s.resource.Name)
 	n.byPrefix.Delete(s.resource.Prefix)
@@ -329,8 +332,8 @@ func (r *routes) overlaps(res *ResourceConfig) bool {
 	return below
 }
 
-// ofKey returns the store of a key below root, or nil.
-func (r *routes) ofKey(root, key string) *Store {
+// storeOfKey returns the store of a key below root, or nil.
+func (r *routes) storeOfKey(root, key string) *Store {
 	for end := len(root); end < len(key); {
 		i := strings.IndexByte(key[end:], '/')
 		if i < 0 {
@@ -352,7 +355,8 @@ type Source interface {
 	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error)
 	// Follow delivers the changes after a position in order, until ctx ends, apply fails or the
 	// stream is lost. It returns *storage.CompactedError if the revision is no longer kept, and
-	// *storage.ReplacedError if the store has another history. Batches may overlap with earlier ones.
+	// *storage.ReplacedError if the store has another history. Batches may overlap with earlier
+	// ones.
 	Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error
 	// Progress requests a batch that carries the current revision even if nothing changes. It does
 	// not wait for the batch.

@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// read appends the events of the next records to buf. If there are no more records, it arms the
-// watcher.
-func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
+// readEvents appends the events of the next records to buf. If there are no more records, it arms
+// the watcher.
+func (w *Watcher) readEvents(ctx context.Context, buf []Event) ([]Event, error) {
 	var records [batchSize]*objects.Record
 	n, following, err := w.takeRecords(&records)
 	if err != nil {
@@ -23,9 +23,9 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			w.expire()
 			return nil, &ExpiredError{Revision: w.revision, OldestRevision: r.Revision}
 		}
-		ev, ok := w.event(r)
-		// An event whose value must be read from the store starts the next batch, so that the events
-		// before it do not wait for the read.
+		ev, ok := w.eventOf(r)
+		// An event whose value must be read from the store starts the next batch, so that the
+		// events before it do not wait for the read.
 		readsStore := ok && !ev.Entry.HasValue()
 		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
@@ -37,7 +37,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			continue
 		}
 		if ev.Type == Deleted && w.hasMoreOf(r.Revision, records[i+1:n], following) {
-			ev.Entry = w.previousAt(r, r.Revision-1)
+			ev.Entry = w.receivedPreviousAt(r, r.Revision-1)
 		}
 		if err := w.readDroppedValues(ctx, r, &ev); err != nil {
 			return nil, err
@@ -69,9 +69,9 @@ func (w *Watcher) readDroppedValues(ctx context.Context, r *objects.Record, ev *
 func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *objects.Entry) (*objects.Entry, error) {
 	version := r.Entry
 	if version != e {
-		version = w.previous(r)
+		version = w.receivedPrevious(r)
 	}
-	complete, err := w.store.cache.readHistory(ctx, version)
+	complete, err := w.store.cache.restoreDroppedValue(ctx, version)
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
 		w.expire()
@@ -100,7 +100,7 @@ func (w *Watcher) hasMoreOf(revision int64, remaining []*objects.Record, followi
 		if r.Revision != revision {
 			return false
 		}
-		if _, ok := w.event(r); ok {
+		if _, ok := w.eventOf(r); ok {
 			return true
 		}
 	}
@@ -142,43 +142,43 @@ func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, follo
 	return n, max(applied, s.live.Last) + 1, nil
 }
 
-// event returns the event of a record for the watcher, and whether there is one.
-func (w *Watcher) event(r *objects.Record) (Event, bool) {
+// eventOf returns the event of a record for the watcher, and whether there is one.
+func (w *Watcher) eventOf(r *objects.Record) (Event, bool) {
 	if r.Revision <= w.after {
 		return Event{}, false
 	}
 	if w.sel.ExcludeCorrupt && r.Entry != nil && r.Entry.IsCorrupt() {
 		return Event{}, false // the last readable version stays reported
 	}
-	prev := w.previous(r)
+	prev := w.receivedPrevious(r)
 	selected := r.Entry != nil && w.sel.Matches(r.Entry)
 	wasSelected := prev != nil && w.sel.Matches(prev)
 	switch {
 	case selected && wasSelected:
 		ev := Event{Type: Modified, Revision: r.Revision, Entry: r.Entry}
 		if w.sel.WithPrevious {
-			ev.Previous = w.previousAt(r, r.Revision)
+			ev.Previous = w.receivedPreviousAt(r, r.Revision)
 		}
 		return ev, true
 	case selected:
 		return Event{Type: Added, Revision: r.Revision, Entry: r.Entry}, true
 	case wasSelected:
-		return Event{Type: Deleted, Revision: r.Revision, Entry: w.previousAt(r, r.Revision)}, true
+		return Event{Type: Deleted, Revision: r.Revision, Entry: w.receivedPreviousAt(r, r.Revision)}, true
 	}
 	return Event{}, false
 }
 
-// previous returns the version before a change, as the watcher received it.
-func (w *Watcher) previous(r *objects.Record) *objects.Entry {
+// receivedPrevious returns the version before a change, as the watcher received it.
+func (w *Watcher) receivedPrevious(r *objects.Record) *objects.Entry {
 	if w.sel.ExcludeCorrupt {
 		return r.Prev.LastReadable()
 	}
 	return r.Prev
 }
 
-// previousAt returns the version before a change at another revision.
-func (w *Watcher) previousAt(r *objects.Record, revision int64) *objects.Entry {
-	prev := w.previous(r)
+// receivedPreviousAt returns the version before a change at another revision.
+func (w *Watcher) receivedPreviousAt(r *objects.Record, revision int64) *objects.Entry {
+	prev := w.receivedPrevious(r)
 	switch {
 	case prev != r.Prev: // other watchers received another version
 		return prev.UncachedCopyAt(revision)
@@ -196,8 +196,9 @@ func (w *Watcher) missesDeletion(r *objects.Record) bool {
 }
 
 const (
-	// lostEvery is the minimum interval between two checks for watchers that lost their position.
-	lostEvery = 500 * time.Millisecond
+	// lostCheckInterval is the minimum interval between two checks for watchers that lost their
+	// position.
+	lostCheckInterval = 500 * time.Millisecond
 	// stalledAfter is how long a watcher may be stalled at a position for which history has dropped
 	// values that the watcher may hold.
 	stalledAfter = 5 * time.Second
@@ -228,7 +229,7 @@ func (c *Cache) expireLostWatchers(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lostEvery):
+		case <-time.After(lostCheckInterval):
 		}
 	}
 }
@@ -339,6 +340,7 @@ const (
 	Bookmark
 )
 
+// String returns the name of the type in watch responses.
 func (t EventType) String() string {
 	return [...]string{"", "ADDED", "MODIFIED", "DELETED", "BOOKMARK"}[t]
 }

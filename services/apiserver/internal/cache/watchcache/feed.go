@@ -46,13 +46,14 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
+// stop terminates all watchers after Run.
 func (c *Cache) stop() {
 	c.cancelLife()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var wakes []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
-		wakes = s.end(ErrStopped, wakes)
+		wakes = s.terminate(ErrStopped, wakes)
 	}
 	watchgroup.WakeAll(wakes)
 }
@@ -66,7 +67,7 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 		var err error
 		before, incarnation := c.position.get()
 		if loaded {
-			err = c.follow(ctx, before, incarnation)
+			err = c.followSource(ctx, before, incarnation)
 			if errors.As(err, new(*storage.ReopenedError)) {
 				if err = c.reopen(ctx); err == nil {
 					continue
@@ -100,9 +101,9 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 	}
 }
 
-// follow applies the changes after a position of an incarnation until the stream is lost or the
-// incarnation ends.
-func (c *Cache) follow(ctx context.Context, from storage.Position, incarnation uint64) error {
+// followSource applies the changes after a position of an incarnation until the stream is lost or
+// the incarnation ends.
+func (c *Cache) followSource(ctx context.Context, from storage.Position, incarnation uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()
@@ -144,7 +145,7 @@ func (c *Cache) apply(b storage.Batch) error {
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(c.routes.Load().ofKey(c.cfg.Root, ev.Key), ev, decoded, i)
+		c.distribute(c.routes.Load().storeOfKey(c.cfg.Root, ev.Key), ev, decoded, i)
 	}
 	now := c.now()
 	for _, s := range c.changedStores {
@@ -193,7 +194,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, 
 	}
 	s.pending = append(s.pending, ch)
 	if s.resource.DefinedResource != nil {
-		c.wakes = c.define(&s.resource, ev.Key, ch.entry, ev.Revision, c.wakes)
+		c.wakes = c.updateDefinition(&s.resource, ev.Key, ch.entry, ev.Revision, c.wakes)
 	}
 }
 
@@ -242,7 +243,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
 		for _, kv := range items {
-			s := r.ofKey(c.cfg.Root, kv.Key)
+			s := r.storeOfKey(c.cfg.Root, kv.Key)
 			if s == nil {
 				continue
 			}
@@ -309,7 +310,7 @@ type decodedEntry struct {
 // decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of
 // applying them. For few values it returns nil, and the caller decodes them in order. Values that
 // value does not want are left out. decodeInParallel changes nothing in the cache.
-func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, desired bool)) []decodedEntry {
+func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wanted bool)) []decodedEntry {
 	workers := min(runtime.GOMAXPROCS(0), n/minParallelEntries)
 	if workers < 2 {
 		return nil
@@ -324,11 +325,11 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, de
 				return
 			}
 			for i := end - minParallelEntries; i < min(end, n); i++ {
-				kv, desired := value(i)
-				if !desired {
+				kv, wanted := value(i)
+				if !wanted {
 					continue
 				}
-				if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
+				if s := r.storeOfKey(c.cfg.Root, kv.Key); s != nil {
 					out[i] = decodedEntry{s, c.decodeEntry(s, kv)}
 				}
 			}

@@ -23,10 +23,10 @@ type cachedImage struct {
 }
 
 const (
-	// keepImages bounds the older states that a store keeps.
-	keepImages = 8
-	// keepImageFor is how long an older state is kept after its last use.
-	keepImageFor = 75 * time.Second
+	// maxKeptImages bounds the older states that a store keeps.
+	maxKeptImages = 8
+	// keptImageTTL is how long an older state is kept after its last use.
+	keptImageTTL = 75 * time.Second
 	// imagesShare is the weight of older states in the division of the memory of all caches.
 	imagesShare = 1
 )
@@ -139,7 +139,7 @@ func (s *Store) nearestImage(next uint64) (im *objects.Image, end uint64) {
 }
 
 // keepImage stores an image and returns it, or returns a kept image of the same revision. If
-// keepImages are kept, it replaces the least recently used one.
+// maxKeptImages are kept, it replaces the least recently used one.
 func (s *Store) keepImage(im *objects.Image, incarnation uint64) *objects.Image {
 	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
@@ -150,7 +150,7 @@ func (s *Store) keepImage(im *objects.Image, incarnation uint64) *objects.Image 
 	if existing := s.imageAt(im.Last, now); existing != nil {
 		return existing
 	}
-	if len(s.cachedImages) == keepImages {
+	if len(s.cachedImages) == maxKeptImages {
 		oldest := slices.MinFunc(s.cachedImages, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
 		s.dropImages(func(cached *cachedImage) bool { return cached == oldest })
 	}
@@ -163,7 +163,7 @@ func (s *Store) keepImage(im *objects.Image, incarnation uint64) *objects.Image 
 // isStale reports whether an image has been kept long enough. Even if it is read often, it is not
 // kept longer than history, from which it could be made again until then.
 func (s *Store) isStale(cached *cachedImage, now int64) bool {
-	return now-cached.used > int64(keepImageFor) || now-cached.made > int64(s.cache.cfg.LogAge)
+	return now-cached.used > int64(keptImageTTL) || now-cached.made > int64(s.cache.cfg.LogAge)
 }
 
 // chargeImages accounts for the previous version of a dropped record, which from now on only images
@@ -228,8 +228,8 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	return used, ok
 }
 
-// olderTimeout bounds one read of a value that history dropped.
-const olderTimeout = 10 * time.Second
+// droppedReadTimeout bounds one read of a value that history dropped.
+const droppedReadTimeout = 10 * time.Second
 
 // History is kept for LogAge. When the logs of all resources together exceed their byte bound
 // earlier than that, boundLogs reduces them in this order:
@@ -364,10 +364,10 @@ func (s *Store) replaceVersion(seq uint64, reduced *objects.Entry) {
 	r.RetireTombstones()
 }
 
-// readOlder reads a value that the history has dropped from the store. If the store has compacted
-// it, the error is *storage.CompactedError.
-func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
-	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
+// readDroppedFromStore reads a value that the history has dropped from the store. If the store has
+// compacted it, the error is *storage.CompactedError.
+func (c *Cache) readDroppedFromStore(e *objects.Entry) (value []byte, err error) {
+	ctx, cancel := context.WithTimeout(c.life, droppedReadTimeout)
 	defer cancel()
 	kv, _, err := c.cfg.HistoryReader.Get(ctx, e.Key(), e.Revision)
 	switch {
@@ -380,9 +380,9 @@ func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
 	return nil, err
 }
 
-// readHistory returns an entry with its value, which the history has dropped. If the store has
-// compacted it, the error is *storage.CompactedError.
-func (c *Cache) readHistory(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+// restoreDroppedValue returns an entry with its value, which the history has dropped. If the store
+// has compacted it, the error is *storage.CompactedError.
+func (c *Cache) restoreDroppedValue(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if c.cfg.HistoryReader == nil {
 		return nil, &storage.CompactedError{}
 	}

@@ -34,9 +34,9 @@ func (c *Cache) load(ctx context.Context) error {
 	return nil
 }
 
-// addPage adds values to the state. It reuses entries of versions that the cache already holds, with
-// their encodings. After the store was replaced (Store.discarded), it reuses only stored values, not
-// cached encodings.
+// addPage adds values to the state. It reuses entries of versions that the cache already holds,
+// with their encodings. After the store was replaced (Store.discarded), it reuses only stored
+// values, not cached encodings.
 func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
@@ -48,7 +48,7 @@ func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 		if kv.ModRevision > l.newest.Revision {
 			l.newest = storage.ChangeIDOfValue(&items[i])
 		}
-		s := r.ofKey(c.cfg.Root, kv.Key)
+		s := r.storeOfKey(c.cfg.Root, kv.Key)
 		if s == nil {
 			l.unclaimed = append(l.unclaimed, withoutSealDetails(kv))
 			continue
@@ -67,13 +67,13 @@ func (l *pendingLoad) addPage(items []storage.KeyValue) error {
 		if e.IsCorrupt() {
 			e.RecordReadable(previous.LastReadable(), e.NeverReadable())
 		}
-		l.add(s, e)
+		l.addEntry(s, e)
 	}
 	return nil
 }
 
-// add adds an entry to the new image of a store.
-func (l *pendingLoad) add(s *Store, e *objects.Entry) {
+// addEntry adds an entry to the new image of a store.
+func (l *pendingLoad) addEntry(s *Store, e *objects.Entry) {
 	im := l.images[s]
 	if im == nil {
 		im = s.cache.newImage(&s.resource, l.incarnation)
@@ -99,7 +99,7 @@ func (l *pendingLoad) commit(position storage.Position) {
 	if c.Incarnation() != l.incarnation {
 		return // the store's revision went backwards during the load
 	}
-	pending := l.redefine(revision)
+	pending := l.alignDefinitions(revision)
 	c.loads++
 	l.assignValues()
 	for s := range c.routes.Load().all() {
@@ -134,8 +134,8 @@ func (l *pendingLoad) assignValues() {
 	r := c.routes.Load()
 	c.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
-		if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
-			l.add(s, c.makeEntry(s, kv))
+		if s := r.storeOfKey(c.cfg.Root, kv.Key); s != nil {
+			l.addEntry(s, c.makeEntry(s, kv))
 		} else {
 			c.unclaimed.Set(kv.Key, kv)
 		}
@@ -145,8 +145,8 @@ func (l *pendingLoad) assignValues() {
 			continue
 		}
 		im.Scan(func(e *objects.Entry) bool {
-			if current := r.ofKey(c.cfg.Root, e.Key()); current != nil {
-				l.add(current, c.makeEntry(current, e.KeyValue()))
+			if current := r.storeOfKey(c.cfg.Root, e.Key()); current != nil {
+				l.addEntry(current, c.makeEntry(current, e.KeyValue()))
 			} else {
 				c.keepUnclaimed(e)
 			}
@@ -187,10 +187,10 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 	}
 }
 
-// define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
-// follow belong to the resource, and its history starts at the revision. The entry is nil if it was
-// deleted. The caller holds mu and passes the returned wakes to WakeAll.
-func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
+// updateDefinition adds, replaces or removes the resource that an entry defines, as of a revision.
+// Keys that follow belong to the resource, and its history starts at the revision. The entry is nil
+// if it was deleted. The caller holds mu and passes the returned wakes to WakeAll.
+func (c *Cache) updateDefinition(definer *ResourceConfig, key string, e *objects.Entry, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	var r ResourceConfig
 	defines := false
 	if e != nil && e.IsCorrupt() {
@@ -205,7 +205,7 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, re
 	}
 	if old != nil {
 		delete(c.defined, key)
-		wakes = c.drop(old, wakes)
+		wakes = c.removeResource(old, wakes)
 	}
 	if !defines {
 		if old != nil {
@@ -213,7 +213,7 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, re
 		}
 		return wakes
 	}
-	s, err := c.add(r, revision)
+	s, err := c.addResource(r, revision)
 	if err != nil {
 		if old != nil {
 			old.gone.Store(true)
@@ -228,8 +228,8 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, re
 	return wakes
 }
 
-// redefine aligns the defined resources with a loaded state. The caller holds mu.
-func (l *pendingLoad) redefine(revision int64) (wakes []*watchgroup.Wake) {
+// alignDefinitions aligns the defined resources with a loaded state. The caller holds mu.
+func (l *pendingLoad) alignDefinitions(revision int64) (wakes []*watchgroup.Wake) {
 	c := l.cache
 	definers := map[*objects.Entry]*ResourceConfig{}
 	defined := map[string]bool{}
@@ -243,18 +243,18 @@ func (l *pendingLoad) redefine(revision int64) (wakes []*watchgroup.Wake) {
 	}
 	for key := range c.defined {
 		if !defined[key] {
-			wakes = c.define(nil, key, nil, revision, wakes)
+			wakes = c.updateDefinition(nil, key, nil, revision, wakes)
 		}
 	}
 	for e, r := range definers {
-		wakes = c.define(r, e.Key(), e, revision, wakes)
+		wakes = c.updateDefinition(r, e.Key(), e, revision, wakes)
 	}
 	return wakes
 }
 
-// add registers a resource and loads its unclaimed values. Its history starts at a revision. The
-// caller holds mu.
-func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
+// addResource registers a resource and loads its unclaimed values. Its history starts at a
+// revision. The caller holds mu.
+func (c *Cache) addResource(r ResourceConfig, revision int64) (*Store, error) {
 	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
 		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", r.Name, r.Prefix)
 	}
@@ -285,21 +285,21 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	}
 	s.values.Store(s.live.Stored)
 	s.pendingBytes.Store(0)
-	c.routes.Store(old.adding(s))
+	c.routes.Store(old.with(s))
 	return s, nil
 }
 
-// drop removes a resource after applying its pending changes. Its watchers end with ErrStopped. The
-// caller holds mu.
-func (c *Cache) drop(s *Store, wakes []*watchgroup.Wake) []*watchgroup.Wake {
+// removeResource removes a resource after applying its pending changes. Its watchers end with
+// ErrStopped. The caller holds mu.
+func (c *Cache) removeResource(s *Store, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	if i := slices.Index(c.changedStores, s); i >= 0 {
 		c.changedStores = slices.Delete(c.changedStores, i, i+1)
 		wakes = s.apply(c.now(), wakes)
 	}
-	c.routes.Store(c.routes.Load().removing(s))
-	wakes = s.end(ErrStopped, wakes)
+	c.routes.Store(c.routes.Load().without(s))
+	wakes = s.terminate(ErrStopped, wakes)
 	s.discardHistory()
-	c.metrics.forget(s)
+	c.metrics.removeStore(s)
 	s.mu.RLock() // Store.rebind may replace entries concurrently; it holds mu for writing
 	defer s.mu.RUnlock()
 	s.live.Scan(func(e *objects.Entry) bool {
@@ -313,8 +313,8 @@ func (c *Cache) drop(s *Store, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 // keepUnclaimed keeps the value of an entry whose resource left the cache. The caller holds mu.
 func (c *Cache) keepUnclaimed(e *objects.Entry) { c.unclaimed.Set(e.Key(), e.KeyValue()) }
 
-// withoutSealDetails returns kv with an empty Seal if kv is encrypted, so that unclaimed values do not
-// hold key material. The Seal of an unreadable value is kept.
+// withoutSealDetails returns kv with an empty Seal if kv is encrypted, so that unclaimed values do
+// not hold key material. The Seal of an unreadable value is kept.
 func withoutSealDetails(kv storage.KeyValue) storage.KeyValue {
 	if kv.Seal != nil && kv.Seal.Err == nil {
 		kv.Seal = &storage.Seal{}

@@ -28,6 +28,7 @@ type storeMetrics struct {
 // storedLists counts lists that were read from the store.
 type storedLists struct{ lists, fetched, evaluated, returned atomic.Uint64 }
 
+// add counts a list.
 func (l *storedLists) add(fetched, returned int) {
 	l.lists.Add(1)
 	l.fetched.Add(uint64(fetched))
@@ -42,16 +43,19 @@ func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fe
 // indexMetrics counts the lists that used one index, and the objects that they inspected.
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
-func (m *metrics) ofStore(r *ResourceConfig) *storeMetrics {
+// newStoreMetrics returns the counters of a resource.
+func (m *metrics) newStoreMetrics(r *ResourceConfig) *storeMetrics {
 	return &storeMetrics{
 		byIndex: make([]indexMetrics, len(r.Index)+1),
 		wait:    sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
 	}
 }
 
-func (m *metrics) forget(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
+// removeStore removes the metrics of a resource that left the cache.
+func (m *metrics) removeStore(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
 
-func (m *storeMetrics) list(index, fetched, returned int) {
+// countList counts a list that used an index, and the objects that it inspected and returned.
+func (m *storeMetrics) countList(index, fetched, returned int) {
 	used := &m.byIndex[index-objects.NoIndex] // NoIndex is the tree of keys
 	used.lists.Add(1)
 	used.fetched.Add(uint64(fetched))

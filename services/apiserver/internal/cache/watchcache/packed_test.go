@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// outlineOf returns the object without its data.
-func outlineOf(value []byte) []byte {
+// summaryOf returns the object without its data.
+func summaryOf(value []byte) []byte {
 	var o object
 	if json.Unmarshal(value, &o) != nil {
 		return value
@@ -41,7 +41,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 		for i := range c.Resources {
 			if c.Resources[i].Name == "pods" {
 				c.Resources[i].Packed = true
-				c.Resources[i].Summary = outlineOf
+				c.Resources[i].Summary = summaryOf
 				read := c.Resources[i].Attributes
 				c.Resources[i].Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 					if len(value) > 1_000 {
@@ -75,7 +75,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	}
 	for _, ev := range all {
 		value := values[ev.Entry.Name()]
-		if ev.Entry.Name() == "large" && string(ev.Entry.Summary()) != string(outlineOf([]byte(value))) {
+		if ev.Entry.Name() == "large" && string(ev.Entry.Summary()) != string(summaryOf([]byte(value))) {
 			t.Errorf("%v of %s has outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Summary())
 		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {

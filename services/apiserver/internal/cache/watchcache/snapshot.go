@@ -39,7 +39,7 @@ func (s Snapshot) Get(key string) (*objects.Entry, bool) { return s.image.Get(ke
 func (s Snapshot) Select(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
 	m := sel.Compile()
 	inspected, returned, index := s.image.Select(m, from, fn)
-	s.store.metrics.list(index, inspected, returned)
+	s.store.metrics.countList(index, inspected, returned)
 	if index == objects.NoIndex {
 		s.countLabelMisses(m, inspected-returned)
 	}
@@ -55,8 +55,8 @@ func (s *Store) HasReadableVersions() bool {
 	return readable
 }
 
-// selectAll calls fn for all selected entries like Select, but records no metrics. It returns false if
-// Pause stopped it before it visited all of them.
+// selectAll calls fn for all selected entries like Select, but records no metrics. It returns false
+// if Pause stopped it before it visited all of them.
 func (s Snapshot) selectAll(m *objects.Matcher, from string, fn func(*objects.Entry) bool) (completed bool) {
 	completed = true
 	if m.Pause == nil {
@@ -81,8 +81,8 @@ func (s Snapshot) Ascend(prefix, from string, fn func(*objects.Entry) bool) {
 // Count returns the number of entries that Ascend would visit.
 func (s Snapshot) Count(prefix, from string) int { return s.image.Count(prefix, from) }
 
-// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and that
-// are not before from. It visits them in the order of their keys until fn returns false, and
+// SelectCorrupt calls fn for unreadable objects that may be selected, judged by their keys, and
+// that are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
 func (s Snapshot) SelectCorrupt(sel objects.Selection, from string, fn func(*objects.Entry) bool) {
 	s.image.SelectCorrupt(sel, from, fn)

@@ -29,11 +29,11 @@ type ResourceConfig struct {
 	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
 	// name.
 	Index []string
-	// DefinedResource, if set, reads from an summary the resource that the value defines. It
+	// DefinedResource, if set, reads from a summary the resource that the value defines. It
 	// returns false if the value defines none. It must depend on nothing else, nor keep parts of
 	// the value, nor call the cache.
 	DefinedResource func(value []byte) (ResourceConfig, bool)
-	// Packed keeps large values compressed beside their outlines. It suits values that are rarely
+	// Packed keeps large values compressed beside their summaries. It suits values that are rarely
 	// read and repetitive.
 	Packed bool
 	// Verbatim keeps values as they are stored, without a shared dictionary.
@@ -86,8 +86,9 @@ type change struct {
 	entry    *objects.Entry // nil for a deletion
 }
 
+// newStore returns an empty store of a resource.
 func newStore(c *Cache, r ResourceConfig) *Store {
-	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: c.newImage(&r, c.Incarnation()), packer: objects.NewPacker(c.ring)}
+	return &Store{resource: r, cache: c, metrics: c.metrics.newStoreMetrics(&r), live: c.newImage(&r, c.Incarnation()), packer: objects.NewPacker(c.ring)}
 }
 
 // newImage returns an empty image of a resource in an incarnation.
@@ -133,7 +134,7 @@ func (s *Store) Get(key string) (*objects.Entry, bool) {
 // Entry returns an entry of a value that was read from the store directly. It is not part of the
 // cache, and its encodings are not kept.
 func (s *Store) Entry(kv storage.KeyValue) *objects.Entry {
-	return objects.NewEntry(kv, s.resource.Prefix, s.resource.outlineOf(kv.Value), s.resource.Attributes, nil)
+	return objects.NewEntry(kv, s.resource.Prefix, s.resource.summaryOf(kv.Value), s.resource.Attributes, nil)
 }
 
 // Snapshot returns the newest state.
@@ -186,7 +187,7 @@ func (s *Store) apply(now int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 		s.live.Last = ch.revision
 		r := &objects.Record{Revision: ch.revision, AppliedAt: now, Entry: ch.entry, Prev: old}
 		seq := s.log.Next
-		s.makeRoom(now)
+		s.dropExpired(now)
 		s.log.Append(r)
 		s.cache.history.Add(r.Size())
 		s.dropColdEncodings()
@@ -220,8 +221,8 @@ func (s *Store) reset(im *objects.Image, revision int64, wakes []*watchgroup.Wak
 	return wakes
 }
 
-// end ends all watchers and rejects new ones. The caller holds Cache.mu.
-func (s *Store) end(err error, wakes []*watchgroup.Wake) []*watchgroup.Wake {
+// terminate terminates all watchers and rejects new ones. The caller holds Cache.mu.
+func (s *Store) terminate(err error, wakes []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
@@ -306,8 +307,8 @@ const (
 	minLogEvents = 100
 )
 
-// makeRoom drops records that are too old, and one more if the log is full. The caller holds mu.
-func (s *Store) makeRoom(now int64) {
+// dropExpired drops records that are too old, and one more if the log is full. The caller holds mu.
+func (s *Store) dropExpired(now int64) {
 	n := 0
 	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
 		n = max(0, s.log.Len()+1-maximum)
@@ -357,7 +358,7 @@ func (s *Store) releaseRemoved(before, after *objects.Image) {
 func (s *Store) cleanUp(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.makeRoom(now)
+	s.dropExpired(now)
 	s.log.Shrink()
 	s.dropImages(func(k *cachedImage) bool { return s.isStale(k, now) })
 	s.dropUnusedLabels(now)
@@ -381,8 +382,8 @@ func (s *Store) discardHistory() {
 	s.dropImages(func(*cachedImage) bool { return true })
 }
 
-// outlineOf returns the summary of a value.
-func (r *ResourceConfig) outlineOf(value []byte) []byte {
+// summaryOf returns the summary of a value.
+func (r *ResourceConfig) summaryOf(value []byte) []byte {
 	if r.Summary == nil {
 		return value
 	}

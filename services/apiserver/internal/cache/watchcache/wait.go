@@ -105,8 +105,8 @@ const (
 	// progressAfter is how long to wait for a revision before requesting a progress notification. A
 	// change below the root brings its revision without such a request.
 	progressAfter = 5 * time.Millisecond
-	// progressEvery is the interval of further requests while callers wait.
-	progressEvery = 25 * time.Millisecond
+	// progressInterval is the interval of further requests while callers wait.
+	progressInterval = 25 * time.Millisecond
 )
 
 // requestProgress asks the source for its revision while callers wait for one, until ctx ends.
@@ -119,7 +119,7 @@ func (c *Cache) requestProgress(ctx context.Context) error {
 			return ctx.Err()
 		case <-c.revisionWaits.progressWanted:
 		}
-		for delay := progressAfter; c.revisionWaits.hasWaiters(); delay = progressEvery {
+		for delay := progressAfter; c.revisionWaits.hasWaiters(); delay = progressInterval {
 			timer.Reset(delay)
 			select {
 			case <-ctx.Done():
@@ -211,6 +211,7 @@ type readiness struct {
 	ch chan struct{} // closed while ok
 }
 
+// set changes whether the cache serves requests.
 func (r *readiness) set(ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,7 +225,8 @@ func (r *readiness) set(ok bool) {
 	}
 }
 
-func (r *readiness) wait() <-chan struct{} {
+// channel returns a channel that is closed while the cache serves requests.
+func (r *readiness) channel() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ch
@@ -237,12 +239,14 @@ type position struct {
 	incarnation uint64
 }
 
+// get returns the position and its incarnation.
 func (p *position) get() (storage.Position, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.at, p.incarnation
 }
 
+// set replaces the position and its incarnation.
 func (p *position) set(at storage.Position, incarnation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,9 +254,9 @@ func (p *position) set(at storage.Position, incarnation uint64) {
 	p.incarnation = incarnation
 }
 
-// endIncarnation ends an incarnation. Its watchers end, and the cache serves no requests until
-// everything is reloaded. Derived data is discarded immediately, the objects when the new ones are
-// loaded. Only the first call in an incarnation has an effect.
+// endIncarnation ends an incarnation. Its watchers terminate, and the cache serves no requests
+// until everything is reloaded. Derived data is discarded immediately, the objects when the new
+// ones are loaded. Only the first call in an incarnation has an effect.
 func (c *Cache) endIncarnation(incarnation uint64, replaced *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,8 +37,8 @@ const (
 // records that are read under the store's lock.
 const batchSize = 64
 
-// Watcher is a cursor into the log of a resource. Next, Poll, OldestChangeAge and Revision must not be
-// called concurrently. Trigger and Close may be called at any time.
+// Watcher is a cursor into the log of a resource. Next, Poll, OldestChangeAge and Revision must not
+// be called concurrently. Trigger and Close may be called at any time.
 type Watcher struct {
 	store       *Store
 	sel         *objects.Matcher
@@ -49,8 +49,8 @@ type Watcher struct {
 	incarnation uint64
 
 	expired atomic.Bool
-	// calls is incremented when Watch, Next or Poll starts and when it returns. So it is odd while the
-	// owner is inside of one, and does not change while a slow client blocks the owner.
+	// calls is incremented when Watch, Next or Poll starts and when it returns. So it is odd while
+	// the owner is inside of one, and does not change while a slow client blocks the owner.
 	calls     atomic.Uint32
 	notifying sync.Mutex // leaf lock, held while onExpired runs
 	stalled   stall      // used by the check for lost watchers
@@ -62,9 +62,9 @@ type Watcher struct {
 	armed   atomic.Pointer[watchgroup.Wake] // what an active watcher waits on
 	// revision is the revision up to which everything was returned.
 	revision int64
-	// createdAt is when the watcher was created. oldestApplied is when the oldest of the changes that
-	// Next returned was applied, or 0 if all were applied before createdAt. Both are in nanoseconds of
-	// the cache's clock.
+	// createdAt is when the watcher was created. oldestApplied is when the oldest of the changes
+	// that Next returned was applied, or 0 if all were applied before createdAt. Both are in
+	// nanoseconds of the cache's clock.
 	createdAt, oldestApplied int64
 }
 
@@ -75,7 +75,7 @@ type initialState struct {
 	revision int64
 	snapshot Snapshot
 	from     string
-	picked   bool
+	reduced  bool
 	entries  []*objects.Entry
 }
 
@@ -98,8 +98,8 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	}
 	if state := w.initial.Load(); state != nil && !w.group.WatchesAll() {
 		w.calls.Add(1) // no slow client blocks a caller that is in Pause
-		if picked := state.pick(w.sel); picked != nil {
-			w.initial.CompareAndSwap(state, picked)
+		if reduced := state.reduceToSelected(w.sel); reduced != nil {
+			w.initial.CompareAndSwap(state, reduced)
 		}
 		w.calls.Add(1)
 	}
@@ -160,8 +160,8 @@ func (w *Watcher) Close() {
 	delete(w.store.watchers, w)
 }
 
-// Trigger makes the current call of Next that waits, or the next one that would wait, return without
-// events. It has the same effect on Poll, whose resume is then called.
+// Trigger makes the current call of Next that waits, or the next one that would wait, return
+// without events. It has the same effect on Poll, whose resume is then called.
 func (w *Watcher) Trigger() {
 	select {
 	case w.trigger <- struct{}{}:
@@ -181,16 +181,16 @@ func (w *Watcher) OldestChangeAge() (time.Duration, bool) {
 
 // Next waits for events and returns the available ones, up to the capacity of buf. It empties and
 // uses buf first, so earlier events are not kept alive while nothing happens. It returns no events
-// after Trigger, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is
-// no longer kept, ErrClosed, ErrStopped, or the error of the context.
+// after Trigger, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position
+// is no longer kept, ErrClosed, ErrStopped, or the error of the context.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
 	defer w.calls.Add(1)
-	buf = emptied(buf)
+	buf = clearBuffer(buf)
 	for {
-		got, armed, err := w.readAvailable(ctx, buf)
+		available, armed, err := w.readAvailable(ctx, buf)
 		if armed == nil {
-			return got, err
+			return available, err
 		}
 		select {
 		case <-armed.Done():
@@ -211,12 +211,12 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 	if w.calls.Load()%2 == 0 { // otherwise it was parked
 		w.calls.Add(1)
 	}
-	buf = emptied(buf)
+	buf = clearBuffer(buf)
 	for {
-		got, armed, err := w.readAvailable(ctx, buf)
+		available, armed, err := w.readAvailable(ctx, buf)
 		if armed == nil {
 			w.calls.Add(1)
-			return got, true, err
+			return available, true, err
 		}
 		select {
 		case <-armed.Done():
@@ -235,8 +235,8 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 	}
 }
 
-// emptied returns a cleared buffer without references to events.
-func emptied(buf []Event) []Event {
+// clearBuffer returns a cleared buffer without references to events.
+func clearBuffer(buf []Event) []Event {
 	if cap(buf) == 0 {
 		return make([]Event, 0, batchSize)
 	}
@@ -274,7 +274,7 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 				return nil, wk, nil
 			}
 		}
-		if buf, err = w.read(ctx, buf); err != nil {
+		if buf, err = w.readEvents(ctx, buf); err != nil {
 			return nil, nil, err
 		}
 		if len(buf) > 0 {
@@ -306,24 +306,24 @@ func (w *Watcher) Revision() int64 {
 	return w.revision
 }
 
-// pick returns the state reduced to the selected objects, or nil if Pause stopped it.
-func (in *initialState) pick(sel *objects.Matcher) *initialState {
-	picked := &initialState{revision: in.revision, picked: true}
+// reduceToSelected returns the state reduced to the selected objects, or nil if Pause stopped it.
+func (in *initialState) reduceToSelected(sel *objects.Matcher) *initialState {
+	reduced := &initialState{revision: in.revision, reduced: true}
 	completed := in.snapshot.selectAll(sel, in.from, func(e *objects.Entry) bool {
-		picked.entries = append(picked.entries, e)
+		reduced.entries = append(reduced.entries, e)
 		return true
 	})
 	if !completed {
 		return nil
 	}
-	return picked
+	return reduced
 }
 
 // nextInitial returns the next part of the initial state. CompareAndSwap keeps a concurrent
 // expiration.
 func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 	remaining := *state
-	if state.picked {
+	if state.reduced {
 		n := min(len(state.entries), cap(buf))
 		for _, e := range state.entries[:n] {
 			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
@@ -340,7 +340,7 @@ func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 			return true
 		})
 		if !completed { // the next call repeats this part
-			return emptied(buf)
+			return clearBuffer(buf)
 		}
 	}
 	if len(buf) < cap(buf) {
@@ -360,8 +360,8 @@ func (s *Store) registerWatcher(w *Watcher) {
 	s.watchers[w] = struct{}{}
 }
 
-// WakeCount returns how many watchers a change of an object wakes, based on the current state of the
-// object.
+// WakeCount returns how many watchers a change of an object wakes, based on the current state of
+// the object.
 func (s *Store) WakeCount(namespace, name string) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
