@@ -65,6 +65,7 @@ func TestSetReturnsItsPairs(t *testing.T) {
 	})
 }
 
+// TestMakeSet checks that the last pair of a key wins, and that keys are sorted.
 func TestMakeSet(t *testing.T) {
 	type pair struct{ Key, Value string }
 	s := attributes.MakeSet([]pair{

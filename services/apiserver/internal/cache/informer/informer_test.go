@@ -29,6 +29,7 @@ type source struct {
 	wake     chan struct{}
 }
 
+// put writes an object.
 func (s *source) put(key string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,6 +44,7 @@ func (s *source) put(key string) int64 {
 	})
 }
 
+// remove deletes an object.
 func (s *source) remove(key string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,12 +53,14 @@ func (s *source) remove(key string) int64 {
 	return s.add(storage.Event{Key: "/r/" + key, Revision: s.revision, Type: storage.Deleted})
 }
 
+// add appends an event and wakes the stream. The caller holds mu.
 func (s *source) add(ev storage.Event) int64 {
 	s.events = append(s.events, ev)
 	s.signal()
 	return s.revision
 }
 
+// signal wakes the stream. The caller holds mu.
 func (s *source) signal() {
 	close(s.wake)
 	s.wake = make(chan struct{})
@@ -76,14 +80,17 @@ func (s *source) lose(err error, revision int64, keys ...string) {
 	s.signal()
 }
 
+// VerifyHistory implements watchcache.RevisionReader.
 func (s *source) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision, nil
 }
 
+// Progress implements watchcache.Source.
 func (s *source) Progress(context.Context) error { return nil }
 
+// Load implements watchcache.Source.
 func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,6 +102,7 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	return storage.Position{Revision: s.revision}, page(all)
 }
 
+// Follow implements watchcache.Source.
 func (s *source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	for after := from.Revision; ; {
 		s.mu.Lock()
@@ -207,6 +215,7 @@ func (f *fixture) expect(want ...string) {
 	}
 }
 
+// waitFor waits until the informer has applied a revision.
 func (f *fixture) waitFor(revision int64) {
 	f.t.Helper()
 	if err := f.WaitFor(f.t.Context(), revision); err != nil {
@@ -214,6 +223,8 @@ func (f *fixture) waitFor(revision int64) {
 	}
 }
 
+// TestInformerReceivesObjectsAndThenChanges checks that an informer receives the selected objects,
+// then the changes, and reports when it ends.
 func TestInformerReceivesObjectsAndThenChanges(t *testing.T) {
 	f := newFixture(t, false, "a/1", "a/2", "b/1")
 	f.expect("replace [1 2]")
@@ -224,10 +235,12 @@ func TestInformerReceivesObjectsAndThenChanges(t *testing.T) {
 	f.stop()
 	f.expect("lost expired=false")
 	if err := <-f.ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("Run returned %v", err)
+		t.Errorf("Run = %v, want %v", err, context.Canceled)
 	}
 }
 
+// TestInformerReceivesManyObjectsInOneCall checks that the initial objects are not divided over
+// several calls.
 func TestInformerReceivesManyObjectsInOneCall(t *testing.T) {
 	var keys, names []string
 	for i := range 200 {
@@ -237,6 +250,7 @@ func TestInformerReceivesManyObjectsInOneCall(t *testing.T) {
 	newFixture(t, false, keys...).expect(fmt.Sprint("replace ", names))
 }
 
+// TestInformerOfChangesReceivesNoObjects checks that ChangesOnly omits the initial objects.
 func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 	f := newFixture(t, true, "a/1")
 	f.expect("replace []")
@@ -291,16 +305,18 @@ func TestWaitForIncludesRevision(t *testing.T) {
 	}
 }
 
+// TestRunReturnsNilWhenWatchCacheStops checks that Run ends without an error when its cache stops.
 func TestRunReturnsNilWhenWatchCacheStops(t *testing.T) {
 	f := newFixture(t, false)
 	f.expect("replace []")
 	f.stopCache()
 	f.expect("lost expired=false")
 	if err := <-f.ended; err != nil {
-		t.Errorf("Run returned %v", err)
+		t.Errorf("Run = %v, want %v", err, context.Canceled)
 	}
 }
 
+// TestTriggerAppliesWithoutChanges checks that Trigger calls Apply even if there are no changes.
 func TestTriggerAppliesWithoutChanges(t *testing.T) {
 	f := newFixture(t, false)
 	f.expect("replace []")

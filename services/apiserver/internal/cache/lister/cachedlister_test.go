@@ -31,10 +31,12 @@ type manualSource struct {
 	applied chan error
 }
 
+// Load implements watchcache.Source.
 func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
 	return storage.Position{Revision: 1}, nil
 }
 
+// Follow implements watchcache.Source.
 func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
@@ -46,6 +48,7 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func
 	}
 }
 
+// Progress implements watchcache.Source.
 func (manualSource) Progress(context.Context) error                                 { return nil }
 func (manualSource) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
@@ -135,7 +138,7 @@ func (r *fixture) put(namespace, name string, size int) {
 	}
 }
 
-// read returns the names of the limit fixture of a namespace. It records how many were decoded and
+// read returns the names of the limit ranges of a namespace. It records how many were decoded and
 // which sizes were weighed.
 func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded = 0
@@ -156,7 +159,8 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 	return names, err
 }
 
-func (r *fixture) want(namespace string, decoded int, names ...string) {
+// expectObjects checks the objects of a namespace, and how many of them are decoded.
+func (r *fixture) expectObjects(namespace string, decoded int, names ...string) {
 	r.t.Helper()
 	got, err := r.read(r.t.Context(), namespace, func() {})
 	if err != nil || !slices.Equal(got, names) || r.decoded != decoded {
@@ -171,12 +175,12 @@ func TestDecodedObjectsAreCached(t *testing.T) {
 	r.put("a", "y", 10)
 	r.put("a", "x", 10)
 	r.put("ab", "z", 10)
-	r.want("a", 2, "y", "x")
-	r.want("a", 0, "y", "x")
+	r.expectObjects("a", 2, "y", "x")
+	r.expectObjects("a", 0, "y", "x")
 	r.put("a", "y", 20)
-	r.want("a", 1, "y", "x")
-	r.want("ab", 1, "z")
-	r.want("a", 0, "y", "x")
+	r.expectObjects("a", 1, "y", "x")
+	r.expectObjects("ab", 1, "z")
+	r.expectObjects("a", 0, "y", "x")
 	if len(r.weighed) != 0 {
 		t.Errorf("weighed %d, want none", r.weighed)
 	}
@@ -187,16 +191,16 @@ func TestDecodedObjectsAreCached(t *testing.T) {
 func TestLargeNamespaceIsNotCached(t *testing.T) {
 	r := newFixture(t)
 	r.put("a", "x", 10)
-	r.want("a", 1, "x")
+	r.expectObjects("a", 1, "x")
 	for _, name := range []string{"1", "2", "3"} {
 		r.put("b", name, maxBytes/8)
 	}
-	r.want("b", 3, "1", "2", "3")
-	r.want("b", 3, "1", "2", "3")
+	r.expectObjects("b", 3, "1", "2", "3")
+	r.expectObjects("b", 3, "1", "2", "3")
 	if len(r.weighed) != 1 || r.weighed[0] < maxBytes/4 {
 		t.Errorf("weighed %d, want one total of all objects", r.weighed)
 	}
-	r.want("a", 0, "x")
+	r.expectObjects("a", 0, "x")
 }
 
 // TestCacheSizeIsBounded checks the limit over all namespaces.
@@ -206,10 +210,10 @@ func TestCacheSizeIsBounded(t *testing.T) {
 	for i := range 2 * maxBytes / size {
 		namespace := fmt.Sprint("n", i)
 		r.put(namespace, "x", size)
-		r.want(namespace, 1, "x")
-		r.want(namespace, 0, "x")
+		r.expectObjects(namespace, 1, "x")
+		r.expectObjects(namespace, 0, "x")
 	}
-	r.want("n0", 1, "x")
+	r.expectObjects("n0", 1, "x")
 }
 
 // TestLargeNamespaceIsRejectedUnderLoad checks that nothing is decoded when the limit for large
@@ -224,7 +228,8 @@ func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDecodingStopsWhenRequestEnds checks CachedLister and Derived.
+// TestDecodingStopsWhenRequestEnds checks that CachedLister and Memoized decode no more objects
+// after the request has ended.
 func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 	r := newFixture(t)
 	for _, name := range []string{"1", "2", "3"} {
@@ -235,9 +240,9 @@ func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 		t.Errorf("got %q, %d decoded, %v, want one and the cancelation", got, r.decoded, err)
 	}
 	if _, err := r.defaultObject.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {
-		t.Errorf("Derived: got %d decoded, %v, want 1, context.Canceled", r.decoded, err)
+		t.Errorf("Memoized: got %d decoded, %v, want 1, context.Canceled", r.decoded, err)
 	}
 	if n, err := r.defaultObject.Get(t.Context()); n != 3 || err != nil {
-		t.Errorf("Derived: got %d, %v, want 3", n, err)
+		t.Errorf("Memoized: got %d, %v, want 3", n, err)
 	}
 }

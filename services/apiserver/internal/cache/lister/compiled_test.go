@@ -9,6 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 )
 
+// TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes checks which objects Update compiles and
+// keeps.
 func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	r := newFixture(t)
 	var compiled, failed []string
@@ -24,10 +26,10 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		},
 		OnInvalid: func(e *objects.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
 	}
-	update := func(wanted func(*objects.Entry) bool) (values []string, err error) {
+	update := func(isSelected func(*objects.Entry) bool) (values []string, err error) {
 		compiled = nil
 		failed = nil
-		items, err := c.Update(r.kind.Store.Snapshot(), wanted)
+		items, err := c.Update(r.kind.Store.Snapshot(), isSelected)
 		for _, item := range items {
 			values = append(values, item.Value)
 		}
@@ -56,7 +58,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	}
 	only := func(e *objects.Entry) bool { return e.Name() == "c" }
 	if last, err := update(only); err != nil || !slices.Equal(last, first[2:]) {
-		t.Errorf("selected: got %v (%v)", last, err)
+		t.Errorf("with a selection: got %v (%v), want %v", last, err, first[2:])
 	}
 	if all, err := update(nil); err == nil || len(all) != 2 || !slices.Equal(failed, []string{"afalse", "dfalse"}) {
 		t.Errorf("values of objects that were not selected: got %v (%v), failures %v, want 2 values, failures of a and d", all, err, failed)

@@ -19,12 +19,14 @@ type store struct {
 	mu   sync.Mutex
 }
 
+// newStore registers a store as a cache of the budget.
 func newStore(b *memory.Budget, name string, share int64) *store {
 	s := &store{}
 	s.part = b.Cache(name, share, s.shrink)
 	return s
 }
 
+// keep adds n items.
 func (s *store) keep(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,6 +34,7 @@ func (s *store) keep(n int64) {
 	s.part.Add(10 * n)
 }
 
+// shrink removes items of at least the given number of bytes, if there are enough.
 func (s *store) shrink(bytes int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +44,8 @@ func (s *store) shrink(bytes int64) int64 {
 	return 10 * n
 }
 
-// Caches use what others leave. Under pressure they shrink by their shares.
+// TestCachesShrinkByShare checks that caches may use what others leave, and shrink by their shares
+// when memory is short.
 func TestCachesShrinkByShare(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	b := memory.New(900, reg)
@@ -117,6 +121,8 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	}
 }
 
+// TestLimit checks that a configured size takes precedence over the limit of the runtime, which
+// takes precedence over the default.
 func TestLimit(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// TestReleaseNeedsAnIdleProcessWithGarbage checks when memory is returned to the system.
 func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -30,6 +31,8 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 	}
 }
 
+// TestReleaseWhenIdleReturnsMemoryToTheSystem checks that the garbage of a busy period is returned
+// once the process is idle.
 func TestReleaseWhenIdleReturnsMemoryToTheSystem(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,6 +17,7 @@ import (
 // template generates values that differ in a name, an ID and a few settings.
 type template struct{ head, middle, tail string }
 
+// newTemplate returns a template of random text.
 func newTemplate(r *rand.Rand, size int) template {
 	text := func(n int) string {
 		b := make([]byte, n)
@@ -28,6 +29,7 @@ func newTemplate(r *rand.Rand, size int) template {
 	return template{text(size / 4), text(size / 2), text(size / 4)}
 }
 
+// value returns the i-th value of the template.
 func (t template) value(r *rand.Rand, i int) []byte {
 	return fmt.Appendf(nil, "name-%d %s uid %016x %s setting %08x %s", i, t.head, r.Uint64(), t.middle, r.Uint32(), t.tail)
 }
@@ -41,11 +43,13 @@ type packed struct {
 // all is the total size of values that tests declare unless they vary it.
 const all = 8 << 20
 
+// pack compresses a value with the default total size.
 func pack(s *valuedict.Pool, value []byte) packed {
 	small, dict := s.Pack(value, all)
 	return packed{value, small, dict}
 }
 
+// check checks that the compressed value has the original size and content.
 func (p packed) check(t interface{ Fatalf(string, ...any) }) {
 	if p.dict == nil {
 		if p.small != nil {
@@ -119,8 +123,8 @@ func TestRandomValuesAreNotPacked(t *testing.T) {
 	}
 }
 
-// New dictionaries follow when templates change. Values of older dictionaries stay readable, and
-// the number of dictionaries in use is limited.
+// TestDictionariesFollowTemplates checks that new dictionaries follow when templates change. Values
+// of older dictionaries stay readable, and the number of dictionaries in use is limited.
 func TestDictionariesFollowTemplates(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 3))
 	var s valuedict.Pool
@@ -169,7 +173,8 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	}
 }
 
-// Pairs of equal large values do not fill a dictionary.
+// TestLargeEqualValuesDoNotFillDictionary checks that pairs of equal large values do not fill a
+// dictionary.
 func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 5))
 	var s valuedict.Pool
@@ -232,6 +237,7 @@ func TestConcurrentPacking(t *testing.T) {
 	all.Wait()
 }
 
+// FuzzPack checks that values of repeated parts are uncompressed to their originals.
 func FuzzPack(f *testing.F) {
 	f.Add([]byte(strings.Repeat("one of many values\x00", 200)), byte(16))
 	f.Fuzz(func(t *testing.T, text []byte, n byte) {
@@ -246,6 +252,7 @@ func FuzzPack(f *testing.F) {
 	})
 }
 
+// benchmarkPool returns a pool, the values of one template and their compressed forms.
 func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 	r := rand.New(rand.NewPCG(20261125, 9))
 	s := &valuedict.Pool{}
@@ -263,6 +270,7 @@ func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 	return s, values, all
 }
 
+// BenchmarkPack measures compression with a full dictionary.
 func BenchmarkPack(b *testing.B) {
 	s, values, _ := benchmarkPool(b)
 	for i := range b.N {
@@ -270,6 +278,7 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
+// BenchmarkAppend measures decompression.
 func BenchmarkAppend(b *testing.B) {
 	_, _, all := benchmarkPool(b)
 	var buf []byte

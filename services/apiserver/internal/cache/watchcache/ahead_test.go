@@ -151,6 +151,7 @@ type pagedState struct {
 	page int
 }
 
+// Load implements watchcache.Source.
 func (s *pagedState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	for part := range slices.Chunk(s.items, s.page) {
 		if err := page(part); err != nil {

@@ -25,10 +25,12 @@ type manualSource struct {
 	apply chan func(storage.Batch) error
 }
 
+// Load implements watchcache.Source.
 func (s *manualSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	return storage.Position{Revision: 1}, page(s.items)
 }
 
+// Follow implements watchcache.Source.
 func (s *manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	select {
 	case s.apply <- apply:
@@ -38,10 +40,11 @@ func (s *manualSource) Follow(ctx context.Context, _ storage.Position, apply fun
 	return ctx.Err()
 }
 
+// Progress implements watchcache.Source.
 func (s *manualSource) Progress(context.Context) error { return nil }
 
-// fixedAttributes returns the attributes of a pod with 10 labels without decoding, so that a benchmark
-// measures only the cache.
+// fixedAttributes returns the attributes of a pod with 10 labels without decoding, so that a
+// benchmark measures only the cache.
 func fixedAttributes(prefix string, nodes int) func(string, []byte) (attributes.Attributes, error) {
 	set := map[string]string{}
 	for i := range 10 {
@@ -62,19 +65,25 @@ func fixedAttributes(prefix string, nodes int) func(string, []byte) (attributes.
 	}
 }
 
+// benchPods and benchNodes are the numbers of pods and of their nodes. benchSize is the size of a
+// value in bytes.
 const benchPods, benchNodes, benchSize = 10_000, 2_000, 3 << 10
 
+// benchKey returns the key of a pod.
 func benchKey(i int) string {
 	return fmt.Sprintf("/registry/pods/namespace-%02d/pod-%05d", i%100, i%benchPods)
 }
 
+// benchValue returns a value whose first two bytes are the number of the node (see
+// fixedAttributes).
 func benchValue(i int) []byte {
 	v := make([]byte, benchSize)
 	v[0], v[1] = byte(i%benchNodes), byte(i%benchNodes>>8)
 	return v
 }
 
-func sorted(byKey map[string]storage.KeyValue) []storage.KeyValue {
+// sortByKey returns values in the order of their keys.
+func sortByKey(byKey map[string]storage.KeyValue) []storage.KeyValue {
 	items := make([]storage.KeyValue, 0, len(byKey))
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		items = append(items, byKey[key])
@@ -89,7 +98,7 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	for i := range benchPods {
 		byKey[benchKey(i)] = storage.KeyValue{Key: benchKey(i), Value: benchValue(i), ModRevision: 1, CreateRevision: 1}
 	}
-	src := &manualSource{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
+	src := &manualSource{items: sortByKey(byKey), apply: make(chan func(storage.Batch) error)}
 	res := resourceConfig("pods")
 	res.Attributes = fixedAttributes(res.Prefix, benchNodes)
 	c, err := watchcache.New(watchcache.Config{Source: src, CurrentRevision: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
@@ -157,6 +166,7 @@ func benchmarkApply(b *testing.B, watchers, deliveries int, sel func(i int) obje
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(deliveries), "ns/delivery")
 }
 
+// BenchmarkApplyAlone measures a change without watchers.
 func BenchmarkApplyAlone(b *testing.B) {
 	_, write := newBench(b)
 	b.ReportAllocs()
@@ -166,20 +176,24 @@ func BenchmarkApplyAlone(b *testing.B) {
 	}
 }
 
+// BenchmarkApplyNodeWatchers2000 measures a change that concerns one of 2,000 watchers of nodes.
 func BenchmarkApplyNodeWatchers2000(b *testing.B) {
 	benchmarkApply(b, benchNodes, 1, func(i int) objects.Selection {
 		return selection(b, "", "", fmt.Sprintf("%s=node-%d", nodeField, i))
 	})
 }
 
+// BenchmarkApplyAllWatchers500 measures a change that concerns 500 watchers of all pods.
 func BenchmarkApplyAllWatchers500(b *testing.B) {
 	benchmarkApply(b, 500, 500, func(int) objects.Selection { return objects.Selection{} })
 }
 
+// BenchmarkApplyLabelWatchers500 measures a change that concerns 500 watchers of a label.
 func BenchmarkApplyLabelWatchers500(b *testing.B) {
 	benchmarkApply(b, 500, 500, func(int) objects.Selection { return selection(b, "", "example.com/label-5=value-5", "") })
 }
 
+// BenchmarkSnapshotScan10000 measures lists with different selections.
 func BenchmarkSnapshotScan10000(b *testing.B) {
 	c, _ := newBench(b)
 	for _, bc := range []struct{ name, namespace, labels, fields string }{
@@ -199,6 +213,7 @@ func BenchmarkSnapshotScan10000(b *testing.B) {
 	}
 }
 
+// BenchmarkGet measures the lookup of a key.
 func BenchmarkGet(b *testing.B) {
 	c, _ := newBench(b)
 	keys := make([]string, 1000)
@@ -211,7 +226,8 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// A write after each snapshot copies the part of the tree that the snapshot shares.
+// BenchmarkSnapshotThenWrite measures a write after a snapshot, which copies the part of the tree
+// that the snapshot shares.
 func BenchmarkSnapshotThenWrite(b *testing.B) {
 	c, write := newBench(b)
 	b.ReportAllocs()
@@ -221,6 +237,7 @@ func BenchmarkSnapshotThenWrite(b *testing.B) {
 	}
 }
 
+// BenchmarkSnapshotAt measures older snapshots, for which changes are undone.
 func BenchmarkSnapshotAt(b *testing.B) {
 	for _, back := range []int{10, 1000} {
 		b.Run(fmt.Sprint(back), func(b *testing.B) {
@@ -240,6 +257,7 @@ func BenchmarkSnapshotAt(b *testing.B) {
 	}
 }
 
+// BenchmarkCount measures the count of the remaining objects of a namespace.
 func BenchmarkCount(b *testing.B) {
 	c, _ := newBench(b)
 	sn := c.Store("pods").Snapshot()
@@ -248,6 +266,7 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
+// BenchmarkEncodingKept measures reads of a cached encoding.
 func BenchmarkEncodingKept(b *testing.B) {
 	c, _ := newBench(b)
 	e, _ := c.Store("pods").Get(benchKey(1))
@@ -333,6 +352,7 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 	return c
 }
 
+// heap returns the bytes of live objects.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -26,8 +26,8 @@ func (r *rig) waitBounded(limit float64) {
 	}
 }
 
-// Large objects of one tenant do not shorten anyone's history. Their older values are read from
-// the store when a watcher needs them.
+// TestLargeValuesDoNotShortenHistory checks that large objects of one tenant do not shorten the
+// history of others. Their older values are read from the store when a watcher needs them.
 func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	const limit = 1 << 20
 	for _, tc := range []struct {
@@ -73,7 +73,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 // read of it.
 func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
-	src := &countedOlder{memStore: store, gate: make(chan struct{})}
+	src := &countingHistoryReader{memStore: store, gate: make(chan struct{})}
 	r := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 1 << 17
 		c.HistoryReader = src
@@ -99,14 +99,15 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	}
 }
 
-type countedOlder struct {
+// countingHistoryReader counts the reads of older values, which wait for the gate.
+type countingHistoryReader struct {
 	*memStore
 	gate chan struct{}
 	once sync.Mutex
 	gets int
 }
 
-func (s *countedOlder) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
+func (s *countingHistoryReader) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
 	<-s.gate
 	s.once.Lock()
 	s.gets++
@@ -190,7 +191,8 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	r.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="nodes"} 0`)
 }
 
-// History is waitBounded by time and memory, not by the number of changes.
+// TestHistoryIsNotBoundedByCount checks that history is bounded by time and memory, not by the
+// number of changes.
 func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })

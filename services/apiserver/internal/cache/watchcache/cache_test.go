@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// keysOf returns the keys of a store without its prefix.
 func keysOf(s *watchcache.Store) []string {
 	out := []string{}
 	s.Snapshot().Ascend(s.Prefix(), "", func(e *objects.Entry) bool {
@@ -27,6 +28,7 @@ func keysOf(s *watchcache.Store) []string {
 	return out
 }
 
+// TestLoadInPages checks that all pages of a load reach their stores.
 func TestLoadInPages(t *testing.T) {
 	store := newMemStore()
 	var ops []op
@@ -46,6 +48,8 @@ func TestLoadInPages(t *testing.T) {
 	}
 }
 
+// TestCacheNotReadyBeforeLoad checks the errors of a cache before it is loaded and after it has
+// stopped.
 func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
@@ -70,10 +74,12 @@ func TestCacheNotReadyBeforeLoad(t *testing.T) {
 		t.Errorf("WaitFor after Run returned: got %v, want ErrStopped", err)
 	}
 	if err := c.Run(context.Background()); err == nil {
-		t.Error("second Run returned no error")
+		t.Error("second Run = nil, want an error")
 	}
 }
 
+// TestNewRejectsInvalidConfig checks that New requires a source, and resources with distinct
+// prefixes below the root.
 func TestNewRejectsInvalidConfig(t *testing.T) {
 	store := newMemStore()
 	src := watchcachetest.NewSource(store, "/registry/")
@@ -103,7 +109,7 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	}
 	for _, tc := range tests {
 		if _, err := watchcache.New(tc.cfg); err == nil {
-			t.Errorf("%s: got no error", tc.name)
+			t.Errorf("New with %s = nil, want an error", tc.name)
 		}
 	}
 }
@@ -112,19 +118,21 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 func TestLoadIsRetried(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", podOnNode(""))
-	src := &failingLoad{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
+	src := &failingLoads{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
 	if got := keysOf(r.pods); !slices.Equal(got, []string{"a/x"}) {
 		t.Errorf("pods after three failed loads = %q, want a/x", got)
 	}
 }
 
-type failingLoad struct {
+// failingLoads is a source whose first loads fail.
+type failingLoads struct {
 	watchcache.Source
 	left int
 }
 
-func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+// Load implements watchcache.Source.
+func (s *failingLoads) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	rev, err := s.Source.Load(ctx, page)
 	s.left--
 	if err == nil && s.left >= 0 {
@@ -133,11 +141,13 @@ func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) er
 	return rev, err
 }
 
-func put(key string, rev int64) storage.Event {
+// createdPod returns an event that creates a pod.
+func createdPod(key string, rev int64) storage.Event {
 	return storage.Event{Type: storage.Created, Key: "/registry/pods/a/" + key, Revision: rev, CreateRevision: rev, Value: []byte("{}")}
 }
 
-// TestApplyRejectsBatchOutOfOrder checks that the cache applies no event twice and none out of order.
+// TestApplyRejectsBatchOutOfOrder checks that the cache applies no event twice and none out of
+// order.
 func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
@@ -152,17 +162,17 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		bad   bool
 		want  int64
 	}{
-		{name: "in order", batch: storage.Batch{Events: []storage.Event{put("a", 2), put("b", 3)}, Revision: 3}, want: 3},
-		{name: "overlapping", batch: storage.Batch{Events: []storage.Event{put("b", 3), put("c", 4)}, Revision: 4}, want: 4},
+		{name: "in order", batch: storage.Batch{Events: []storage.Event{createdPod("a", 2), createdPod("b", 3)}, Revision: 3}, want: 3},
+		{name: "overlapping", batch: storage.Batch{Events: []storage.Event{createdPod("b", 3), createdPod("c", 4)}, Revision: 4}, want: 4},
 		{
 			name:  "out of order",
-			batch: storage.Batch{Events: []storage.Event{put("e", 6), put("d", 5)}, Revision: 6},
+			batch: storage.Batch{Events: []storage.Event{createdPod("e", 6), createdPod("d", 5)}, Revision: 6},
 			bad:   true,
 			want:  4,
 		},
 		{
 			name:  "the same in order",
-			batch: storage.Batch{Events: []storage.Event{put("d", 5), put("e", 6)}, Revision: 6},
+			batch: storage.Batch{Events: []storage.Event{createdPod("d", 5), createdPod("e", 6)}, Revision: 6},
 			want:  6,
 		},
 		{name: "progress", batch: storage.Batch{Revision: 9}, want: 9},
@@ -259,17 +269,20 @@ func TestMostRecentSharesReads(t *testing.T) {
 	})
 }
 
+// TestMostRecentReturnsStoreError checks that MostRecent fails while the store is unavailable.
 func TestMostRecentReturnsStoreError(t *testing.T) {
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.CurrentRevision = brokenNewest{} })
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.CurrentRevision = unavailableRevision{} })
 	if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, storage.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="false"} 1`)
 }
 
-type brokenNewest struct{}
+// unavailableRevision reads the revision of a store that is unavailable.
+type unavailableRevision struct{}
 
-func (brokenNewest) VerifyHistory(context.Context, storage.Position) (int64, error) {
+// VerifyHistory implements watchcache.RevisionReader.
+func (unavailableRevision) VerifyHistory(context.Context, storage.Position) (int64, error) {
 	return 0, storage.ErrUnavailable
 }
 
@@ -294,6 +307,7 @@ func TestWaitForRequestsProgress(t *testing.T) {
 	}
 }
 
+// TestListMetrics checks the metrics of lists and changes.
 func TestListMetrics(t *testing.T) {
 	store := newMemStore()
 	for i := range 10 {
@@ -319,7 +333,8 @@ func TestListMetrics(t *testing.T) {
 	)
 }
 
-// Continued lists at one revision are served even after the log has dropped that revision.
+// TestSnapshotAtRetainsSnapshots checks that continued lists at one revision are served even after
+// the log has dropped that revision.
 func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
@@ -352,7 +367,7 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 		}
 	}
 	if check() {
-		t.Error("number of retained snapshots is not waitBounded")
+		t.Error("number of retained snapshots is not bounded")
 	}
 	if _, ok := r.pods.SnapshotAt(r.store.now()+1, nil); ok {
 		t.Error("got a snapshot of a future revision")
@@ -390,7 +405,8 @@ func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	}
 }
 
-// Retained snapshots are dropped when the memory budget is exceeded.
+// TestRetainedSnapshotsStayWithinBudget checks that retained snapshots are dropped when the memory
+// budget is exceeded.
 func TestRetainedSnapshotsStayWithinBudget(t *testing.T) {
 	store := newMemStore()
 	for i := range 100 {

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// definitions is the prefix of the keys of definitions.
 const definitions = "/registry/definitions/"
 
 // definitionOf returns the definition of a resource in a variant.
@@ -21,6 +22,7 @@ func definitionOf(name, variant string) string {
 	return object{Labels: map[string]string{"variant": variant}, Data: name}.String()
 }
 
+// define writes the definition of a resource and returns its revision.
 func define(store *memStore, name, variant string) int64 {
 	return store.put(definitions+name, definitionOf(name, variant))
 }
@@ -46,7 +48,8 @@ func (r *rig) undefine(name string) {
 	r.sync()
 }
 
-// Defined resources are served as long as their definition exists, and no value is lost.
+// TestResourcesFollowDefinitions checks that defined resources are served as long as their
+// definition exists, and that no value is lost.
 func TestResourcesFollowDefinitions(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/widgets/a/old", podOnNode("n1"))
@@ -153,6 +156,7 @@ type oldState struct {
 	items []storage.KeyValue
 }
 
+// Load implements watchcache.Source.
 func (s *oldState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	return s.place, page(s.items)
 }
@@ -295,7 +299,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	define(store, "goes", "1")
 	r.sync()
 	if got := fmt.Sprint(keysOf(r.cache.Store("goes"))); got != "[a/x]" {
-		t.Errorf("resource withDefinitions after the reload: got %s, want [a/x]", got)
+		t.Errorf("resource defined after the reload: got %s, want [a/x]", got)
 	}
 }
 
@@ -308,6 +312,6 @@ func TestConflictingDefinitionIsIgnored(t *testing.T) {
 	store.put(definitions+"y", definitionOf("widgets", ""))
 	r.sync()
 	if r.cache.Store("widgets") == nil || len(keysOf(r.cache.Store("definitions"))) != 2 {
-		t.Error("an invalid definition prevents later ones")
+		t.Error("got no store of widgets after an invalid definition, want one")
 	}
 }

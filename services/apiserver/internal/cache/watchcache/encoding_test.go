@@ -20,6 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestConcurrentCallersShareEncoding checks that concurrent callers of Encoding share one call of
+// encode.
 func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", podOnNode(""))
@@ -74,6 +76,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	r.wantMetrics(`binnacle_watch_cache_encodings 2`)
 }
 
+// TestEncodingErrorsAreNotKept checks that encode is called again after an error.
 func TestEncodingErrorsAreNotKept(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", podOnNode(""))
@@ -233,7 +236,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 }
 
-// History takes precedence over encodings.
+// TestHistoryEvictsEncodings checks that history takes precedence over encodings.
 func TestHistoryEvictsEncodings(t *testing.T) {
 	const limit = 300_000
 	store := newMemStore()

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestMain fails if a goroutine is left over after the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // object is the stored form of objects in these tests.
@@ -31,6 +32,7 @@ type object struct {
 	Data   string            `json:"d,omitempty"`
 }
 
+// String returns the stored form.
 func (o object) String() string {
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -39,6 +41,7 @@ func (o object) String() string {
 	return string(b)
 }
 
+// attributesBelow returns a function that reads the attributes of an object whose key has a prefix.
 func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes, error) {
 	return func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
@@ -53,8 +56,10 @@ func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes,
 	}
 }
 
+// nodeField is the indexed field of all resources.
 const nodeField = "spec.nodeName"
 
+// resourceConfig returns a resource whose objects are of type object.
 func resourceConfig(name string) watchcache.ResourceConfig {
 	prefix := "/registry/" + name + "/"
 	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributesBelow(prefix), Index: []string{nodeField}}
@@ -124,6 +129,7 @@ func (r *rig) sync() int64 {
 	return rev
 }
 
+// watch starts a watcher of pods that is closed at the end of the test.
 func (r *rig) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
 	r.t.Helper()
 	w, err := r.pods.Watch(opts)
@@ -177,6 +183,7 @@ func finalError(ctx context.Context, w *watchcache.Watcher) error {
 	}
 }
 
+// drain returns all events that a watcher has not returned yet, as text.
 func (r *rig) drain(w *watchcache.Watcher) []string {
 	r.t.Helper()
 	evs, err := drain(r.ctx, w, r.sync(), 3)
@@ -207,6 +214,7 @@ func formatEvents(evs []watchcache.Event) []string {
 	return out
 }
 
+// selection returns a selection. Empty arguments select all.
 func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSelector string) objects.Selection {
 	s := objects.Selection{Namespace: namespace}
 	var err error
@@ -223,11 +231,13 @@ func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSele
 	return s
 }
 
+// isExpired reports whether an error is an ExpiredError.
 func isExpired(err error) bool {
 	var e *watchcache.ExpiredError
 	return errors.As(err, &e)
 }
 
+// podOnNode returns a pod with the field of a node.
 func podOnNode(node string) string {
 	return object{Fields: map[string]string{nodeField: node}}.String()
 }
@@ -256,11 +266,12 @@ func (r *rig) metrics() map[string]float64 {
 	return have
 }
 
+// metric returns the value of one metric.
 func (r *rig) metric(name string) float64 {
 	r.t.Helper()
 	v, ok := r.metrics()[name]
 	if !ok {
-		r.t.Errorf("no metric %s", name)
+		r.t.Errorf("got no metric %s, want one", name)
 	}
 	return v
 }
@@ -272,7 +283,7 @@ func (r *rig) wantMetrics(lines ...string) {
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, " ")
 		if v, ok := have[name]; !ok || fmt.Sprint(v) != value {
-			r.t.Errorf("metric %s: got %v in\n%v", line, v, have)
+			r.t.Errorf("metric %s: got %v, want %s; all metrics:\n%v", name, v, value, have)
 		}
 	}
 }
@@ -283,10 +294,12 @@ type idleSource struct {
 	failed  chan error
 }
 
+// Load implements watchcache.Source.
 func (s *idleSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
 	return storage.Position{Revision: 1}, nil
 }
 
+// Follow implements watchcache.Source.
 func (s *idleSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
@@ -302,4 +315,5 @@ func (s *idleSource) Follow(ctx context.Context, _ storage.Position, apply func(
 	}
 }
 
+// Progress implements watchcache.Source.
 func (s *idleSource) Progress(context.Context) error { return nil }

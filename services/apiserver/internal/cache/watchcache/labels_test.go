@@ -18,6 +18,7 @@ func labelledPod(i, version int) string {
 	return object{Labels: map[string]string{"app": fmt.Sprint(i % 10), "third": fmt.Sprint(i % 3)}, Data: fmt.Sprint(version)}.String()
 }
 
+// podKey returns the key of a pod.
 func podKey(i int) string { return fmt.Sprintf("%sns-%d/%05d", pods, i%3, i) }
 
 // labelledRig returns a rig with the given number of labelled pods.
@@ -121,9 +122,9 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 			}
 		}
 	})
-	for _, by := range []string{"app=3", "third=1", "app=4"} {
+	for _, label := range []string{"app=3", "third=1", "app=4"} {
 		all.Go(func() {
-			sel := selection(t, "", by, "")
+			sel := selection(t, "", label, "")
 			for range 60 {
 				sn := r.pods.Snapshot()
 				got := cacheList(sn, sel, "")
@@ -135,7 +136,7 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 					return true
 				})
 				if !slices.Equal(got, want) {
-					t.Errorf("%s: got %d objects, want %d", by, len(got), len(want))
+					t.Errorf("%s: got %d objects, want %d", label, len(got), len(want))
 					return
 				}
 			}
@@ -143,13 +144,13 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 	}
 	all.Wait()
 	rev := r.sync()
-	for _, by := range []string{"app=3", "third=1"} {
-		sel := selection(t, "", by, "")
+	for _, label := range []string{"app=3", "third=1"} {
+		sel := selection(t, "", label, "")
 		if examined, listed := r.list(sel); examined != listed {
-			t.Errorf("%s: examined %d objects, want only the %d listed", by, examined, listed)
+			t.Errorf("%s: examined %d objects, want only the %d listed", label, examined, listed)
 		}
 		if got, want := cacheList(r.pods.Snapshot(), sel, ""), modelList(r.store, rev, sel, ""); !slices.Equal(got, want) {
-			t.Errorf("%s: got %d objects, want %d", by, len(got), len(want))
+			t.Errorf("%s: got %d objects, want %d", label, len(got), len(want))
 		}
 		before := rev - 500
 		sn, ok := r.pods.SnapshotAt(before, nil)
@@ -157,7 +158,7 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 			t.Fatalf("no snapshot at %d", before)
 		}
 		if got, want := cacheList(sn, sel, ""), modelList(r.store, before, sel, ""); !slices.Equal(got, want) {
-			t.Errorf("%s at %d: got %d objects, want %d", by, before, len(got), len(want))
+			t.Errorf("%s at %d: got %d objects, want %d", label, before, len(got), len(want))
 		}
 	}
 }
@@ -173,7 +174,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 	for i := range total {
 		store.put(podKey(i), labelledPod(i, 0))
 	}
-	for name, disturb := range map[string]func(r *rig, i int){
+	for name, listOthers := range map[string]func(r *rig, i int){
 		"labels that no object has": func(r *rig, i int) {
 			if i == 0 {
 				for junk := range 4 {
@@ -196,7 +197,7 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 			app := selection(t, "", "app=3", "")
 			old := r.pods.Snapshot()
 			for i := range 100 {
-				disturb(r, i)
+				listOthers(r, i)
 				if name == olderState {
 					old.Select(app, "", func(*objects.Entry) bool { return true })
 					continue

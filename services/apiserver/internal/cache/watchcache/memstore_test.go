@@ -33,6 +33,7 @@ type memStore struct {
 	onRead func()
 }
 
+// newMemStore returns an empty store.
 func newMemStore() *memStore {
 	return &memStore{
 		revision: 1,
@@ -48,8 +49,11 @@ type op struct {
 	value []byte
 }
 
+// put writes a key and returns the revision.
 func (m *memStore) put(key, value string) int64 { return m.txn(op{key, []byte(value)}) }
-func (m *memStore) del(key string) int64        { return m.txn(op{key, nil}) }
+
+// del deletes a key and returns the revision.
+func (m *memStore) del(key string) int64 { return m.txn(op{key, nil}) }
 
 // txn applies changes of different keys at one revision.
 func (m *memStore) txn(ops ...op) int64 {
@@ -92,6 +96,7 @@ func (m *memStore) bump() int64 {
 	return m.revision
 }
 
+// now returns the newest revision.
 func (m *memStore) now() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,6 +130,7 @@ func applyEvent(state map[string]storage.KeyValue, ev storage.Event) {
 	}
 }
 
+// VerifyHistory implements watchcache.RevisionReader.
 func (m *memStore) VerifyHistory(ctx context.Context, at storage.Position) (int64, error) {
 	m.mu.Lock()
 	m.reads++
@@ -227,6 +233,7 @@ func (m *memStore) Get(_ context.Context, key string, revision int64) (storage.K
 	return kv, revision, nil
 }
 
+// compact forgets the history before a revision.
 func (m *memStore) compact(revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,6 +251,7 @@ func (m *memStore) breakWatches() {
 	m.wake()
 }
 
+// wake wakes all watchers. The caller holds mu.
 func (m *memStore) wake() {
 	for w := range m.watchers {
 		select {
@@ -253,6 +261,7 @@ func (m *memStore) wake() {
 	}
 }
 
+// memWatcher is a watcher of a memStore.
 type memWatcher struct {
 	store    *memStore
 	prefix   string

@@ -19,8 +19,10 @@ import (
 
 // The model replays the store's history and uses no cache.
 
+// pods is the prefix of the keys of pods.
 const pods = "/registry/pods/"
 
+// snapshot returns the history and the newest revision.
 func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,11 +45,13 @@ func isSelected(s objects.Selection, key string, value []byte) bool {
 		(s.Labels == nil || s.Labels.Matches(e.Labels))
 }
 
+// fieldSet holds the fields of an object for the model.
 type fieldSet map[string]string
 
 func (f fieldSet) Has(k string) bool   { _, ok := f[k]; return ok }
 func (f fieldSet) Get(k string) string { return f[k] }
 
+// modelList returns the objects that a list at a revision must return.
 func modelList(m *memStore, rev int64, s objects.Selection, from string) []string {
 	m.mu.Lock()
 	state := m.at(rev)
@@ -61,6 +65,7 @@ func modelList(m *memStore, rev int64, s objects.Selection, from string) []strin
 	return out
 }
 
+// cacheList returns the objects that a list of a snapshot returns.
 func cacheList(sn watchcache.Snapshot, s objects.Selection, from string) []string {
 	out := []string{}
 	sn.Select(s, from, func(e *objects.Entry) bool {
@@ -99,6 +104,7 @@ func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 	return out
 }
 
+// genObject draws the value of an object.
 func genObject(t *rapid.T) string {
 	o := object{Labels: map[string]string{}, Fields: map[string]string{}}
 	if app := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "app"); app != "" {
@@ -115,11 +121,13 @@ func genObject(t *rapid.T) string {
 	return o.String()
 }
 
+// genKey draws a key of a pod. There are few, so that objects change often.
 func genKey(t *rapid.T) string {
 	ns := rapid.SampledFrom([]string{"a", "ab", "b"}).Draw(t, "ns")
 	return fmt.Sprintf("%s%s/%d", pods, ns, rapid.IntRange(0, 5).Draw(t, "name"))
 }
 
+// genSelection draws a selection.
 func genSelection(t *rapid.T) objects.Selection {
 	s := selection(t,
 		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
@@ -139,6 +147,7 @@ func genSelection(t *rapid.T) objects.Selection {
 	return s
 }
 
+// modelWatcher is a watcher of the cache with the events that it has returned.
 type modelWatcher struct {
 	*watchcache.Watcher
 	sel   objects.Selection
@@ -155,6 +164,7 @@ type machine struct {
 	clock    *clock
 }
 
+// write writes or deletes an object.
 func (m *machine) write(t *rapid.T) {
 	for range rapid.IntRange(1, 12).Draw(t, "writes") {
 		if key := genKey(t); rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
@@ -165,6 +175,7 @@ func (m *machine) write(t *rapid.T) {
 	}
 }
 
+// transaction writes several objects at one revision.
 func (m *machine) transaction(t *rapid.T) {
 	seen := map[string]bool{}
 	var ops []op
@@ -186,6 +197,7 @@ func (m *machine) transaction(t *rapid.T) {
 	m.store.txn(ops...)
 }
 
+// read compares a list, at the newest or an older revision, with the model.
 func (m *machine) read(t *rapid.T) {
 	rev := m.sync()
 	sn := m.pods.Snapshot()
@@ -209,6 +221,7 @@ func (m *machine) read(t *rapid.T) {
 	}
 }
 
+// compare compares a snapshot with the model.
 func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 	s := genSelection(t)
 	from := ""
@@ -227,6 +240,7 @@ func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 	}
 }
 
+// watchFrom starts a watcher at a drawn revision.
 func (m *machine) watchFrom(t *rapid.T) {
 	rev := m.sync()
 	opts := watchcache.WatchOptions{Selection: genSelection(t), AfterRevision: rapid.Int64Range(1, rev+3).Draw(t, "after")}
@@ -312,6 +326,7 @@ func (w *modelWatcher) cutRevision(evs []watchcache.Event, want []string) {
 	}
 }
 
+// follow compares the events of a watcher with the model, and sometimes closes it.
 func (m *machine) follow(t *rapid.T) {
 	if len(m.watchers) == 0 {
 		t.Skip("no watchers")
@@ -340,7 +355,7 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 			}
 			change(cfg)
 		})}
-		sub.after(func() {
+		sub.Cleanup(func() {
 			for _, w := range m.watchers {
 				w.Close()
 			}
@@ -366,18 +381,22 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 	})
 }
 
+// TestModel compares a cache with the default limits to the model.
 func TestModel(t *testing.T) {
 	testModel(t, func(*watchcache.Config) {})
 }
 
+// TestModelShortHistory compares a cache with a short history to the model.
 func TestModelShortHistory(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.LogEvents = 20 })
 }
 
+// TestModelSmallBudget compares a cache with little memory for history to the model.
 func TestModelSmallBudget(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 4 << 10 })
 }
 
+// TestModelWithoutLargeValues compares a cache that drops large values from history to the model.
 func TestModelWithoutLargeValues(t *testing.T) {
 	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 30 << 10 })
 }

@@ -20,7 +20,8 @@ func summaryOf(value []byte) []byte {
 	return []byte(o.String())
 }
 
-// Compressed values are returned as stored: after the load, from events and after deletions.
+// TestCompressedValuesAreReturnedAsStored checks that compressed values are returned as stored:
+// after the load, from events and after deletions.
 func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	noise := make([]byte, 20_000) // incompressible
 	r := rand.New(rand.NewPCG(20261122, 1))
@@ -45,7 +46,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 				read := c.Resources[i].Attributes
 				c.Resources[i].Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 					if len(value) > 1_000 {
-						t.Errorf("attributes of %s were computed from %d bytes, want the outline", key, len(value))
+						t.Errorf("attributes of %s were computed from %d bytes, want the summary", key, len(value))
 					}
 					return read(key, value)
 				}
@@ -76,17 +77,17 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	for _, ev := range all {
 		value := values[ev.Entry.Name()]
 		if ev.Entry.Name() == "large" && string(ev.Entry.Summary()) != string(summaryOf([]byte(value))) {
-			t.Errorf("%v of %s has outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Summary())
+			t.Errorf("%v of %s: got summary %.300s, want %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Summary(), summaryOf([]byte(value)))
 		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
-			t.Errorf("%v of %s has a wrong value", ev.Type, ev.Entry.Name())
+			t.Errorf("%v of %s: got value %.300s, want %.300s with a space after the first brace", ev.Type, ev.Entry.Name(), got, value)
 		}
 	}
 	if len(all) != 2*len(values) {
-		t.Errorf("%d events, want %d", len(all), 2*len(values))
+		t.Errorf("got %d events, want %d", len(all), 2*len(values))
 	}
 	// History has two values of each object: before the change and before the deletion.
 	if n := rig.metric("binnacle_watch_cache_history_bytes"); n > 60_000 {
-		t.Errorf("history takes %v bytes: nothing is compressed", n)
+		t.Errorf("history takes %v bytes, want at most 60000: the values are compressible", n)
 	}
 }

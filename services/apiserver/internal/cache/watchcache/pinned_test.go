@@ -19,8 +19,8 @@ func largeObject(i int) string {
 	return object{Data: fmt.Sprintf("%06d", i) + strings.Repeat("x", 100_000), Fields: map[string]string{nodeField: "n1"}}.String()
 }
 
-// collectGarbage frees unreachable memory. Objects that one collection finds unreachable are certainly
-// freed after the next one.
+// collectGarbage frees unreachable memory. Objects that one collection finds unreachable are
+// certainly freed after the next one.
 func collectGarbage() {
 	for range 3 {
 		runtime.GC()
@@ -55,11 +55,16 @@ func (r *rig) pinnedBytes(ok func(float64) bool) (n float64) {
 	return n
 }
 
-func atMost(limit float64) func(float64) bool  { return func(n float64) bool { return n <= limit } }
+// atMost returns a condition for pinnedBytes.
+func atMost(limit float64) func(float64) bool { return func(n float64) bool { return n <= limit } }
+
+// atLeast returns a condition for pinnedBytes.
 func atLeast(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
 
-const events = 200 // in history
+// events is the number of changes in history.
+const events = 200
 
+// newLargeRig returns a rig with n large objects and a short history.
 func newLargeRig(t *testing.T, n int) *rig {
 	store := newMemStore()
 	for i := range n {
@@ -239,7 +244,8 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 	}
 }
 
-// TestUnrelatedWatchersDoNotExpire checks watchers that are unrelated to the changes, idle or closed.
+// TestUnrelatedWatchersDoNotExpire checks watchers that are unrelated to the changes, idle or
+// closed.
 func TestUnrelatedWatchersDoNotExpire(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32

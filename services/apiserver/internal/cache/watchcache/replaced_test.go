@@ -40,6 +40,7 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 	return r, log
 }
 
+// saved is the revision of the backup. newest is the revision of the store before it is restored.
 const saved, newest = 5, 9
 
 // writesAfterRestore lists what may be written to the store between its restoration and the next
@@ -160,8 +161,8 @@ func TestCacheShowsRestoredStore(t *testing.T) {
 	})
 }
 
-// TestRestoredStoreDiscardsDerivedData checks that older snapshots and cached encodings are discarded
-// after the store was restored.
+// TestRestoredStoreDiscardsDerivedData checks that older snapshots and cached encodings are
+// discarded after the store was restored.
 func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
 	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
 		if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
@@ -184,8 +185,8 @@ func TestRestoredStoreDiscardsDerivedData(t *testing.T) {
 	})
 }
 
-// TestWatchAfterRestoration checks that watches deliver changes after the store was restored, and that
-// history starts there.
+// TestWatchAfterRestoration checks that watches deliver changes after the store was restored, and
+// that history starts there.
 func TestWatchAfterRestoration(t *testing.T) {
 	forRestorations(t, func(t *testing.T, r *rig, _ *bytes.Buffer, writes []op) {
 		r.restoreBackup(writes)
@@ -201,8 +202,9 @@ func TestWatchAfterRestoration(t *testing.T) {
 	})
 }
 
-// TestReadDetectsStoreRewind checks that a read of the newest state never returns the state before the
-// restoration, even if the stream reports nothing. Until the reload the cache serves no request.
+// TestReadDetectsStoreRewind checks that a read of the newest state never returns the state before
+// the restoration, even if the stream reports nothing. Until the reload the cache serves no
+// request.
 func TestReadDetectsStoreRewind(t *testing.T) {
 	for name, writes := range writesAfterRestore {
 		t.Run(name, func(t *testing.T) {
@@ -296,6 +298,7 @@ type heldLoad struct {
 	release chan struct{}
 }
 
+// Load implements watchcache.Source.
 func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	if s.hold.Load() {
 		select {

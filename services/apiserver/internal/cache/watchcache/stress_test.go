@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Writers, readers and watchers run concurrently. Every snapshot equals the history at its
-// revision. No watcher receives an event before the store shows it, and each receives exactly its
-// events.
+// TestConcurrentReadsWritesAndWatches runs writers, readers and watchers concurrently. It checks
+// that every snapshot equals the history at its revision, that no watcher receives an event before
+// the store shows it, and that each receives exactly its events.
 func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/first", podOnNode("n0"))
@@ -61,6 +61,7 @@ func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	others.Wait()
 }
 
+// writeAtRandom writes and deletes n random objects.
 func writeAtRandom(store *memStore, n int) {
 	for range n {
 		key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(4))

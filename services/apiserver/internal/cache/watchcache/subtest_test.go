@@ -12,10 +12,10 @@ type subTest struct {
 	cleanups []func()
 }
 
-func (s *subTest) Cleanup(f func()) { s.after(f) }
+// Cleanup registers f to be called by cleanup.
+func (s *subTest) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
 
-func (s *subTest) after(f func()) { s.cleanups = append(s.cleanups, f) }
-
+// cleanup calls the registered functions, the last one first.
 func (s *subTest) cleanup() {
 	for i := len(s.cleanups) - 1; i >= 0; i-- {
 		s.cleanups[i]()
@@ -28,12 +28,14 @@ type clock struct {
 	now time.Time
 }
 
+// Now returns the time of the clock.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
+// advance moves the clock forward.
 func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,6 +49,7 @@ type lazyChan struct {
 	closed bool
 }
 
+// get returns the channel.
 func (l *lazyChan) get() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,6 +59,7 @@ func (l *lazyChan) get() <-chan struct{} {
 	return l.ch
 }
 
+// close closes the channel unless it is closed.
 func (l *lazyChan) close() {
 	l.get()
 	l.mu.Lock()

@@ -27,8 +27,8 @@ func templateObject(template, n int) string {
 	}.String()
 }
 
-// Similar values share a dictionary and are returned as stored: after the load, after changes,
-// from events and after deletions.
+// TestSimilarValuesShareDictionary checks that similar values share a dictionary and are returned
+// as stored: after the load, after changes, from events and after deletions.
 func TestSimilarValuesShareDictionary(t *testing.T) {
 	const n = 600
 	store := newMemStore()

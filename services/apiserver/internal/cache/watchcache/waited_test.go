@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// OldestChangeAge measures the age of changes that arrived while the watcher existed. Earlier
-// changes are history.
-func TestWaitedExcludesHistory(t *testing.T) {
+// TestOldestChangeAgeExcludesHistory checks that OldestChangeAge measures the age of changes that
+// arrived while the watcher existed. Earlier changes are history.
+func TestOldestChangeAgeExcludesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)
 		r.store.put("/registry/pods/a/old", object{}.String())

@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// labelled returns an object with the label app.
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
 // TestWatcherTransitions checks that a watcher receives ADDED and DELETED when an object starts and
@@ -171,7 +172,8 @@ func TestSlowWatcherExpires(t *testing.T) {
 	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 }
 
-// History is forgotten by age, except for the newest changes.
+// TestHistoryIsForgottenByAge checks that history is forgotten by age, except for the newest
+// changes.
 func TestHistoryIsForgottenByAge(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
@@ -192,7 +194,8 @@ func TestHistoryIsForgottenByAge(t *testing.T) {
 	r.watch(watchcache.WatchOptions{AfterRevision: 420})
 }
 
-// History ages by elapsed time, independent of changes of the wall clock.
+// TestHistoryAgeIgnoresClockChanges checks that history ages by elapsed time, independent of
+// changes of the wall clock.
 func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	read := time.Now()
 	var passed, ahead atomic.Int64
@@ -285,6 +288,8 @@ func TestIdleHistoryIsReleased(t *testing.T) {
 	})
 }
 
+// TestWatchSendsInitialState checks that a watcher receives the selected objects, a bookmark and
+// then changes.
 func TestWatchSendsInitialState(t *testing.T) {
 	store := newMemStore()
 	for i := range 5 {
@@ -306,6 +311,8 @@ func TestWatchSendsInitialState(t *testing.T) {
 	}
 }
 
+// TestWatchFromFutureRevision checks that a watcher receives no changes up to its revision, even if
+// they are yet to come.
 func TestWatchFromFutureRevision(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{AfterRevision: 4})
@@ -349,6 +356,7 @@ func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	}
 }
 
+// TestNextReturnsWhenInterrupted checks the error with which a waiting Next ends.
 func TestNextReturnsWhenInterrupted(t *testing.T) {
 	tests := []struct {
 		name string
@@ -453,8 +461,10 @@ type gatedSource struct {
 	once lazyChan
 }
 
+// lost returns a channel that is closed when the first stream has ended.
 func (s *gatedSource) lost() <-chan struct{} { return s.once.get() }
 
+// Follow implements watchcache.Source.
 func (s *gatedSource) Follow(ctx context.Context, after storage.Position, apply func(storage.Batch) error) error {
 	select {
 	case <-s.gate:
