@@ -15,7 +15,7 @@ import (
 type Document struct {
 	// Normalize converts a document to the served and stored form: it fills in defaults, removes
 	// unknown fields and disallowed nulls, and normalizes metadata. It returns doc itself if
-	// nothing changes. Errors are those of invalid documents.
+	// nothing changes. It returns an error for an invalid document.
 	Normalize func(doc []byte, o DocumentOptions) (ServedDocument, error)
 	// EstimateCost estimates the cost in bytes of Normalize for a document in JSON, YAML or CBOR.
 	// It is cheap.

@@ -81,7 +81,8 @@ type Names struct {
 	// Resource is the plural name in paths. Singular and ShortNames are alternatives that clients
 	// may accept.
 	Resource, Singular string
-	// Kind is the name of the object's type, List that of a collection; empty means Kind + "List".
+	// Kind is the name of the object's type. List is the name of a collection's type; empty means
+	// Kind + "List".
 	Kind, List string
 	ShortNames []string
 	Categories []string
@@ -103,7 +104,7 @@ type Names struct {
 // except status and metadata. A kind with the status subresource has all three functions. A kind
 // that counts generations has SpecChanged.
 type SpecStatusAccessors struct {
-	// CopyStatus sets the status of an object to that of another one; nil stands for an object
+	// CopyStatus copies the status of another object to an object; nil stands for an object
 	// without status. CopySpec sets everything except metadata and status. The two objects may
 	// share memory afterwards.
 	CopyStatus func(to, from Object)
@@ -318,7 +319,7 @@ type Subresource struct {
 	New func() runtime.Object
 
 	// Prepare, for a subresource that is a view of the parent object (status, approval, finalize),
-	// resets all fields in obj that the subresource must not change to those of old. Nil for
+	// copies from old to obj all fields that the subresource must not change. Nil for
 	// "status" means the default rule: only the status changes.
 	Prepare func(obj, old Object)
 	// ValidateUpdate validates a change through the subresource. Order is the order of the rules.

@@ -19,8 +19,8 @@ import (
 //   - withUnknownResource, before them, resolves the request info with that set and sends the request
 //     through the limits and authorization again, so that the authorized operation is the executed one.
 //
-// The deadline stays that of the original request info: a watch found in this way ends with the
-// request timeout.
+// The request keeps the deadline of the original request info: a watch found in this way ends with
+// the request timeout.
 
 // withUnknownResource resolves a request again with the newest API set if
 // its resource is unknown, or if the handler returned it because another

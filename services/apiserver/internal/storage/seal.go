@@ -13,7 +13,7 @@ type Seal struct {
 	Err *CorruptObjectError
 }
 
-// CorruptObjectError reports that a stored value cannot be read. Its text is that of Err.
+// CorruptObjectError reports that a stored value cannot be read. It has the text of Err.
 type CorruptObjectError struct {
 	Key string
 	// Revision is the revision of the value.
@@ -29,7 +29,7 @@ func (e *CorruptObjectError) Error() string { return e.Err.Error() }
 func (e *CorruptObjectError) Unwrap() error { return e.Err }
 
 // SealError reports that a value could not be converted to its stored form. Nothing was written.
-// Its text is that of Err.
+// It has the text of Err.
 type SealError struct {
 	Key string
 	Err error

@@ -141,7 +141,7 @@ type Interface interface {
 	// Otherwise the error is *ConflictError with the live value, or ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
 	// Delete removes the key if its ModRevision is expected, and returns the revision of the
-	// deletion. Otherwise the errors are those of Update. Preconditions is as in WriteOptions.
+	// deletion. Otherwise it returns the errors of Update. Preconditions is as in WriteOptions.
 	Delete(ctx context.Context, key string, expected int64, preconditions ...Precondition) (int64, error)
 	// Watch delivers the changes of keys that start with prefix, after the given revision. It waits
 	// for a future revision. It survives outages of the store. Delivered values may be shared and

@@ -1,7 +1,7 @@
 // Package apply tracks the ownership of fields in metadata.managedFields, and merges apply patches
 // (specification: "Field ownership (server-side apply) rules").
 //
-// A Manager does so for one kind and one path: that of the object itself or that of a subresource.
+// A Manager does so for one kind and one path: the path of the object itself or of a subresource.
 // Update records the fields that a create, an update or a patch changed. Apply merges an apply
 // patch into the live object, or returns a conflict if another manager owns a field that the patch
 // changes. Package writes calls both on decoded, defaulted objects, before admission.

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// documentDifferences compares two documents. live may be nil. The result equals that of the merge
-// library. It returns false for unusual documents, such as those that violate the merge rules; the
-// caller then uses the library.
+// documentDifferences compares two documents. live may be nil. The result equals the result of the
+// merge library. It returns false for unusual documents, such as those that violate the merge
+// rules; the caller then uses the library.
 func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	is, ok := obj.(runtime.Unstructured)
 	if !ok {
@@ -183,7 +183,7 @@ func (d *documentDiff) compareObjects(rules *smd.Map, a, b map[string]any) bool 
 	return true
 }
 
-// inMetadata reports whether the path is that of the metadata.
+// inMetadata reports whether the path leads to the metadata.
 func (d *documentDiff) inMetadata() bool {
 	return len(d.path) == 1 && d.path[0].FieldName != nil && *d.path[0].FieldName == "metadata"
 }

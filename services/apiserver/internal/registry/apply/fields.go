@@ -77,7 +77,7 @@ type view struct {
 // inVersion returns the view of the same kind in another version, or nil if it is not served.
 func (v *view) inVersion(apiVersion string) *view { return v.versions[apiVersion] }
 
-// untypedObject reports whether an object has no Go type of its own.
+// untypedObject reports whether an object has no Go type, but is a tree of values.
 func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
 
 // goType returns the struct type of the kind's objects.

@@ -195,7 +195,7 @@ func (c *comparer) compareEncodings(s *fieldSchema, a, b reflect.Value, hasA, ha
 	graft(c.set.root, d.Modified)
 	graft(c.set.root, d.Added)
 	graft(c.removed.root, d.Removed)
-	// The root of a set has no path of its own.
+	// The sets contain no path for the value itself, so it is added here.
 	switch {
 	case !hasA:
 		c.set.insert(c.path)

@@ -194,7 +194,7 @@ func (m managed) limitUpdateEntries() error {
 			delete(m, oldest)
 		}
 		delete(m, o)
-		// The time is that of the latest merged entry.
+		// The bucket gets the time of the latest merged entry.
 		m[bucket] = &entry{fieldSet: m[bucket].fieldSet, version: e.version, time: e.time}
 		merged[bucket] = append(merged[bucket], e.Set)
 		excess--

@@ -37,7 +37,7 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	}
 	finalizers := at.Child("finalizers").String()
 	managed := at.Child("managedFields").String()
-	// The errors of owner references precede those of finalizers and managed fields.
+	// The errors of owner references precede the errors of finalizers and managed fields.
 	after := slices.IndexFunc(errs, func(e *field.Error) bool {
 		return strings.HasPrefix(e.Field, finalizers) || strings.HasPrefix(e.Field, managed)
 	})

@@ -55,8 +55,9 @@ func (s addressRange) contains(a netip.Addr) bool {
 	return a.Compare(s.first) >= 0 && a.Compare(addressAfter(s.first, s.size-1)) <= 0
 }
 
-// candidates returns all addresses in the order in which the allocator tries them: first those of
-// the dynamic band, then those of the static band, each band from a random position on.
+// candidates returns all addresses in the order in which the allocator tries them: first the
+// addresses of the dynamic band, then the addresses of the static band, each band from a random
+// position on.
 func (s addressRange) candidates() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		_ = fromRandom(s.static, s.size-s.static, s.first, yield) && fromRandom(0, s.static, s.first, yield)

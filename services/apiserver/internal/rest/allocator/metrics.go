@@ -14,7 +14,7 @@ const (
 	dynamicScope = "dynamic"
 )
 
-// metrics holds the metrics of allocations and repairs. Their names are those of Kubernetes.
+// metrics holds the metrics of allocations and repairs, named as in Kubernetes.
 type metrics struct {
 	addressCount, addressErrors         *prometheus.CounterVec
 	addressTime                         *prometheus.HistogramVec

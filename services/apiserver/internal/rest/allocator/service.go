@@ -130,7 +130,7 @@ func keepAllocated(s, was *corev1.Service) {
 	}
 }
 
-// keepNodePorts gives each port without a node port that of the live port with the
+// keepNodePorts gives each port without a node port the node port of the live port with the
 // same name, unless the client chose it for another port.
 func keepNodePorts(s, was *corev1.Service) {
 	had := map[string]int32{}

@@ -124,7 +124,7 @@ func (o *listOptions) resolveVersion(noCache bool) (err error) {
 
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
 // that needs the object in the requested version. The second is nil unless a webhook converts.
-// Without a webhook, the selectable fields of all versions are those of the stored document.
+// Without a webhook, all versions have the selectable fields of the stored document.
 func splitFields(c *codec.KindCodec, sel fields.Selector) (cached, versioned fields.Selector) {
 	if sel.Empty() || !c.Kind.UsesConversionWebhook() {
 		return sel, nil

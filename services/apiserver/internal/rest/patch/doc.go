@@ -1,5 +1,5 @@
 // Package patch decodes patches and applies them to objects. types.go lists the patch types; each
-// is one strategy in a file of its own:
+// is one strategy in a separate file:
 //
 //	jsonpatch.go    JSON patch (RFC 6902), on the JSON of the object
 //	merge.go        merge patch (RFC 7386), on the object where possible, otherwise on its JSON

@@ -17,7 +17,7 @@ import (
 // mergeObject merges a merge patch without repeated keys into a copy of an object with a Go type,
 // without encoding and decoding the fields that the patch does not name. It returns false for a
 // patch that does something unusual, such as naming an unknown field. For all other patches, the
-// result is the same as that of mergeDocument.
+// result equals the result of mergeDocument.
 func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 	for _, name := range []string{"kind", "apiVersion"} {
 		if patch.Find(tape.Root, name) != tape.None {

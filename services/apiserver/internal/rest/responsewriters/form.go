@@ -79,7 +79,8 @@ func (a *Responses) limiterFor(r *http.Request) Limiter {
 }
 
 // Encoder is the representation of a response: a media type, and the object itself, its metadata,
-// or a table row. YAML and indented JSON are converted from JSON. An Encoder is used for one response.
+// or a table row. YAML and indented JSON are converted from JSON. An Encoder is used for one
+// response.
 type Encoder struct {
 	negotiation.Choice
 	res           *apiset.Resource
@@ -184,7 +185,7 @@ func includeOf(r *http.Request) (codec.Include, error) {
 // Err returns the error that replaces the response, or nil.
 func (f *Encoder) Err() error { return f.err }
 
-// Kinds of kept encodings. Definitions that share a store have slots of their own.
+// Kinds of kept encodings. Each definition that shares a store has separate keys.
 const (
 	keepFrame encodings.ID = iota + 1
 	keepDeleted

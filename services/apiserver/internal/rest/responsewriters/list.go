@@ -72,7 +72,7 @@ func (f *Encoder) startMemo() *codec.Memo {
 	return f.memo
 }
 
-// writeReadableList writes a list in a human-readable form. Each object is formatted on its own,
+// writeReadableList writes a list in a human-readable form. Each object is formatted separately,
 // with the same result as in the whole list.
 func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := formats.NewLayout(f.elementsField(), f.Media == api.MediaYAML)
@@ -221,7 +221,7 @@ func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchc
 }
 
 // emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null
-// in an empty list of metadata, and in a table of a kind without columns of its own.
+// in an empty list of metadata, and in a table of a kind without declared columns.
 func (f *Encoder) emptyElements() string {
 	switch {
 	case f.hasOnlyMetadata():

@@ -24,7 +24,7 @@ import (
 )
 
 // Responder writes responses that are not made from stored bytes: errors, and objects of any known
-// type. The server uses it for its own errors too.
+// type. The filters of package server use it, too.
 type Responder struct {
 	Codec *codec.Codec
 	Media negotiation.Media

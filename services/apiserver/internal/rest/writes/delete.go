@@ -288,7 +288,7 @@ const (
 )
 
 // DeleteUnreadable removes an object that cannot be read. It skips admission, which would have no
-// object to check, and ignores finalizers. It requires a permission of its own. It does not remove
+// object to check, and ignores finalizers. It requires a separate permission. It does not remove
 // a readable object.
 func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 	if err := w.authorizeUnsafeDelete(ctx, r); err != nil {

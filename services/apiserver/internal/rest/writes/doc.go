@@ -1,5 +1,5 @@
-// Package writes implements every write: those of handlers, of subresources such as evictions,
-// and of the server itself through package internalclient. A Request holds all inputs of a write
+// Package writes implements every write: by handlers, by subresources such as evictions,
+// and by the server itself through package internalclient. A Request holds all inputs of a write
 // that do not depend on the state of the store. A Result holds the state of the store
 // afterwards. The package does not depend on HTTP.
 //

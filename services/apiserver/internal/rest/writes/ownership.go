@@ -41,7 +41,7 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 
 // recordOwnership records the field ownership of obj, to which the request changes live (nil for a
 // creation). Objects that cannot be compared lose their managedFields, which would no longer be
-// true. The error is that of an expired request, whose object may well be comparable.
+// true. It returns an error only for an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
 	if r.checkType(obj) != nil { // the schema does not describe its fields
 		obj.SetManagedFields(nil)

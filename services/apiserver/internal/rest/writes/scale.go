@@ -126,7 +126,7 @@ func (r *Request) validateScale(sc *autoscalingv1.Scale) field.ErrorList {
 	return errs
 }
 
-// writeScale sets the replicas of an object to those of a scale.
+// writeScale copies the replicas of a scale to its object.
 func (w *Writer) writeScale(
 	ctx context.Context,
 	r *Request,
@@ -176,7 +176,7 @@ func (w *Writer) writeScale(
 			return outcome{}, err
 		}
 		obj.SetManagedFields(entries)
-		return w.computeChange(ctx, parent, l, obj, true) // the entries are those of the scale
+		return w.computeChange(ctx, parent, l, obj, true) // the ownership is recorded by the entries of the scale
 	})
 	if err != nil {
 		return Result{}, err

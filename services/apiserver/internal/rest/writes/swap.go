@@ -383,9 +383,9 @@ func (r *Request) expectedUID() types.UID {
 	return r.Object.GetUID()
 }
 
-// uidConflict returns the error of an update whose uid differs from that of the stored object. have
-// is empty if there is no object. The text has the form of Kubernetes' storage errors, in which dry
-// runs leave out the root of the key.
+// uidConflict returns the error of an update whose uid differs from the uid of the stored object.
+// have is empty if there is no object. The text has the form of Kubernetes' storage errors, in
+// which dry runs leave out the root of the key.
 func (r *Request) uidConflict(expected, have types.UID) error {
 	key := r.objectKey()
 	if at := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && at > 0 {

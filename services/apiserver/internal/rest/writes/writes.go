@@ -61,7 +61,7 @@ type Config struct {
 	Metrics Metrics
 }
 
-// Writer executes writes. It has no state of its own and is safe for concurrent use.
+// Writer executes writes. It keeps no state and is safe for concurrent use.
 type Writer struct {
 	Config
 	// scales manages the field ownership of scales.

@@ -28,8 +28,8 @@ func fullEvent() *Event {
 	}
 }
 
-// TestEventMatchesEncodingJSON checks that the JSON of an event equals that of encoding/json for
-// the same fields.
+// TestEventMatchesEncodingJSON checks that the JSON of an event equals the output of encoding/json
+// for the same fields.
 func TestEventMatchesEncodingJSON(t *testing.T) {
 	line := fullEvent().AppendLine(nil)
 	quoted, _ := json.Marshal(oddString)
@@ -51,7 +51,7 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestTimestampFormat checks that timestamps equal those of package time.
+// TestTimestampFormat checks that timestamps have the form of package time.
 func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {

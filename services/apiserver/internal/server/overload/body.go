@@ -40,7 +40,7 @@ const (
 // WithBody reads the bodies of authorized requests. A request releases its seats while its
 // body arrives. The memory of bodies is limited for each priority level and shared fairly
 // among the principals of the level. A body counts with the bytes that have arrived, not
-// with its announced length. Work on large bodies has a limit of its own, because an
+// with its announced length. Work on large bodies has a separate limit, because an
 // object takes many times the memory of its text.
 func (f *Filters) WithBody(next http.Handler) http.Handler {
 	return f.limitBodies(&levelBudgets{

@@ -31,7 +31,7 @@ const (
 type bodyBudget struct {
 	*limit.Queue[string]
 
-	mu sync.Mutex // lock order: before that of Queue
+	mu sync.Mutex // lock order: before the mutex of Queue
 	// arriving lists the bodies that are being received, the oldest first.
 	arriving []*reservedBody
 }

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Long URLs have a cost, except those of connections.
+// Long URLs have a cost, except for URLs of connections.
 func TestURLCost(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", LargeURL)
 	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}

@@ -42,9 +42,9 @@ func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 // the permit while it waits. A client that does not read, or a webhook that does not
 // answer, therefore delays no other large request.
 //
-// A request that waits long exchanges its bytes for those of suspended requests. If they
-// are in use, it keeps its bytes, which principals share: a webhook of one client must
-// not fill the memory with objects that wait for it.
+// A request that waits long exchanges its bytes for bytes of the budget of suspended requests. If
+// they are in use, it keeps its bytes, which principals share: a webhook of one client must not
+// fill the memory with objects that wait for it.
 //
 // A request that has to wait for bytes or the permit works without seats from then on: the permit
 // limits it, and no request that holds a permit waits for seats.
@@ -54,7 +54,7 @@ type work struct {
 	// estimating is held while a goroutine waits for bytes or the permit. Lock order: before mu.
 	estimating sync.Mutex
 
-	mu                sync.Mutex // lock order: before those of the limits
+	mu                sync.Mutex // lock order: before the mutexes of the limits
 	seats             *seatHolder
 	seatless          bool
 	started           func() // called by Started; may be nil
@@ -293,7 +293,7 @@ func (w *work) releasePermit() {
 
 // WithPermit returns a context for work on behalf of several requests. The work cannot use the
 // permit of one of them, because any of them may end before it. Large work in the context
-// acquires a permit of its own, which end releases.
+// acquires a separate permit, which end releases.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
 	w := &work{limits: workLimits{permits: permits}}
 	detached, s := request.Derive(ctx)

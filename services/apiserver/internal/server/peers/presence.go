@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Times and keys are those of Kubernetes, whose replicas read the same keys.
+// Times and keys as in Kubernetes, whose replicas read the same keys.
 const (
 	presenceTTL      = 15 * time.Second
 	presenceInterval = 10 * time.Second
@@ -27,7 +27,7 @@ const (
 	leaveTimeout     = 2 * time.Second
 )
 
-// Presence publishes the address of this replica and reads those of peers.
+// Presence publishes the address of this replica and reads the addresses of peers.
 type Presence struct {
 	Store storage.Interface
 	Root  string // prefix of all keys

@@ -122,7 +122,7 @@ func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, s
 	}
 }
 
-// IsHealth reports whether a path is that of a health check.
+// IsHealth reports whether a path belongs to a health check.
 func IsHealth(path string) bool {
 	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {

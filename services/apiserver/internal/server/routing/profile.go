@@ -8,7 +8,7 @@ import (
 
 const profilePrefix = "/debug/pprof/"
 
-// isProfile reports whether a path is that of a profile or of the index.
+// isProfile reports whether a path belongs to a profile or to the index of profiles.
 func isProfile(path string) bool {
 	return strings.HasPrefix(path, profilePrefix) || path == strings.TrimSuffix(profilePrefix, "/")
 }

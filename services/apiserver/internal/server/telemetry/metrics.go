@@ -151,7 +151,7 @@ func isServedIn(set *apiset.Set) func(requestKey) bool {
 
 const (
 	// maxRequestSeries is the maximum number of label sets of request
-	// metrics, maxBodySeries that of body sizes.
+	// metrics. maxBodySeries is the maximum for body sizes.
 	maxRequestSeries = 20_000
 	maxBodySeries    = 5000
 )

@@ -74,7 +74,7 @@ func (l *Live) Reloading() bool { return l.reloading.Load() }
 func (l *Live) Run(ctx context.Context) error {
 	l.reloading.Store(true)
 	defer l.reloading.Store(false)
-	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.applyContent) // the error is that of the context
+	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.applyContent) // it returns only the error of the context
 	return nil
 }
 

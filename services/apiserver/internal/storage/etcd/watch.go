@@ -186,7 +186,7 @@ func (w *watch) deliverBatch(b storage.Batch) {
 	}
 }
 
-// toBatch converts etcd's events to those of the contract.
+// toBatch converts etcd's events to a batch of the contract.
 func toBatch(events []*mvccpb.Event) storage.Batch {
 	out := make([]storage.Event, len(events))
 	for i, e := range events {

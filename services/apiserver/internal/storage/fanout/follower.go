@@ -54,7 +54,7 @@ type follower struct {
 	requested time.Time
 	// announced is when the replica last announced itself to the publisher.
 	announced time.Time
-	// aheadSince is since when the revision of the live stream is below that of the replica.
+	// aheadSince is the time since when the replica has a higher revision than the live stream.
 	aheadSince  time.Time
 	fallBackoff backoff
 }

@@ -106,13 +106,13 @@ type inbox struct {
 	head      int
 	bytes     int
 	// request is the request that a chain must answer to be listened to, or 0 while no chain may be
-	// joined. chain is the chain that answered, or 0. epoch is that of its publisher, and revision
-	// the highest that it has published.
+	// joined. chain is the chain that answered, or 0. epoch is the epoch of its publisher, and
+	// revision the highest that it has published.
 	request  uint64
 	chain    int64
 	epoch    int64
 	revision int64
-	// otherEpoch is the highest epoch received besides that of the chain. candidate is the last
+	// otherEpoch is the highest epoch received from other chains. candidate is the last
 	// chain received before one was found, and isNew means that it is new.
 	otherEpoch     int64
 	candidate      int64

@@ -15,7 +15,7 @@ const (
 	maxBatch = 1000
 )
 
-// watch follows the history from change to change, in a goroutine of its own.
+// watch follows the history from change to change, in a separate goroutine.
 type watch struct {
 	prefix string
 	ctx    context.Context

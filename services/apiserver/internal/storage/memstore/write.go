@@ -95,7 +95,8 @@ func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
 	return true
 }
 
-// putValue writes a copy of a value. A created revision of 0 is that of the write itself.
+// putValue writes a copy of a value. A created revision of 0 stands for the revision of the write
+// itself.
 func (s *Store) putValue(change storage.EventType, key string, value []byte, created int64, ttl time.Duration) int64 {
 	v := &version{Event: storage.Event{Type: change, Key: key, CreateRevision: created, Value: bytes.Clone(value)}}
 	if ttl > 0 {

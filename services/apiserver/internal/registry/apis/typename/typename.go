@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// publishedPackages maps prefixes of package paths in this module to those of Kubernetes, under
+// publishedPackages maps prefixes of package paths in this module to the paths of Kubernetes, under
 // whose names clients expect the models.
 var publishedPackages = []struct{ own, kubernetes string }{
 	{

@@ -1,7 +1,7 @@
 // Package pods implements the operations on pods other than reads and writes: binding to a node,
 // eviction, and requests that are proxied to a kubelet, a pod, a service or a node (logs, exec,
 // port forwarding, proxies). Package build lists its operations. Package handlers routes requests
-// and calls them. The package has no state of its own.
+// and calls them. The package keeps no state.
 package pods
 
 import (

@@ -1,6 +1,6 @@
 // Package reviewhandlers implements the review kinds: token reviews, subject reviews and
 // access reviews. Package build lists its operations. Package handlers routes requests and
-// calls them. The package has no state of its own.
+// calls them. The package keeps no state.
 package reviewhandlers
 
 import (

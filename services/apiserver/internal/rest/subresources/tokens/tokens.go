@@ -1,5 +1,5 @@
 // Package tokens implements token requests for service accounts. Package build lists its operation.
-// Package handlers routes requests and calls it. The package has no state of its own.
+// Package handlers routes requests and calls it. The package keeps no state.
 package tokens
 
 import (
@@ -164,7 +164,7 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 }
 
 // checkName returns an error if the name of the body, or the namespace after mutating admission,
-// differs from that of the path.
+// differs from the path.
 func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
 	var err *field.Error
 	at := field.NewPath("metadata")

@@ -1,5 +1,5 @@
-// Package width computes the width of requests from the state of the cache: that of a list from the
-// number of objects that it examines, that of a write from the number of watchers that it notifies.
+// Package width computes the width of requests from the state of the cache: of a list from the
+// number of objects that it examines, of a write from the number of watchers that it notifies.
 package width
 
 import (

@@ -28,7 +28,7 @@ func Unavailable(err error) bool {
 }
 
 // KeyError means that a plugin was asked to decrypt a key, but returned no key that decrypts the
-// value. A later attempt may succeed, whatever the response was. The text is that of Err.
+// value. A later attempt may succeed, whatever the response was. It has the text of Err.
 type KeyError struct {
 	// Key identifies the encrypted key.
 	Key string
