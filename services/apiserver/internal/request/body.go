@@ -28,7 +28,7 @@ func ReadBody(r *http.Request) ([]byte, error) {
 
 // readGrowing reads a body into a buffer that grows as the body arrives, so that a client that only
 // announces a body occupies little memory. It calls grow with the new size before each growth
-// beyond InitialBuffer. An error of grow ends the read.
+// beyond InitialBuffer. An error of grow stops the read.
 func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 	limit, sized := MaxBody+1, r.ContentLength > 0 && r.ContentLength <= MaxBody
 	if sized {

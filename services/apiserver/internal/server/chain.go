@@ -38,7 +38,7 @@ type Config struct {
 	// Refresh, if set, returns the newest API set of all replicas. It is called for requests about
 	// resources that Kinds does not contain yet, and may read the store.
 	Refresh func(context.Context) *apiset.Set
-	// Delegates finds other servers that answer for resources that this server does not serve.
+	// Delegates finds other servers that serve resources that this server does not serve.
 	Delegates routing.Delegates
 	// Reloading, if set, reports whether the cache of the requested resource is being reloaded
 	// because the store's history was replaced, for example by a restored backup.

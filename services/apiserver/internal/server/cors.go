@@ -46,7 +46,7 @@ func anchorsHostEnd(pattern string) bool {
 }
 
 // corsFilter returns the filter that adds CORS headers for allowed
-// origins and answers preflight requests.
+// origins and responds to preflight requests.
 func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, o := range c.AllowedOrigins {

@@ -79,6 +79,8 @@ func (r ManagedFields) EqualExceptTimes(o ManagedFields) bool {
 	return true
 }
 
+// listOf returns managedFields as a list; nil is an empty list. It returns false if they are not a
+// list.
 func listOf(tree any) ([]any, bool) {
 	if tree == nil {
 		return nil, true

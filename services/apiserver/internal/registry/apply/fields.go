@@ -55,6 +55,7 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	return f
 }
 
+// add creates the view of a kind and adds it to the views of the kind's versions, by apiVersion.
 func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
 	v := &view{fields: f, kind: k, representation: representationOf(k), versions: versions}
 	v.typed = sync.OnceValue(v.mergeType)
@@ -108,6 +109,8 @@ func (f *Fields) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
 
+// newManager returns the manager of a kind with a view, or of its subresource sub, which may be
+// nil.
 func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
 	m := &Manager{view: v, gvk: k.GVK()}
 	if sub != nil {
@@ -193,6 +196,7 @@ type fieldSetCache struct {
 	bytes int
 }
 
+// newFieldSetCache returns an empty cache.
 func newFieldSetCache() *fieldSetCache {
 	k := &fieldSetCache{}
 	const noLimit = 1 << 30 // limited by bytes instead

@@ -61,6 +61,7 @@ func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to 
 	return to.representation.setDefaults(obj)
 }
 
+// setDefaults sets the defaults of the kind, if it has any.
 func (f typedRepresentation) setDefaults(obj registry.Object) (registry.Object, error) {
 	if f.kind.Default != nil {
 		f.kind.Default(obj)

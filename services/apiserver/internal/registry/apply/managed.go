@@ -184,6 +184,7 @@ func EqualExceptTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	})
 }
 
+// rawOf returns the encoded field set of an entry, or nil.
 func rawOf(e metav1.ManagedFieldsEntry) []byte {
 	if e.FieldsV1 == nil {
 		return nil

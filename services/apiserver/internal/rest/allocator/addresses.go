@@ -293,6 +293,7 @@ func addressPath() internalclient.Ref {
 	return internalclient.Collection(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
 }
 
+// createAddress creates the IPAddress object that assigns an address to a service.
 func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	err := a.API.Create(ctx, addressPath(), newAddress(s, addr))
 	if apierrors.IsAlreadyExists(err) {

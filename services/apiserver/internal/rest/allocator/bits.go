@@ -258,6 +258,7 @@ func newRangeCodec(s *runtime.Scheme) rangeCodec {
 	return rangeCodec{protobuf.NewSerializer(s, s)}
 }
 
+// encode returns the stored form of a range allocation.
 func (c rangeCodec) encode(r *corev1.RangeAllocation) ([]byte, error) {
 	r.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("RangeAllocation"))
 	var b bytes.Buffer

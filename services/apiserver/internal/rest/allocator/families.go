@@ -156,6 +156,8 @@ func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
 	return errs
 }
 
+// checkFamilies returns errors for families that the cluster does not have, and for a policy that
+// requires two.
 func (a *Allocator) checkFamilies(s *corev1.Service) (errs field.ErrorList) {
 	if policyOf(s) == corev1.IPFamilyPolicyRequireDualStack && len(a.Prefixes) < 2 {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy,

@@ -115,6 +115,7 @@ type usageGauges struct {
 	count       func() map[netip.Prefix]usage
 }
 
+// newUsageGauges returns the gauges of a kind of range. count returns the usage of each range.
 func newUsageGauges(prefix string, count func() map[netip.Prefix]usage) *usageGauges {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prefix+name, help, []string{"cidr"}, nil)

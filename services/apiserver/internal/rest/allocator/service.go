@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
+// ignoreNotFound returns nil for a NotFound error, and any other error unchanged.
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -61,6 +62,7 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return addr.Unmap(), ok
 }
 
+// familyOf returns the family of an address.
 func familyOf(addr netip.Addr) corev1.IPFamily {
 	if addr.Is4() {
 		return corev1.IPv4Protocol
@@ -68,6 +70,7 @@ func familyOf(addr netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
+// otherFamily returns IPv6 for IPv4, and the reverse.
 func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	if f == corev1.IPv4Protocol {
 		return corev1.IPv6Protocol

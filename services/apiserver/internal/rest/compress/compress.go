@@ -277,7 +277,7 @@ func (s *GzipWriter) writeHeader() error {
 	return err
 }
 
-// Close ends the response.
+// Close writes the end of the stream. It does not close the underlying writer.
 func (s *GzipWriter) Close() error {
 	if err := s.writeHeader(); err != nil {
 		return err

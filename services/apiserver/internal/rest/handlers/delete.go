@@ -110,7 +110,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 }
 
 // deleteCollection serves DELETE of a collection. It deletes the objects of the matching list and
-// returns that list. The first error ends it, after the deletions in progress.
+// returns that list. The first error stops it, after the deletions in progress.
 func (a *API) deleteCollection(c *Call) error {
 	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
@@ -204,5 +204,5 @@ func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 	return err
 }
 
-// errParallel ends a walk after an error or panic in another goroutine.
+// errParallel stops a walk after an error or panic in another goroutine.
 var errParallel = errors.New("deletion of another object failed")

@@ -174,7 +174,7 @@ func consistentReadError(ctx context.Context, err error) error {
 //     decrypted only where errors name objects, as in Kubernetes: the key may become
 //     available again.
 
-// errStopWalk ends a walk that has found enough objects.
+// errStopWalk stops a walk that has found enough objects.
 var errStopWalk = errors.New("enough")
 
 // readableEntry returns the entry. If the entry is unreadable for a reason that may have passed, it

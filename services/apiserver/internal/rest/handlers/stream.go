@@ -157,8 +157,8 @@ func (s *stream) writeUntil(t time.Time) {
 	}
 }
 
-// abortWrite ends the stream in the middle of a write: the client does not read, and the watcher's
-// position in the history is lost. The watch cache calls it.
+// abortWrite closes the stream in the middle of a write: the client does not read, and the
+// watcher's position in the history is lost. The watch cache calls it.
 func (s *stream) abortWrite() {
 	s.positionLost.Store(true)
 	s.writeUntil(time.Now())
@@ -196,7 +196,7 @@ func (s *stream) sendError(err error) {
 
 // sendEvents writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) sendEvents(ctx context.Context, events []watchcache.Event) bool {
-	if s.encoder.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
+	if s.encoder.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one closes the watch
 		return false
 	}
 	defer s.encoder.ReleaseConverted()
@@ -361,6 +361,7 @@ func (s *stream) writeBytes(b []byte) bool {
 	return s.call.R.Context().Err() == nil
 }
 
+// eventType converts the type of an event of the cache to the type that clients see.
 func eventType(t watchcache.EventType) codec.EventType {
 	switch t {
 	case watchcache.Added:
@@ -378,7 +379,7 @@ type pump struct {
 	ctx     context.Context
 	watcher *watchcache.Watcher
 	resume  func()            // calls sendAvailable in another goroutine
-	finish  func(failure any) // ends the response; failure is the value of a panic, or nil
+	finish  func(failure any) // finishes the response; failure is the value of a panic, or nil
 }
 
 // startPump sends events until the watch ends, partly after it has returned. finish is then called

@@ -263,7 +263,8 @@ func (c *Call) AdmitValid(req *admission.Request, valid func() error) error {
 
 // ConnectRequest returns the admission request of a connection.
 func (c *Call) ConnectRequest(options runtime.Object) *admission.Request {
-	return c.newWriteRequest(nil, nil, "", "").Admission(admission.Connect, options, nil)
+	write := c.newWriteRequest(nil, nil, "", "") // only the target of the request matters
+	return write.Admission(admission.Connect, options, nil)
 }
 
 // WaitForCurrent waits until reads of the call's kind return the current state.

@@ -183,8 +183,8 @@ func (a *API) checkHistory(c *Call, revision int64) error {
 	return nil
 }
 
-// watchTimeout returns the timeout of a watch. The client may set it; a negative one ends the watch
-// immediately. By default it is random, between one and two times MinRequestTimeout, so that
+// watchTimeout returns the timeout of a watch. The client may set it; a negative one closes the
+// watch immediately. By default it is random, between one and two times MinRequestTimeout, so that
 // watches do not end together.
 func (a *API) watchTimeout(o *listOptions) time.Duration {
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {

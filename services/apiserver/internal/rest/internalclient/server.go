@@ -93,7 +93,7 @@ var _ Doer = (*Server)(nil)
 const readTimeout = 3 * time.Second
 
 // Do implements Doer. It recovers from panics, which it logs and returns as errors, so that
-// background tasks do not end the process.
+// background tasks do not crash the process.
 func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

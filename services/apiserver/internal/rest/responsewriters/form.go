@@ -412,7 +412,7 @@ func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
 			return dst, nil
 		}
 	}
-	frame, t, err := f.encodeFrame(s, false, false)
+	frame, t, err := f.encodeFrame(s, false /* deleted */, false /* partial */)
 	if err != nil {
 		return nil, err
 	}

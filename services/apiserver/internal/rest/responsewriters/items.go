@@ -39,6 +39,8 @@ func (l *List) length() int {
 	return len(l.Items)
 }
 
+// appendListHead appends the beginning of a JSON list, up to the name of the field with its
+// objects.
 func (f *Encoder) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 	if f.Representation == negotiation.Table {
 		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)

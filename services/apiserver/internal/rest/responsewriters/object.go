@@ -82,7 +82,7 @@ func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s 
 			return nil
 		}
 	}
-	frame, t, err := f.encodeFrame(s, false, false)
+	frame, t, err := f.encodeFrame(s, false /* deleted */, false /* partial */)
 	if err == nil {
 		f.sendJSON(w, r, code, frame.Object(t))
 	}

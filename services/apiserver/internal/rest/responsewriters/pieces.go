@@ -181,7 +181,7 @@ func (p *chunkWriter) flushItem(err error) error {
 	return err
 }
 
-// fail releases the buffer and ends the response with an error. If nothing has been sent, it
+// fail releases the buffer and terminates the response with an error. If nothing has been sent, it
 // returns the error for the client. Otherwise it panics with http.ErrAbortHandler, which closes the
 // connection, so that the client does not take a partial response for a complete one. It returns
 // nil if the client has disconnected.

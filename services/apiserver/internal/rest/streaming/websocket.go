@@ -73,7 +73,7 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 			}()
 			m := &messageWriter{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
 			if _, err := m.Write(nil); err == nil {
-				_, _ = io.Copy(m, from) // the response has started: an error can only end it
+				_, _ = io.Copy(m, from) // the response has started: an error can only cut it
 			}
 			_ = conn.Close()
 			<-removed

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// trimInterval is the interval of endIdle, which ends the workers that were idle throughout it.
+	// trimInterval is the interval of endIdle, which stops the workers that were idle throughout
+	// it.
 	trimInterval = 250 * time.Millisecond
 	// maxIdle is the maximum number of idle workers. They wait for an event that goes to all
 	// watchers of a resource.
@@ -155,7 +156,7 @@ func (w *Pool) runJobs(j job) {
 	}
 }
 
-// finishJob ends a job and returns the next job of its worker. Without one, the worker waits on
+// finishJob finishes a job and returns the next job of its worker. Without one, the worker waits on
 // next, or ends if continues is false because enough workers are idle.
 func (w *Pool) finishJob(j job, next chan job) (more job, continues bool) {
 	w.mu.Lock()
@@ -177,7 +178,7 @@ func (w *Pool) finishJob(j job, next chan job) (more job, continues bool) {
 	return job{}, true
 }
 
-// endIdle ends the workers that have been idle since its last call.
+// endIdle stops the workers that have been idle since its last call.
 func (w *Pool) endIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,7 +44,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 }
 
 // UpdateStored updates the object by applying change to a copy of the live object. A retry applies
-// it to the newer state. An error of change ends the write.
+// it to the newer state. An error of change cancels the write.
 func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
 	return w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)

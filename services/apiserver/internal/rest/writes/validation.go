@@ -258,6 +258,7 @@ type ownerReferenceSet struct {
 // maxPairwise is the number of references up to which they are compared pairwise.
 const maxPairwise = 8
 
+// newOwnerReferenceSet returns a set for a list of references. It contains none of them yet.
 func newOwnerReferenceSet(all []metav1.OwnerReference) ownerReferenceSet {
 	r := ownerReferenceSet{all: all}
 	if len(all) > maxPairwise {

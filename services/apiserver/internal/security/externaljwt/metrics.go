@@ -48,6 +48,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
+// recordFetch counts a fetch of the keys, and records the time of a successful one.
 func (m *Metrics) recordFetch(err error) {
 	m.fetches.WithLabelValues(codeOf(err)).Inc()
 	if err == nil {

@@ -120,6 +120,7 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	return spec
 }
 
+// valueOr returns the value of a pointer, or fallback for nil.
 func valueOr(v *int32, fallback int32) int32 {
 	if v == nil {
 		return fallback

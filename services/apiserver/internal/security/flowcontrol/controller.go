@@ -86,6 +86,7 @@ func (c *Controller) SetConfig(config *Config) {
 	c.Metrics.keepBindings(config.allBindings())
 }
 
+// setConfig replaces the configuration. loaded is false for the initial one.
 func (c *Controller) setConfig(config *Config, loaded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -368,6 +368,7 @@ func (c *Controller) Resume(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// waitRetryInterval waits for retryInterval. It returns an error if ctx ends first.
 func waitRetryInterval(ctx context.Context) error {
 	timer := time.NewTimer(retryInterval)
 	defer timer.Stop()

@@ -151,6 +151,7 @@ type levelMetrics struct {
 	virtual, dispatchedAt, latest prometheus.Gauge
 }
 
+// newLevelMetrics creates the metrics of a level.
 func (m *Metrics) newLevelMetrics(name string, now func() time.Time) *levelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,6 +167,7 @@ func (m *Metrics) newLevelMetrics(name string, now func() time.Time) *levelMetri
 	return l
 }
 
+// removeLevel deletes the metrics of a level.
 func (m *Metrics) removeLevel(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,6 +226,7 @@ func (x *levelMetrics) recordDispatch(virtual, start float64) {
 	x.latest.Set(start)
 }
 
+// recordLimits records the limits of a level. The caller holds level.mu.
 func (x *levelMetrics) recordLimits(l *level) {
 	x.m.nominal.WithLabelValues(x.name).Set(float64(l.nominal))
 	x.m.lower.WithLabelValues(x.name).Set(float64(l.lower))
@@ -299,6 +302,7 @@ func (s *schemaMetrics) addRunning(r *Request, n float64) {
 	s.executingSeats.Add(n * float64(r.width.maxSeats()))
 }
 
+// recordEnd records the end of a request that held its seats for the duration ran.
 func (s *schemaMetrics) recordEnd(r *Request, ran time.Duration) {
 	if r.watch {
 		s.watch().Observe(ran.Seconds())

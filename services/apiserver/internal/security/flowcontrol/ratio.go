@@ -75,6 +75,7 @@ func (r *ratioGroup) advanceTo(now time.Time) {
 	r.last = now
 }
 
+// collectRatios sends the histograms up to now.
 func (r *ratioGroup) collectRatios(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -200,6 +200,7 @@ func newNameSet(list []string) nameSet {
 	return n
 }
 
+// contains reports whether the set has a name.
 func (n *nameSet) contains(s string) bool {
 	if n.all || slices.Contains(n.linear, s) {
 		return true

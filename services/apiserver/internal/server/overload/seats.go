@@ -78,7 +78,7 @@ func (h *seatHolder) releaseSeats(started bool) bool {
 	return true
 }
 
-// resume ends one wait. After the last wait it acquires the seats. It releases them again if
+// resume finishes one wait. After the last wait it acquires the seats. It releases them again if
 // another wait has started in the meantime. It returns an error if the request has ended.
 func (h *seatHolder) resume() error {
 	h.mu.Lock()

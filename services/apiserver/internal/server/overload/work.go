@@ -29,6 +29,7 @@ type workLimits struct {
 	permits *limit.Queue[string]
 }
 
+// newWorkLimits returns the limits for the number of CPUs.
 func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 	bytes := func(size int) *limit.Queue[string] {
 		return limit.New[string](limit.Options{Size: size, FairShare: true, MaxWaiting: b.WaitingBodies})
@@ -40,7 +41,7 @@ func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 // work implements request.Work. A request that turns out to be large holds bytes and a
 // CPU permit while the server works on it. It releases both when the response starts, and
 // the permit while it waits. A client that does not read, or a webhook that does not
-// answer, therefore delays no other large request.
+// respond, therefore delays no other large request.
 //
 // A request that waits long exchanges its bytes for bytes of the budget of suspended requests. If
 // they are in use, it keeps its bytes, which principals share: a webhook of one client must not
@@ -330,7 +331,7 @@ func (p SlowPrincipalLimiter) Acquire(r *http.Request, started bool) error {
 	return p.PrincipalLimiter.Acquire(ctx)
 }
 
-// startingWriter ends the large work of a request when its response starts.
+// startingWriter finishes the large work of a request when its response starts.
 type startingWriter struct {
 	http.ResponseWriter
 	work *work

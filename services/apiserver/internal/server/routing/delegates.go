@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// Delegates finds other servers that answer for resources that this server does not serve. Both
+// Delegates finds other servers that serve resources that this server does not serve. Both
 // fields may be nil. The functions return nil if there is no such server.
 type Delegates struct {
 	// Extension returns the extension server of a group version that is not built in. It takes
@@ -21,7 +21,7 @@ type Delegates struct {
 	Peer func(*http.Request, *requestinfo.Info) http.Handler
 }
 
-// Resolve returns the request info of a request, including the delegate that answers it.
+// Resolve returns the request info of a request, including the delegate that serves it.
 func (d Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
 	op := requestinfo.Resolve(r, kinds)
 	var extension http.Handler

@@ -107,6 +107,7 @@ type bodySizes struct {
 // bodyKey holds the labels of the metric of body sizes.
 type bodyKey struct{ group, resource, verb string }
 
+// labelValues returns the values of the labels.
 func (k bodyKey) labelValues() []string {
 	verb := k.verb
 	if verb == "deletecollection" {

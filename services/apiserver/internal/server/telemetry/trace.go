@@ -30,7 +30,7 @@ const (
 )
 
 // mayContinueTrace reports whether the authenticated user may continue a trace. Impersonation does
-// not change the answer.
+// not change the result.
 func mayContinueTrace(r *http.Request) bool {
 	u := request.UserFrom(r.Context())
 	return u != nil && (slices.Contains(u.Groups, mastersGroup) || slices.Contains(u.Groups, monitoringGroup))

@@ -272,7 +272,7 @@ func (e *unhealthyError) Unwrap() error { return e.err }
 // healthRetry is the interval of checks of an unhealthy plugin.
 const healthRetry = 250 * time.Millisecond
 
-// Close ends the goroutines and the connections.
+// Close stops the goroutines and closes the connections.
 func (s *Set) Close() {
 	s.stop()
 	s.running.Wait()

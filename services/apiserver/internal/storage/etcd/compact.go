@@ -119,10 +119,10 @@ const (
 	monitorRepeat = 5 * time.Second
 )
 
-// Monitor logs a warning every few seconds while etcd does not answer, and a message when
-// it answers again.
+// Monitor logs a warning every few seconds while etcd does not respond, and a message when
+// it responds again.
 type Monitor struct {
-	// Ping returns nil if etcd answers.
+	// Ping returns nil if etcd responds.
 	Ping func(context.Context) error
 	// Endpoints name the servers in the log.
 	Endpoints []string

@@ -43,8 +43,8 @@ func NewElector(s *Store, ttl time.Duration) *Elector {
 
 // Campaign blocks until this candidate is elected. The context bounds the wait only. id identifies
 // the candidate to people. lost is closed when the election no longer holds, and always before
-// another candidate can be elected. resign ends the election and returns when etcd has confirmed it
-// or is unreachable. It must also be called after a loss, to release resources.
+// another candidate can be elected. resign gives up the leadership and returns when etcd has
+// confirmed it or is unreachable. It must also be called after a loss, to release resources.
 func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error) {
 	for {
 		c, err := e.newCandidate(ctx, name, id)

@@ -223,7 +223,7 @@ func (s *Store) readRevision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
-// Ping checks that etcd answers a linearizable read, for health checks. The context bounds it.
+// Ping checks that etcd responds to a linearizable read, for health checks. The context bounds it.
 // Other operations wait for a connection and report only a timeout. Ping reports why there is no
 // connection.
 func (s *Store) Ping(ctx context.Context) error {

@@ -121,7 +121,7 @@ func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup)
 		}
 	}
 	if resp.Created && s.rechecking && !s.awaitingProgress {
-		if err := s.requestProgress(helpers); err != nil { // the answer shows which events exist
+		if err := s.requestProgress(helpers); err != nil { // the response shows which events exist
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func (s *stream) handleProbe(p probeResult, helpers *sync.WaitGroup) error {
 	return s.finishProgressRequest(helpers)
 }
 
-// finishProgressRequest ends the wait, unless progress was requested again during it.
+// finishProgressRequest finishes the wait, unless progress was requested again during it.
 func (s *stream) finishProgressRequest(helpers *sync.WaitGroup) error {
 	s.awaitingProgress = false
 	s.undelivered = 0
@@ -319,7 +319,7 @@ func forwardResponses(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb
 // time, so all of them arrive with the first one.
 const maxRedelivered = 900
 
-// errLastCompacted ends a stream on which the last change cannot be
+// errLastCompacted closes a stream on which the last change cannot be
 // redelivered, because it is compacted. Later changes may not be compacted, and
 // that nothing changed since can still be confirmed.
 var errLastCompacted = errors.New("the last change that was delivered is compacted")

@@ -16,7 +16,7 @@ const (
 	// watchBuffer is how many responses wait for a slow receiver before the stream itself is
 	// throttled. etcd's own client buffers without bound, so watches are read from the stream here.
 	watchBuffer = 16
-	// progressRetry is when an unanswered progress request is repeated: etcd does not answer while
+	// progressRetry is when an unanswered progress request is repeated: etcd does not respond while
 	// the watch is behind.
 	progressRetry = 100 * time.Millisecond
 
@@ -55,7 +55,7 @@ type watch struct {
 	// position; 0 if unknown.
 	compacted int64
 	// awaitingProgress means that a progress request is unanswered, and requestedAgain that
-	// progress was requested since, so that the answer may be older than the later request.
+	// progress was requested since, so that the response may be older than the later request.
 	awaitingProgress, requestedAgain bool
 }
 
@@ -102,7 +102,7 @@ func (w *watch) Err() error {
 	return w.err
 }
 
-// Stop ends the watch and waits until its goroutines have ended.
+// Stop closes the watch and waits until its goroutines have ended.
 func (w *watch) Stop() {
 	w.cancel()
 	<-w.done
@@ -115,7 +115,7 @@ func (w *watch) Progress(ctx context.Context) error {
 	}
 	select {
 	case w.progressRequests <- struct{}{}:
-	default: // A pending request answers this one too.
+	default: // The response to the pending request suffices.
 	}
 	return ctx.Err()
 }
@@ -162,7 +162,7 @@ func isFinal(err error) bool {
 	return errors.As(err, &compacted) || errors.As(err, &replaced)
 }
 
-// setError records the error that ends the watch.
+// setError records the error that terminated the watch.
 func (w *watch) setError(err error) {
 	if !isFinal(err) {
 		err = w.store.translateError(w.ctx, err)

@@ -23,12 +23,14 @@ type feed struct {
 
 	// batches delivers until the context of the feed ends or failed has an error.
 	batches chan storage.Batch
-	// failed receives the error that ends the feed: *storage.CompactedError or
+	// failed receives the error that stopped the feed: *storage.CompactedError or
 	// *storage.ReplacedError.
 	failed           chan error
 	progressRequests chan struct{}
 }
 
+// newFeed returns a feed of everything below root. wait is the minimum delay before a watch is
+// reopened.
 func newFeed(store storage.Interface, root string, wait time.Duration, log *slog.Logger) *feed {
 	return &feed{
 		store:            store,

@@ -22,7 +22,7 @@ const (
 	resignWait = time.Second
 )
 
-// errDisconnected ends a publisher that has had no connection for long.
+// errDisconnected stops a publisher that has had no connection for long.
 var errDisconnected = errors.New("no connection to NATS")
 
 // publisher publishes changes during one term of leadership.

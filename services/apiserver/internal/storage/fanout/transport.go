@@ -276,6 +276,7 @@ func (e *subscriptionSet) resubscribe(conn *nats.Conn, subject string) {
 	}
 }
 
+// close stops all pending attempts to subscribe.
 func (e *subscriptionSet) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

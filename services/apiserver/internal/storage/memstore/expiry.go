@@ -33,6 +33,7 @@ func (e *expiryQueue) resetTimer(expire func()) {
 	e.timer.Reset(wait)
 }
 
+// close stops the timer. Later versions are not expired.
 func (e *expiryQueue) close() {
 	e.closed = true
 	e.queue = nil

@@ -167,5 +167,5 @@ func (s *Store) VerifyHistory(ctx context.Context, at storage.Position) (int64, 
 	return newest, err
 }
 
-// Ping returns the error of the context: the store always answers.
+// Ping returns the error of the context: the store always responds.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }

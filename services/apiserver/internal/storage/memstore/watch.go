@@ -118,7 +118,7 @@ func (w *watch) Progress(ctx context.Context) error {
 	}
 	select {
 	case w.progressRequests <- struct{}{}:
-	default: // the answer to the pending request is recent enough
+	default: // the response to the pending request is recent enough
 	}
 	return ctx.Err()
 }

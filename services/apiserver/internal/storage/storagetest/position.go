@@ -200,6 +200,7 @@ func (s *suite) currentPosition() storage.Position {
 	return p
 }
 
+// resume starts a watch from a position. It ends with the test.
 func (s *suite) resume(at storage.Position) *checkedWatch {
 	s.Helper()
 	w, err := s.store.Resume(s.ctx, "/registry/", at)

@@ -42,6 +42,7 @@ func RunReplaced(t *testing.T, open func(t *testing.T) storage.Interface) {
 	runGroup(t, "Replaced", replacedTests, open)
 }
 
+// runGroup runs each test on its own store, in a subtest of the group.
 func runGroup(t *testing.T, name string, tests []test, open func(t *testing.T) storage.Interface) {
 	t.Run(name, func(t *testing.T) {
 		for _, c := range tests {
@@ -68,6 +69,8 @@ type suite struct {
 	store storage.Interface
 }
 
+// create writes a new key and returns its revision. This method and the ones below fail the test on
+// an error.
 func (s *suite) create(key, value string) int64 {
 	s.Helper()
 	rev, err := s.store.Create(s.ctx, key, []byte(value), storage.WriteOptions{})
@@ -113,6 +116,7 @@ func (s *suite) list(prefix string, opts storage.ListOptions) storage.ListResult
 	return res
 }
 
+// wantKeys checks the keys of a list, in order.
 func (s *suite) wantKeys(res storage.ListResult, expected ...string) {
 	s.Helper()
 	got := []string{}
@@ -136,6 +140,7 @@ func (s *suite) wantNewest(key, value string, rev int64) {
 	}
 }
 
+// wantConflict checks that err is a *storage.ConflictError with the live value.
 func (s *suite) wantConflict(err error, live storage.KeyValue) {
 	s.Helper()
 	var conflict *storage.ConflictError
@@ -149,6 +154,7 @@ func (s *suite) wantConflict(err error, live storage.KeyValue) {
 	}
 }
 
+// wantFuture checks that err is a *storage.FutureError with the current revision.
 func (s *suite) wantFuture(err error, current int64) {
 	s.Helper()
 	var future *storage.FutureError
@@ -160,6 +166,7 @@ func (s *suite) wantFuture(err error, current int64) {
 	}
 }
 
+// wantCompacted checks that err is a *storage.CompactedError.
 func (s *suite) wantCompacted(err error) {
 	s.Helper()
 	var removed *storage.CompactedError
@@ -168,6 +175,7 @@ func (s *suite) wantCompacted(err error) {
 	}
 }
 
+// wantNotFound checks that err is storage.ErrNotFound.
 func (s *suite) wantNotFound(err error) {
 	s.Helper()
 	if !errors.Is(err, storage.ErrNotFound) {

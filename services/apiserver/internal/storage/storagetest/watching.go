@@ -13,6 +13,7 @@ type checkedWatch struct {
 	idle bool
 }
 
+// watch starts a watch that ends with the test.
 func (s *suite) watch(prefix string, after int64) *checkedWatch {
 	s.Helper()
 	w, err := s.store.Watch(s.ctx, prefix, after)

@@ -62,8 +62,8 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 	return inner, op
 }
 
-// endWrite adds the events of a write and ends its span. answerEvents are the events of an answered
-// call. A conflict with an earlier write is an answer.
+// endWrite adds the events of a write and ends its span. answerEvents are the events of a call with
+// a response. A conflict with an earlier write is a response, not a failure.
 func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 	if err != nil && !isConflict(err) {
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
@@ -81,7 +81,7 @@ func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 	}
 }
 
-// finish ends the span. An error that reports another write is an answer, not a failure.
+// finish ends the span. An error that reports another write is a response, not a failure.
 func (o operation) finish(err error) {
 	if !isConflict(err) {
 		o.span.Fail(err)

@@ -122,7 +122,7 @@ func (p *service) serveLog(c *handlers.Call) error {
 	if o.Follow {
 		out = flushWriter{w: c.W, controller: http.NewResponseController(c.W)}
 	}
-	_, _ = io.Copy(out, log) // the response has started: an error can only end it
+	_, _ = io.Copy(out, log) // the response has started: an error can only cut it
 	return nil
 }
 

@@ -65,6 +65,8 @@ type Backend struct {
 // maxPooledBuffer is the maximum size in bytes of a reused buffer.
 const maxPooledBuffer = 64 << 10
 
+// newBackend returns a backend that encodes events and passes them to a deliverer. name is its name
+// in metrics.
 func newBackend(c Config, name string, out deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
 	if truncate := c.Truncate; truncate.Enabled {
 		maxEvent = min(maxEvent, truncate.MaxEventSize)

@@ -80,6 +80,7 @@ func (o *Options) validateBatch(name string) error {
 	return nil
 }
 
+// validate returns an error if a size is invalid. name is the name of the backend in messages.
 func (t *TruncateOptions) validate(name string) error {
 	switch {
 	case t.MaxEventSize <= 0:
@@ -90,6 +91,7 @@ func (t *TruncateOptions) validate(name string) error {
 	return nil
 }
 
+// validateVersion returns an error for any version other than audit.Version.
 func (o *Options) validateVersion() error {
 	if o.Version != audit.Version {
 		return fmt.Errorf("invalid group version, allowed versions are %q", audit.Version)

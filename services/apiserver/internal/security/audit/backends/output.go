@@ -32,6 +32,7 @@ type pipe struct {
 // readerPollInterval is the interval at which open checks for a reader.
 const readerPollInterval = 10 * time.Millisecond
 
+// write implements output. The first call opens the pipe, which waits for a reader.
 func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	if p.file == nil {
 		if p.file, err = p.waitForReader(ctx); err != nil {
@@ -99,6 +100,8 @@ type writeResult struct {
 	err  error
 }
 
+// write implements output. It first waits for an abandoned write, and ends a line that this write
+// left incomplete.
 func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err error) {
 	torn := 0
 	if s.abandoned != nil {

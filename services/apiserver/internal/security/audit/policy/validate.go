@@ -9,6 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
+// validate returns the errors in a policy file. This function and the ones below use the messages
+// of Kubernetes.
 func validate(f *policyFile) field.ErrorList {
 	errs := validateStages(f.OmitStages, field.NewPath("omitStages"))
 	for i := range f.Rules {

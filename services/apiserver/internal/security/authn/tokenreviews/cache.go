@@ -252,7 +252,7 @@ func (c *Cache) legacyToken(response *authenticator.Response, ok, undecided bool
 }
 
 // authenticate calls the reviewer. Several libraries process tokens: a panic in one of them means
-// that the review failed, and does not end the server.
+// that the review failed, and does not crash the server.
 func (c *Cache) authenticate(ctx context.Context, token string, audiences []string) (response *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
 		response, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)

@@ -90,6 +90,7 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
+// registerMetrics creates and registers the metrics of requests.
 func (c *Client) registerMetrics() {
 	c.total = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_delegated_authn_request_total",
@@ -139,6 +140,7 @@ func waitBeforeRetry(ctx context.Context) error {
 	}
 }
 
+// encodeReview returns the JSON of a TokenReview in the configured version.
 func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) {
 	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
 	if c.cfg.Version == V1beta1 {

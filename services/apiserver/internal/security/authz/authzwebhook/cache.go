@@ -144,6 +144,7 @@ type decisionCache struct {
 	buffers sync.Pool // of *[]byte
 }
 
+// newDecisionCache returns an empty cache.
 func newDecisionCache() (*decisionCache, error) {
 	c := &decisionCache{}
 	var err error

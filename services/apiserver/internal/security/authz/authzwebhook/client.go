@@ -148,6 +148,7 @@ func (c *client) sendReview(ctx context.Context, body []byte) (response serviceR
 	return response, false, nil
 }
 
+// apiVersion returns the version of reviews that the service reads.
 func (c *client) apiVersion() string {
 	if c.v1 {
 		return authorizationv1.SchemeGroupVersion.String()

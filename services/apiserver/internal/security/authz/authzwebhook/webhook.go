@@ -187,7 +187,7 @@ func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange ui
 		ctx, cancel := context.WithTimeout(a.callCtx, a.cfg.Timeout)
 		defer cancel()
 		var response serviceResponse
-		// A panic here would end the process.
+		// A panic here would crash the process.
 		err := task.Protect(func() (err error) {
 			response, err = a.reviewNewest(ctx, spec, scope)
 			return err

@@ -54,7 +54,7 @@ func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace
 	return r.current.Load().RulesFor(ctx, u, namespace)
 }
 
-// Close ends running calls.
+// Close cancels running calls.
 func (r *Reloadable) Close() { r.current.Load().close() }
 
 // policyChanged passes a change of the policy to the webhooks' caches.

@@ -23,7 +23,7 @@ type Provider interface {
 	Check(ctx context.Context) error
 	// Run reads the status of the plugin periodically until ctx ends.
 	Run(ctx context.Context)
-	// Close ends the connection.
+	// Close closes the connection.
 	Close()
 }
 
@@ -145,6 +145,7 @@ func (h *healthCache) callNow(ctx context.Context, readStatus func(context.Conte
 	return h.readStatus(ctx, readStatus)
 }
 
+// readStatus calls the plugin and records the result. The caller holds mu.
 func (h *healthCache) readStatus(ctx context.Context, readStatus func(context.Context) error) error {
 	err := readStatus(ctx)
 	h.checkedAt = time.Now()

@@ -114,7 +114,7 @@ func newConnection(c *Config) (*connection, error) {
 	return &connection{conn, c.Timeout}, nil
 }
 
-// withTimeout bounds a call. The end of a waiting caller does not end it.
+// withTimeout bounds a call. It continues when the waiting caller is canceled.
 func (c *connection) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 }

@@ -64,7 +64,7 @@ func raftStatus(committed uint64) (raft.Status, bool) {
 }
 
 // checkLog returns an error if the log ends before the state of the database. etcd then accepts
-// requests, but does not answer them until the log has grown to its former length.
+// requests, but does not respond to them until the log has grown to its former length.
 func checkLog(s *etcdserver.EtcdServer) error {
 	applied, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
 	status, ok := raftStatus(s.CommittedIndex())

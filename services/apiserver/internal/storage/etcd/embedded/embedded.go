@@ -93,7 +93,7 @@ type Server struct {
 // ErrInUse means that another process has the data directory open.
 var ErrInUse = errors.New("the data directory is in use by another process")
 
-// Start starts a server and returns when it answers linearizable reads. The context bounds the
+// Start starts a server and returns when it responds to linearizable reads. The context bounds the
 // start only.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	setSegmentSize()
@@ -220,11 +220,11 @@ func (s *Server) Endpoint() string {
 	return s.etcd.Config().ListenClientUrls[0].Scheme + "://" + addr.String()
 }
 
-// Err delivers a failure that ended the server. Stop closes it.
+// Err delivers a failure that stopped the server. Stop closes it.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Stop ends the server. All acknowledged writes are on disk already. Watches that other clients
-// hold open delay it by up to five seconds. It is called once.
+// Stop shuts down the server. All acknowledged writes are on disk already. Watches that other
+// clients hold open delay it by up to five seconds. It is called once.
 func (s *Server) Stop() {
 	s.watches.stop()
 	s.gate.close()

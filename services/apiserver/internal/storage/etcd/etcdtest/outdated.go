@@ -21,7 +21,7 @@ import (
 )
 
 // OldVersionProxy simulates an etcd of another version: a proxy that reports that version. While it
-// holds events, it behaves like etcd before 3.5.13 and 3.4.31: it answers requests for progress
+// holds events, it behaves like etcd before 3.5.13 and 3.4.31: it responds to requests for progress
 // before it delivers the corresponding events.
 type OldVersionProxy struct {
 	version string
@@ -151,7 +151,7 @@ func (o *OldVersionProxy) forwardCall(_ any, down grpc.ServerStream) error {
 	return g.Wait()
 }
 
-// forwardRequests forwards requests, except those that the proxy answers itself.
+// forwardRequests forwards requests, except those that the proxy responds to itself.
 func (c *proxiedCall) forwardRequests(up grpc.ClientStream) error {
 	for {
 		var data []byte
@@ -174,7 +174,7 @@ func (c *proxiedCall) forwardRequests(up grpc.ClientStream) error {
 	}
 }
 
-// answerProgress answers a request for progress while events are held.
+// answerProgress responds to a request for progress while events are held.
 func (c *proxiedCall) answerProgress(data []byte) (answered bool, err error) {
 	if c.method != "/etcdserverpb.Watch/Watch" {
 		return false, nil

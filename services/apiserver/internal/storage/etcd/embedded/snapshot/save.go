@@ -20,10 +20,10 @@ import (
 // the database after its last sector.
 const diskSector = 512
 
-// connectTimeout is how long Save waits for an answer of the server before it copies.
+// connectTimeout is how long Save waits for a response of the server before it copies.
 const connectTimeout = 5 * time.Second
 
-// partialSuffix ends the name of a file until it is complete.
+// partialSuffix is appended to the name of a file until it is complete.
 const partialSuffix = ".part"
 
 // progressInterval is the time between two calls of SaveOptions.Progress.
@@ -42,7 +42,7 @@ type SaveOptions struct {
 }
 
 // Save writes the content of a running member to a file and returns the size of the
-// file in bytes. It returns an error within five seconds if the member does not answer.
+// file in bytes. It returns an error within five seconds if the member does not respond.
 // The file appears under its name only after its checksum was verified.
 func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
 	if _, err := os.Stat(o.Path); !errors.Is(err, os.ErrNotExist) {
