@@ -25,32 +25,32 @@ type Server struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu          sync.Mutex // leaf lock
-	changed     chan struct{}
-	revision    int
-	objects     map[key]object
-	events      []event
-	deliverable int // number of events that watches deliver; -1 for all
-	gets        int
-	down        bool
+	mu                sync.Mutex // leaf lock
+	eventAdded        chan struct{}
+	revision          int
+	objects           map[objectKey]object
+	events            []event
+	deliverableEvents int // number of events that watches deliver; -1 for all
+	gets              int
+	down              bool
 }
 
-// key identifies an object.
-type key struct{ resource, namespace, name string }
+// objectKey identifies an object.
+type objectKey struct{ resource, namespace, name string }
 
 // object is a decoded JSON object.
 type object = map[string]any
 
 // event is a change of an object.
 type event struct {
-	key    key
+	key    objectKey
 	kind   string
 	object object
 }
 
 // New starts a server.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[key]object{}, changed: make(chan struct{}), deliverable: -1}
+	s := &Server{t: t, objects: map[objectKey]object{}, eventAdded: make(chan struct{}), deliverableEvents: -1}
 	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.server.Close)
 	return s
@@ -85,7 +85,7 @@ func (s *Server) Put(resource string, o Object) {
 	if err := json.Unmarshal(raw, &decoded); err != nil {
 		s.t.Fatal(err)
 	}
-	k := key{resource, o.GetNamespace(), o.GetName()}
+	k := objectKey{resource, o.GetNamespace(), o.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kind := "ADDED"
@@ -93,12 +93,12 @@ func (s *Server) Put(resource string, o Object) {
 		kind = "MODIFIED"
 	}
 	s.objects[k] = decoded
-	s.record(k, kind, decoded)
+	s.recordEvent(k, kind, decoded)
 }
 
 // Delete removes an object.
 func (s *Server) Delete(resource, namespace, name string) {
-	k := key{resource, namespace, name}
+	k := objectKey{resource, namespace, name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.objects[k]
@@ -110,33 +110,33 @@ func (s *Server) Delete(resource, namespace, name string) {
 	meta := maps.Clone(last["metadata"].(object))
 	last = maps.Clone(last)
 	last["metadata"] = meta
-	s.record(k, "DELETED", last)
+	s.recordEvent(k, "DELETED", last)
 }
 
-// record adds an event and sets its revision. The caller holds mu.
-func (s *Server) record(k key, kind string, obj object) {
+// recordEvent adds an event and sets its revision. The caller holds mu.
+func (s *Server) recordEvent(k objectKey, kind string, obj object) {
 	s.revision++
 	obj["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
 	s.events = append(s.events, event{k, kind, obj})
-	s.wake()
+	s.wakeWatches()
 }
 
-// wake wakes the watches. The caller holds mu.
-func (s *Server) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+// wakeWatches wakes the watches. The caller holds mu.
+func (s *Server) wakeWatches() {
+	close(s.eventAdded)
+	s.eventAdded = make(chan struct{})
 }
 
 // HoldWatches delays later events of watches until release.
 func (s *Server) HoldWatches() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deliverable = len(s.events)
+	s.deliverableEvents = len(s.events)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.deliverable = -1
-		s.wake()
+		s.deliverableEvents = -1
+		s.wakeWatches()
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	k, ok := parse(r.URL.Path)
+	k, ok := parsePath(r.URL.Path)
 	switch {
 	case !ok || r.Method != http.MethodGet:
 		http.NotFound(w, r)
@@ -179,8 +179,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// parse splits /api/v1[/namespaces/NS]/RESOURCE[/NAME].
-func parse(path string) (k key, ok bool) {
+// parsePath splits /api/v1[/namespaces/NS]/RESOURCE[/NAME].
+func parsePath(path string) (k objectKey, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/api/v1/")
 	parts := strings.Split(rest, "/")
 	if len(parts) > 2 && parts[0] == "namespaces" {
@@ -195,7 +195,7 @@ func parse(path string) (k key, ok bool) {
 }
 
 // get writes an object, or a Status with code 404.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
+func (s *Server) get(w http.ResponseWriter, r *http.Request, k objectKey) {
 	s.mu.Lock()
 	s.gets++
 	found := inRequestedForm(r, s.objects[k])
@@ -205,26 +205,26 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
 		w.WriteHeader(http.StatusNotFound)
 		found = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": k.resource + " " + k.name + " not found"}
 	}
-	s.write(w, found)
+	s.writeJSON(w, found)
 }
 
 // list writes the selected objects of a resource.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, k objectKey) {
 	s.mu.Lock()
 	items := []object{}
 	for each, o := range s.objects {
-		if selected(r, k, each, o) {
+		if isSelected(r, k, each, o) {
 			items = append(items, inRequestedForm(r, o))
 		}
 	}
 	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
 	s.mu.Unlock()
-	if metadataOnly(r) {
+	if wantsMetadataOnly(r) {
 		list["kind"] = "PartialObjectMetadataList"
 		list["apiVersion"] = "meta.k8s.io/v1"
 	}
 	w.Header().Set("Content-Type", "application/json")
-	s.write(w, list)
+	s.writeJSON(w, list)
 }
 
 // listKinds returns the kinds of lists by resource.
@@ -233,7 +233,7 @@ func listKinds() map[string]string {
 }
 
 // watch streams the events after a revision.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k objectKey) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		from = 0
@@ -243,10 +243,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	w.(http.Flusher).Flush()
 	for {
 		s.mu.Lock()
-		changed := s.changed
+		changed := s.eventAdded
 		end := len(s.events)
-		if s.deliverable >= 0 {
-			end = s.deliverable
+		if s.deliverableEvents >= 0 {
+			end = s.deliverableEvents
 		}
 		var newEvents []event
 		if from < end {
@@ -255,8 +255,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		}
 		s.mu.Unlock()
 		for _, e := range newEvents {
-			if selected(r, k, e.key, e.object) {
-				s.write(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
+			if isSelected(r, k, e.key, e.object) {
+				s.writeJSON(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -268,14 +268,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// write writes JSON.
-func (s *Server) write(w http.ResponseWriter, body any) {
+// writeJSON writes JSON.
+func (s *Server) writeJSON(w http.ResponseWriter, body any) {
 	// The client may have gone.
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// selected reports whether a list or watch of collection k includes an object. objectKey is its key.
-func selected(r *http.Request, k, objectKey key, o object) bool {
+// isSelected reports whether a list or watch of collection k includes an object. objectKey is its
+// key.
+func isSelected(r *http.Request, k, objectKey objectKey, o object) bool {
 	if objectKey.resource != k.resource || k.namespace != "" && objectKey.namespace != k.namespace {
 		return false
 	}
@@ -283,14 +284,14 @@ func selected(r *http.Request, k, objectKey key, o object) bool {
 	return !only || o["type"] == desired
 }
 
-// metadataOnly reports whether the client requests only the metadata of objects.
-func metadataOnly(r *http.Request) bool {
+// wantsMetadataOnly reports whether the client requests only the metadata of objects.
+func wantsMetadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
 // inRequestedForm returns an object in the form that the client requested.
 func inRequestedForm(r *http.Request, o object) object {
-	if o == nil || !metadataOnly(r) {
+	if o == nil || !wantsMetadataOnly(r) {
 		return o
 	}
 	return object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}

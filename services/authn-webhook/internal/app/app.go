@@ -21,7 +21,7 @@ const defaultPort = 6444
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := o.build(log)
+	s, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
@@ -31,17 +31,17 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 // service is a service before it runs.
 type service struct {
 	*servicerunner.Service
-	tokens *tokens
+	tokens *tokenAuthenticators
 }
 
-// build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*service, error) {
+// buildService creates the service and binds its port.
+func (o *Options) buildService(log *slog.Logger) (*service, error) {
 	c, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, err
 	}
 	s := &service{Service: c}
-	if err := o.mount(s); err != nil {
+	if err := o.mountReviews(s); err != nil {
 		if closeErr := c.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
@@ -50,13 +50,13 @@ func (o *Options) build(log *slog.Logger) (*service, error) {
 	return s, nil
 }
 
-// mount creates the authenticators and serves reviews to authorized callers.
-func (o *Options) mount(s *service) (err error) {
+// mountReviews creates the authenticators and serves reviews to authorized callers.
+func (o *Options) mountReviews(s *service) (err error) {
 	o.Features.Warn(s.Log)
 	if err := o.Features.Register(s.Metrics); err != nil {
 		return err
 	}
-	if s.tokens, err = o.Tokens.build(s.Service, o.Features); err != nil {
+	if s.tokens, err = o.Tokens.buildAuthenticators(s.Service, o.Features); err != nil {
 		return err
 	}
 	guard, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)

@@ -130,7 +130,7 @@ func (f *fixture) run(o *Options) {
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := o.build(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := o.buildService(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		f.t.Fatal(err)
 	}

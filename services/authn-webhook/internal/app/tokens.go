@@ -16,9 +16,9 @@ import (
 	"binnacle/services/authn-webhook/internal/objects"
 )
 
-// tokens holds the authenticators in the order in which they are called, and their background
-// tasks.
-type tokens struct {
+// tokenAuthenticators holds the authenticators in the order in which they are called, and their
+// background tasks.
+type tokenAuthenticators struct {
 	options *TokenOptions
 	service *servicerunner.Service
 	gates   *features.Gates
@@ -26,14 +26,14 @@ type tokens struct {
 	tasks   []task.Task
 }
 
-// build returns the authenticators of all kinds of tokens that are turned on.
-func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*tokens, error) {
-	t := &tokens{options: o, service: s, gates: gates}
-	lookups, err := t.objects()
+// buildAuthenticators returns the authenticators of all kinds of tokens that are turned on.
+func (o *TokenOptions) buildAuthenticators(s *servicerunner.Service, gates *features.Gates) (*tokenAuthenticators, error) {
+	t := &tokenAuthenticators{options: o, service: s, gates: gates}
+	lookups, err := t.newObjects()
 	if err != nil {
 		return nil, err
 	}
-	constructors := []func(*objects.Objects) (authenticator.Token, error){t.file, t.serviceAccounts, t.bootstrap, t.jwt}
+	constructors := []func(*objects.Objects) (authenticator.Token, error){t.newFileAuthenticator, t.newServiceAccountAuthenticator, t.newBootstrapAuthenticator, t.newJWTAuthenticator}
 	for _, create := range constructors {
 		token, err := create(lookups)
 		if err != nil {
@@ -49,8 +49,8 @@ func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*
 	return t, nil
 }
 
-// objects returns the objects that tokens depend on, or nil if no kind of token needs any.
-func (t *tokens) objects() (*objects.Objects, error) {
+// newObjects returns the objects that tokens depend on, or nil if no kind of token needs any.
+func (t *tokenAuthenticators) newObjects() (*objects.Objects, error) {
 	c := objects.Config{
 		Client:          t.service.Client,
 		ServiceAccounts: len(t.options.ServiceAccounts.Issuers) > 0,
@@ -70,8 +70,8 @@ func (t *tokens) objects() (*objects.Objects, error) {
 	return found, nil
 }
 
-// file returns the authenticator of the tokens in --token-auth-file, or nil.
-func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
+// newFileAuthenticator returns the authenticator of the tokens in --token-auth-file, or nil.
+func (t *tokenAuthenticators) newFileAuthenticator(*objects.Objects) (authenticator.Token, error) {
 	if t.options.File == "" {
 		return nil, nil
 	}
@@ -85,8 +85,8 @@ func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
 	return authenticator.ForAudiences(t.options.audiences(), f), nil
 }
 
-// serviceAccounts returns the authenticator of service account tokens, or nil.
-func (t *tokens) serviceAccounts(lookups *objects.Objects) (authenticator.Token, error) {
+// newServiceAccountAuthenticator returns the authenticator of service account tokens, or nil.
+func (t *tokenAuthenticators) newServiceAccountAuthenticator(lookups *objects.Objects) (authenticator.Token, error) {
 	o := &t.options.ServiceAccounts
 	if len(o.Issuers) == 0 {
 		return nil, nil
@@ -105,16 +105,16 @@ func (t *tokens) serviceAccounts(lookups *objects.Objects) (authenticator.Token,
 	})
 }
 
-// bootstrap returns the authenticator of bootstrap tokens, or nil.
-func (t *tokens) bootstrap(lookups *objects.Objects) (authenticator.Token, error) {
+// newBootstrapAuthenticator returns the authenticator of bootstrap tokens, or nil.
+func (t *tokenAuthenticators) newBootstrapAuthenticator(lookups *objects.Objects) (authenticator.Token, error) {
 	if !t.options.BootstrapTokens {
 		return nil, nil
 	}
 	return authenticator.ForAudiences(t.options.audiences(), bootstraptoken.New(lookups, nil)), nil
 }
 
-// jwt returns the authenticator of the authentication configuration, or nil.
-func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
+// newJWTAuthenticator returns the authenticator of the authentication configuration, or nil.
+func (t *tokenAuthenticators) newJWTAuthenticator(*objects.Objects) (authenticator.Token, error) {
 	if !t.options.JWT.IsSet() {
 		return nil, nil
 	}

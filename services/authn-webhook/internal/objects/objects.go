@@ -50,14 +50,14 @@ type Objects struct {
 	confirm bool
 	log     *slog.Logger
 
-	secrets  *lookupSecrets
+	secrets  *secretReader
 	metadata metadata.Interface
-	watches  []*watch
+	watches  []*objectWatch
 
-	serviceAccounts, pods, nodes *watch
-	tokens                       *watch        // secrets of service account tokens
-	bootstrap                    *watch        // secrets of bootstrap tokens
-	guesses                      *rate.Limiter // see isGuess
+	serviceAccounts, pods, nodes *objectWatch
+	tokenSecrets                 *objectWatch  // secrets of service account tokens
+	bootstrapSecrets             *objectWatch  // secrets of bootstrap tokens
+	guessLimiter                 *rate.Limiter // see isGuess
 }
 
 // New creates the clients. It sends no requests before Run.
@@ -65,7 +65,7 @@ func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
 	lookups.QPS = -1
 	lookups.Burst = 0
-	secrets, err := newLookupSecrets(lookups)
+	secrets, err := newSecretReader(lookups)
 	if err != nil {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
@@ -75,7 +75,7 @@ func New(c Config) (*Objects, error) {
 	}
 	o := &Objects{
 		confirm: c.Confirm, log: c.Logger, secrets: secrets, metadata: partial,
-		guesses: rate.NewLimiter(guessesPerSecond, guessesBurst),
+		guessLimiter: rate.NewLimiter(guessesPerSecond, guessesBurst),
 	}
 	if err := o.addWatches(c); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
@@ -93,7 +93,7 @@ func (o *Objects) addWatches(c Config) error {
 	if err != nil {
 		return err
 	}
-	add := func(w *watch) *watch {
+	add := func(w *objectWatch) *objectWatch {
 		o.watches = append(o.watches, w)
 		return w
 	}
@@ -105,14 +105,14 @@ func (o *Objects) addWatches(c Config) error {
 		if err != nil {
 			return err
 		}
-		o.tokens = add(w)
+		o.tokenSecrets = add(w)
 	}
 	if c.BootstrapTokens {
 		w, err := watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType, o.log)
 		if err != nil {
 			return err
 		}
-		o.bootstrap = add(w)
+		o.bootstrapSecrets = add(w)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (o *Objects) Run(ctx context.Context) error {
 
 // ServiceAccount implements satoken.Objects. It returns only the metadata of the account.
 func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	m, err := o.partial(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
+	m, err := o.lookUpMetadata(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*
 
 // Pod implements satoken.Objects. It returns only the metadata of the pod.
 func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	m, err := o.partial(ctx, o.pods, "pods", namespace, name)
+	m, err := o.lookUpMetadata(ctx, o.pods, "pods", namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -158,20 +158,21 @@ func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod,
 
 // Node implements satoken.Objects. It returns only the metadata of the node.
 func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	m, err := o.partial(ctx, o.nodes, "nodes", "", name)
+	m, err := o.lookUpMetadata(ctx, o.nodes, "nodes", "", name)
 	if err != nil {
 		return nil, err
 	}
 	return &corev1.Node{ObjectMeta: m.ObjectMeta}, nil
 }
 
-// partial returns the metadata of an object in the watch w, confirmed if that is configured.
-func (o *Objects) partial(ctx context.Context, w *watch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+// lookUpMetadata returns the metadata of an object: from the watch w, or from the API server if the
+// watch does not have it or Config.Confirm is set.
+func (o *Objects) lookUpMetadata(ctx context.Context, w *objectWatch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	watched, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
 	if ok && !o.confirm {
 		return watched, nil
 	}
-	return confirmed(ctx, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+	return readWithTimeout(ctx, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 		return o.metadata.Resource(coreResource(resource)).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 }
@@ -182,17 +183,17 @@ func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.S
 	if watched != nil && !o.confirm {
 		return watched, nil
 	}
-	if watched == nil && o.isGuess(namespace, name) && !o.guesses.Allow() {
+	if watched == nil && o.isGuess(namespace, name) && !o.guessLimiter.Allow() {
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 	}
-	return confirmed(ctx, func(ctx context.Context) (*corev1.Secret, error) {
+	return readWithTimeout(ctx, func(ctx context.Context) (*corev1.Secret, error) {
 		return o.secrets.get(ctx, namespace, name)
 	})
 }
 
 // knownSecret returns a secret from the watches, or nil.
 func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
-	for _, w := range []*watch{o.tokens, o.bootstrap} {
+	for _, w := range []*objectWatch{o.tokenSecrets, o.bootstrapSecrets} {
 		if s, ok := w.get(namespace, name).(*corev1.Secret); ok {
 			return s
 		}
@@ -207,9 +208,9 @@ func (o *Objects) isGuess(namespace, name string) bool {
 	return namespace == bootstraptoken.Namespace && hasPrefix && id != ""
 }
 
-// confirmed returns an object as the API server has it. The error of a request that exceeds
-// lookupTimeout says so.
-func confirmed[T any](ctx context.Context, get func(context.Context) (T, error)) (T, error) {
+// readWithTimeout calls get, which reads an object from the API server, with a timeout of
+// lookupTimeout. If the timeout was exceeded, the error says so.
+func readWithTimeout[T any](ctx context.Context, get func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	found, err := get(bounded)

@@ -12,21 +12,21 @@ import (
 // secretsResource is the resource of secrets.
 const secretsResource = "secrets"
 
-// lookupSecrets requests single secrets of all namespaces.
-type lookupSecrets struct{ rest rest.Interface }
+// secretReader requests single secrets of all namespaces.
+type secretReader struct{ rest rest.Interface }
 
-// newLookupSecrets returns a client for single secrets.
-func newLookupSecrets(c *rest.Config) (*lookupSecrets, error) {
+// newSecretReader returns a client for single secrets.
+func newSecretReader(c *rest.Config) (*secretReader, error) {
 	client, err := kubeclient.NewClient(c, corev1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
 	core, err := client.Group(corev1.SchemeGroupVersion)
-	return &lookupSecrets{core}, err
+	return &secretReader{core}, err
 }
 
 // get reads a secret from the API server.
-func (c *lookupSecrets) get(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (c *secretReader) get(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	found := &corev1.Secret{}
 	err := c.rest.Get().Namespace(namespace).Resource(secretsResource).Name(name).Do(ctx).Into(found)
 	if err != nil {

@@ -25,15 +25,15 @@ const (
 	maxWatchRetry = 30 * time.Second
 )
 
-// watch follows one kind of objects.
-type watch struct {
+// objectWatch follows one kind of objects.
+type objectWatch struct {
 	name      string
 	reflector *reflector.Reflector
 	store     *reflector.Store[any] // of *PartialObjectMetadata or *Secret
 }
 
 // get returns an object from the watch, or nil. A nil watch has no objects.
-func (w *watch) get(namespace, name string) any {
+func (w *objectWatch) get(namespace, name string) any {
 	if w == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (w *watch) get(namespace, name string) any {
 }
 
 // watchMetadata follows the metadata of a kind. Tokens depend only on names and UIDs.
-func watchMetadata(c metadata.Interface, resource string, log *slog.Logger) *watch {
+func watchMetadata(c metadata.Interface, resource string, log *slog.Logger) *objectWatch {
 	all := c.Resource(coreResource(resource))
 	return newWatch(resource, log,
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
@@ -50,7 +50,7 @@ func watchMetadata(c metadata.Interface, resource string, log *slog.Logger) *wat
 }
 
 // watchSecrets follows the secrets of a type.
-func watchSecrets(c *kubeclient.Client, namespace string, kind corev1.SecretType, log *slog.Logger) (*watch, error) {
+func watchSecrets(c *kubeclient.Client, namespace string, kind corev1.SecretType, log *slog.Logger) (*objectWatch, error) {
 	secrets, err := kubeclient.NewResource[corev1.Secret, corev1.SecretList](c, coreResource(secretsResource), namespace)
 	if err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func watchSecrets(c *kubeclient.Client, namespace string, kind corev1.SecretType
 func newWatch(name string, log *slog.Logger,
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
-) *watch {
-	w := &watch{name: name, store: reflector.NewStore(trimmed, nil)}
+) *objectWatch {
+	w := &objectWatch{name: name, store: reflector.NewStore(keepFields, nil)}
 	w.reflector = reflector.New(reflector.Config{
 		Resource: name,
 		List:     list,
@@ -87,13 +87,13 @@ func newWatch(name string, log *slog.Logger,
 	return w
 }
 
-// trimmed reduces an object to the fields that lookups need.
-func trimmed(obj metav1.Object) any {
+// keepFields returns the part of an object that lookups need.
+func keepFields(obj metav1.Object) any {
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
-		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}
+		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identityMeta(o.ObjectMeta)}
 	case *corev1.Secret:
-		s := &corev1.Secret{ObjectMeta: identity(o.ObjectMeta), Type: o.Type, Data: o.Data}
+		s := &corev1.Secret{ObjectMeta: identityMeta(o.ObjectMeta), Type: o.Type, Data: o.Data}
 		s.Labels = o.Labels // they record invalidated tokens
 		if o.Type != bootstraptoken.SecretType {
 			s.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
@@ -103,7 +103,8 @@ func trimmed(obj metav1.Object) any {
 	return nil
 }
 
-func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+// identityMeta returns metadata with the fields of m that identify an object and its state.
+func identityMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID,
 		ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,

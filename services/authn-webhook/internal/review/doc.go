@@ -1,4 +1,4 @@
-// Package review answers token reviews: it reads a TokenReview of authentication.k8s.io v1 or
+// Package review serves token reviews: it reads a TokenReview of authentication.k8s.io v1 or
 // v1beta1, calls the authenticators, and responds in the same version (specification: "Token
 // webhook authentication").
 //

@@ -34,6 +34,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) reviewed(r result, took time.Duration) {
+func (m *Metrics) recordReview(r result, took time.Duration) {
 	m.duration.WithLabelValues(string(r)).Observe(took.Seconds())
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Handler answers token reviews.
+// Handler serves token reviews.
 type Handler struct{ config Config }
 
 // New returns a handler.
@@ -47,16 +47,16 @@ func New(c Config) *Handler {
 	return &Handler{config: c}
 }
 
-// Serve answers one request.
+// Serve serves one request, and records its duration and result.
 func (h *Handler) Serve(c *gin.Context) {
 	start := time.Now()
-	result := h.serve(c)
-	h.config.Metrics.reviewed(result, time.Since(start))
+	result := h.serveReview(c)
+	h.config.Metrics.recordReview(result, time.Since(start))
 }
 
-// serve answers a review and returns the result for the metrics.
-func (h *Handler) serve(c *gin.Context) result {
-	version, spec, rejection := read(c.Writer, c.Request)
+// serveReview evaluates a review, writes the response, and returns the result for the metrics.
+func (h *Handler) serveReview(c *gin.Context) result {
+	version, spec, rejection := readReview(c.Writer, c.Request)
 	if rejection != nil {
 		reviews.Reject(c, *rejection)
 		return resultInvalid
@@ -74,13 +74,13 @@ func (h *Handler) serve(c *gin.Context) result {
 	switch {
 	case ok:
 		outcome = resultAuthenticated
-		status = authenticated(r)
+		status = authenticatedStatus(r)
 	case err != nil:
 		outcome = resultRejected
 		status.Error = err.Error()
 		h.config.Logger.Debug("token refused", "error", err)
 	}
-	respond(c, http.StatusOK, inVersion(version, status))
+	writeJSON(c, http.StatusOK, responseInVersion(version, status))
 	return outcome
 }
 
@@ -98,8 +98,8 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 	return r, true, nil
 }
 
-// read parses the review in a request. Errors do not quote the body, which contains a token.
-func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, rejection *reviews.Rejection) {
+// readReview parses the review in a request. Errors do not quote the body, which contains a token.
+func readReview(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, rejection *reviews.Rejection) {
 	body, rejection := reviews.Read(w, r, maxBodyBytes)
 	if rejection != nil {
 		return "", nil, rejection
@@ -123,7 +123,7 @@ func read(w http.ResponseWriter, r *http.Request) (version string, spec *authent
 	return review.APIVersion, &review.Spec, nil
 }
 
-func authenticated(r *authenticator.Response) authenticationv1.TokenReviewStatus {
+func authenticatedStatus(r *authenticator.Response) authenticationv1.TokenReviewStatus {
 	s := authenticationv1.TokenReviewStatus{
 		Authenticated: true,
 		User:          authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups},
@@ -138,15 +138,16 @@ func authenticated(r *authenticator.Response) authenticationv1.TokenReviewStatus
 	return s
 }
 
-// inVersion returns the response in a version. Its spec is empty, so the token is not returned.
-func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
+// responseInVersion returns the response in a version. Its spec is empty, so the token is not
+// returned.
+func responseInVersion(version string, s authenticationv1.TokenReviewStatus) any {
 	return &authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, Status: s}
 }
 
 // NotAllowed rejects requests with methods other than POST.
 func NotAllowed(c *gin.Context) { reviews.MethodNotAllowed(c, "token reviews") }
 
-func respond(c *gin.Context, code int, body any) {
+func writeJSON(c *gin.Context, code int, body any) {
 	c.Header("Cache-Control", "no-store")
 	c.JSON(code, body)
 }

@@ -35,41 +35,41 @@ type event struct {
 type Server struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	revision int64
-	objects  map[string]map[string]json.RawMessage // by resource and namespace/name
-	events   []event
-	oldest   int64 // watches from earlier revisions get an error
-	wake     chan struct{}
-	cut      chan struct{} // closed to end watches
-	lists    map[string]int
-	closed   bool
-	off      []string
-	offCode  int
-	late     string // reason of the error for watches that are too old
-	page     int    // objects per list page, or 0 for all
-	gone     bool   // connections are closed without a response
-	turned   int    // number of closed connections
+	mu                sync.Mutex
+	revision          int64
+	objects           map[string]map[string]json.RawMessage // by resource and namespace/name
+	events            []event
+	oldest            int64 // watches from earlier revisions get an error
+	eventAdded        chan struct{}
+	endWatches        chan struct{} // closed to end watches
+	listCounts        map[string]int
+	closed            bool
+	disabledVersions  []string
+	disabledCode      int
+	expiredReason     string // reason of the error for watches that are too old
+	pageSize          int    // objects per list page, or 0 for all
+	closeConnections  bool   // connections are closed without a response
+	closedConnections int    // number of closed connections
 }
 
 // New starts a server.
 func New() *Server {
-	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, wake: make(chan struct{}), cut: make(chan struct{}), lists: map[string]int{}, late: "Expired"}
+	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, eventAdded: make(chan struct{}), endWatches: make(chan struct{}), listCounts: map[string]int{}, expiredReason: "Expired"}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
 
 // Close ends all watches and the server.
 func (s *Server) Close() {
-	s.Cut(false)
+	s.EndWatches(false)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.Server.Close()
 }
 
-// Cut ends all watches. With lost, the history so far is dropped.
-func (s *Server) Cut(lost bool) {
+// EndWatches ends all watches. With lost, the history so far is dropped.
+func (s *Server) EndWatches(lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost {
@@ -77,27 +77,31 @@ func (s *Server) Cut(lost bool) {
 		s.oldest = s.revision
 		s.events = nil
 	}
-	close(s.cut)
-	s.cut = make(chan struct{})
+	close(s.endWatches)
+	s.endWatches = make(chan struct{})
 }
 
 // Lists returns how often a resource was listed.
 func (s *Server) Lists(resource string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lists[resource]
+	return s.listCounts[resource]
 }
 
 // Put stores an object and returns its revision.
-func (s *Server) Put(resource string, o Object) int64 { return s.change(resource, o, false, true) }
+func (s *Server) Put(resource string, o Object) int64 {
+	return s.changeObject(resource, o, false, true)
+}
 
 // Delete removes an object and returns the revision.
-func (s *Server) Delete(resource string, o Object) int64 { return s.change(resource, o, true, true) }
+func (s *Server) Delete(resource string, o Object) int64 {
+	return s.changeObject(resource, o, true, true)
+}
 
 // DeleteUnseen removes an object without a watch event.
-func (s *Server) DeleteUnseen(resource string, o Object) { s.change(resource, o, true, false) }
+func (s *Server) DeleteUnseen(resource string, o Object) { s.changeObject(resource, o, true, false) }
 
-func (s *Server) change(resource string, o Object, deleted, notify bool) int64 {
+func (s *Server) changeObject(resource string, o Object, deleted, notify bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
@@ -128,7 +132,7 @@ func (s *Server) change(resource string, o Object, deleted, notify bool) int64 {
 		s.objects[resource][key] = data
 	}
 	if notify {
-		s.send(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
+		s.addEvent(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
 	}
 	return s.revision
 }
@@ -138,14 +142,14 @@ func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.send(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
+	s.addEvent(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
 	return s.revision
 }
 
-func (s *Server) send(resource string, line []byte) {
+func (s *Server) addEvent(resource string, line []byte) {
 	s.events = append(s.events, event{resource, s.revision, line})
-	close(s.wake)
-	s.wake = make(chan struct{})
+	close(s.eventAdded)
+	s.eventAdded = make(chan struct{})
 }
 
 // BookmarkAt sends a given revision to the watches of a resource.
@@ -153,77 +157,79 @@ func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.send(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
+	s.addEvent(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
 }
 
-// SetOff removes versions of the API, such as "v1beta2", for later requests.
-func (s *Server) SetOff(versions ...string) { s.setOff(http.StatusNotFound, versions) }
+// RemoveVersions removes versions of the API, such as "v1beta2", for later requests.
+func (s *Server) RemoveVersions(versions ...string) { s.disableVersions(http.StatusNotFound, versions) }
 
-// Forbid makes the server reject later requests for versions of the API with 403.
-func (s *Server) Forbid(versions ...string) { s.setOff(http.StatusForbidden, versions) }
+// ForbidVersions makes the server reject later requests for versions of the API with 403.
+func (s *Server) ForbidVersions(versions ...string) {
+	s.disableVersions(http.StatusForbidden, versions)
+}
 
-func (s *Server) setOff(code int, versions []string) {
+func (s *Server) disableVersions(code int, versions []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.off = versions
-	s.offCode = code
+	s.disabledVersions = versions
+	s.disabledCode = code
 }
 
-func (s *Server) isOff(version string) (int, bool) {
+func (s *Server) versionDisabled(version string) (int, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.offCode, slices.Contains(s.off, version)
+	return s.disabledCode, slices.Contains(s.disabledVersions, version)
 }
 
-// SetLate sets the reason of the error for watches that are too old.
-func (s *Server) SetLate(reason string) {
+// SetExpiredReason sets the reason of the error for watches that are too old.
+func (s *Server) SetExpiredReason(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.late = reason
+	s.expiredReason = reason
 }
 
-// SetPage bounds the objects per list page.
-func (s *Server) SetPage(size int) {
+// SetPageSize bounds the objects per list page.
+func (s *Server) SetPageSize(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.page = size
+	s.pageSize = size
 }
 
-// GoBack sets the server to an older revision, as after a restore of its store, with its current
-// objects.
-func (s *Server) GoBack(revision int64) {
+// ResetRevision sets the server to an older revision, as after a restore of its store, with its
+// current objects.
+func (s *Server) ResetRevision(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision = revision
 	s.events = nil
 }
 
-// SetGone sets whether the server closes connections without a response.
-func (s *Server) SetGone(removed bool) {
+// CloseConnections sets whether the server closes connections without a response.
+func (s *Server) CloseConnections(removed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = removed
+	s.closeConnections = removed
 }
 
-// TurnedAway returns how many requests got no response.
-func (s *Server) TurnedAway() int {
+// ClosedConnections returns how many requests got no response.
+func (s *Server) ClosedConnections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.turned
+	return s.closedConnections
 }
 
-func (s *Server) isGone() bool {
+func (s *Server) closesConnection() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
-		s.turned++
+	if s.closeConnections {
+		s.closedConnections++
 	}
-	return s.gone
+	return s.closeConnections
 }
 
 // serve serves list and watch requests of all resources.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if s.isGone() {
+	if s.closesConnection() {
 		panic(http.ErrAbortHandler) // closes the connection
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -232,7 +238,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if resource == "readyz" {
 		return
 	}
-	if code, off := s.isOff(parts[len(parts)-2]); off {
+	if code, off := s.versionDisabled(parts[len(parts)-2]); off {
 		w.WriteHeader(code)
 		return
 	}
@@ -246,7 +252,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	s.lists[resource]++
+	s.listCounts[resource]++
 	kinds := map[string]string{
 		"roles": "Role", "clusterroles": "ClusterRole", "rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding",
 		"pods": "Pod", "persistentvolumes": "PersistentVolume", "volumeattachments": "VolumeAttachment", "resourceslices": "ResourceSlice",
@@ -257,10 +263,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		items = append(items, s.objects[resource][key])
 	}
 	meta := map[string]any{"resourceVersion": strconv.FormatInt(s.revision, 10)}
-	if begin, _ := strconv.Atoi(r.URL.Query().Get("continue")); s.page > 0 {
+	if begin, _ := strconv.Atoi(r.URL.Query().Get("continue")); s.pageSize > 0 {
 		items = items[min(begin, len(items)):]
-		if len(items) > s.page {
-			items, meta["continue"] = items[:s.page], strconv.Itoa(begin+s.page)
+		if len(items) > s.pageSize {
+			items, meta["continue"] = items[:s.pageSize], strconv.Itoa(begin+s.pageSize)
 		}
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": meta, "items": items})
@@ -270,7 +276,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
-	cut, now := s.cut, s.revision
+	cut, now := s.endWatches, s.revision
 	s.mu.Unlock()
 	if after > now {
 		w.WriteHeader(http.StatusGatewayTimeout)
@@ -280,9 +286,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		wake := s.wake
+		wake := s.eventAdded
 		oldest := s.oldest
-		late := s.late
+		late := s.expiredReason
 		var lines [][]byte
 		for _, ev := range s.events {
 			if ev.revision > after && ev.resource == resource {

@@ -29,20 +29,20 @@ const defaultPort = 6445
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, p, err := o.build(log)
+	s, p, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
 	return s.Run(ctx, task.Task{Name: "policy", Run: p.Run})
 }
 
-// build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *policy.Policy, error) {
+// buildService creates the service and binds its port.
+func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *policy.Policy, error) {
 	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := o.mount(s)
+	p, err := o.mountReviews(s)
 	if err != nil {
 		if closeErr := s.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
@@ -52,8 +52,8 @@ func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *policy.Polic
 	return s, p, nil
 }
 
-// mount creates the authorizers and serves reviews.
-func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
+// mountReviews creates the authorizers and serves reviews.
+func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error) {
 	roles := slices.Contains(o.Modes, modeRBAC)
 	nodes := slices.Contains(o.Modes, modeNode)
 	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})

@@ -86,7 +86,7 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	if errs := o.Validate(); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	s, p, err := o.build(slog.New(slog.DiscardHandler))
+	s, p, err := o.buildService(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package app assembles the authz-webhook service, the suite's authorizer: options, the policy that
-// it follows at the API server, the authorizers that use it, and an HTTPS server that answers
+// it follows at the API server, the authorizers that use it, and an HTTPS server that serves
 // access reviews at / and /authorize.
 //
 // It is ready when the API server is reachable and the policy is listed, and shuts down in the

@@ -20,26 +20,26 @@ const pageSize = 2000
 
 // listWatch sends the requests for a resource in the first of the versions that the server serves.
 type listWatch struct {
-	resource string
-	optional bool // the server may serve none
-	versions []rest.Interface
-	codec    runtime.ParameterCodec
-	current  rest.Interface // of the last list
+	resource       string
+	optional       bool // the server may serve none
+	versions       []rest.Interface
+	codec          runtime.ParameterCodec
+	currentVersion rest.Interface // of the last list
 }
 
-func (l *listWatch) reflector(into sink, log *slog.Logger) *reflector.Reflector {
+func (l *listWatch) newReflector(into objectSink, log *slog.Logger) *reflector.Reflector {
 	return reflector.New(reflector.Config{
-		Resource: l.resource, List: l.list, Watch: l.watch, Sink: &listCollector{sink: into}, PageSize: pageSize,
+		Resource: l.resource, List: l.listFirstServed, Watch: l.watchCurrent, Sink: &listCollector{objectSink: into}, PageSize: pageSize,
 		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
 	})
 }
 
-func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+func (l *listWatch) listFirstServed(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
 	if options.Continue != "" {
-		return l.request(&options).Do(ctx).Get()
+		return l.newRequest(&options).Do(ctx).Get()
 	}
-	for _, l.current = range l.versions {
-		list, err = l.request(&options).Do(ctx).Get()
+	for _, l.currentVersion = range l.versions {
+		list, err = l.newRequest(&options).Do(ctx).Get()
 		if !l.isAbsent(err) {
 			return list, err
 		}
@@ -47,16 +47,16 @@ func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 	return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 }
 
-func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := l.request(&options).MaxRetries(0).Watch(ctx)
+func (l *listWatch) watchCurrent(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.newRequest(&options).MaxRetries(0).Watch(ctx)
 	if l.isAbsent(err) {
 		return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 	}
 	return w, err
 }
 
-func (l *listWatch) request(options *metav1.ListOptions) *rest.Request {
-	return l.current.Get().Resource(l.resource).VersionedParams(options, l.codec)
+func (l *listWatch) newRequest(options *metav1.ListOptions) *rest.Request {
+	return l.currentVersion.Get().Resource(l.resource).VersionedParams(options, l.codec)
 }
 
 // isAbsent reports whether an error means that a version is not available to this client.
@@ -66,7 +66,7 @@ func (l *listWatch) isAbsent(err error) bool {
 
 // listCollector is a reflector.Sink that passes a list on when it is complete.
 type listCollector struct {
-	sink
+	objectSink
 	objects []metav1.Object
 }
 

@@ -45,25 +45,25 @@ func New(c Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &adder{Policy: p, client: client, log: c.Logger}
+	a := &reflectorAdder{Policy: p, client: client, log: c.Logger}
 	if c.Rules {
-		a.add("clusterroles", &rules{p.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
-		a.add("roles", &rules{p.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
-		a.add("clusterrolebindings", &rules{p.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
-		a.add("rolebindings", &rules{p.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
+		a.add("clusterroles", &ruleSink{p.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
+		a.add("roles", &ruleSink{p.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
+		a.add("clusterrolebindings", &ruleSink{p.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
+		a.add("rolebindings", &ruleSink{p.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
 	}
 	if c.Nodes {
-		a.add("pods", &nodes{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
-		a.add("persistentvolumes", &nodes{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
-		a.add("volumeattachments", &nodes{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
+		a.add("pods", &nodeSink{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
+		a.add("persistentvolumes", &nodeSink{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
+		a.add("volumeattachments", &nodeSink{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
 		a.optional = true
-		a.add("resourceslices", &nodes{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
+		a.add("resourceslices", &nodeSink{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
 	}
 	return p, errors.Join(a.errs...)
 }
 
-// adder adds reflectors to a policy.
-type adder struct {
+// reflectorAdder adds reflectors to a policy.
+type reflectorAdder struct {
 	*Policy
 	client   *kubeclient.Client
 	log      *slog.Logger
@@ -72,7 +72,7 @@ type adder struct {
 }
 
 // add follows a resource in the first of the versions that the server serves.
-func (a *adder) add(resource string, into sink, versions ...schema.GroupVersion) {
+func (a *reflectorAdder) add(resource string, into objectSink, versions ...schema.GroupVersion) {
 	groups := make([]rest.Interface, len(versions))
 	for i, v := range versions {
 		var err error
@@ -80,7 +80,7 @@ func (a *adder) add(resource string, into sink, versions ...schema.GroupVersion)
 		a.errs = append(a.errs, err)
 	}
 	f := &listWatch{resource: resource, versions: groups, codec: a.client.ParameterCodec(), optional: a.optional}
-	a.reflectors = append(a.reflectors, f.reflector(into, a.log))
+	a.reflectors = append(a.reflectors, f.newReflector(into, a.log))
 }
 
 // Run follows the resources until ctx ends, and returns its error.

@@ -48,7 +48,7 @@ type fixture struct {
 func newFixture(t *testing.T, off ...string) *fixture {
 	t.Helper()
 	s := apitest.New()
-	s.SetOff(off...)
+	s.RemoveVersions(off...)
 	config := &rest.Config{Host: s.URL, QPS: 1000, Burst: 1000}
 	followed, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -125,10 +125,10 @@ func TestWatchesResume(t *testing.T) {
 	f.server.Put("clusterroles", reader())
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
 	for range 3 {
-		f.server.Cut(false)
+		f.server.EndWatches(false)
 		f.server.Put("rolebindings", readerBinding())
 		f.eventually("allowed", f.allowed)
-		f.server.Cut(false)
+		f.server.EndWatches(false)
 		f.server.Delete("rolebindings", readerBinding())
 		f.eventually("refused", func() bool { return !f.allowed() })
 	}
@@ -140,7 +140,7 @@ func TestWatchesResume(t *testing.T) {
 func TestExpiredRevisionCausesRelist(t *testing.T) {
 	for _, reason := range []string{"Expired", "Gone"} {
 		f := newFixture(t)
-		f.server.SetLate(reason)
+		f.server.SetExpiredReason(reason)
 		f.server.Put("clusterroles", reader())
 		f.server.Put("rolebindings", readerBinding())
 		f.server.Put("pods", pod())
@@ -148,7 +148,7 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 		f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
 		f.server.DeleteUnseen("rolebindings", readerBinding())
 		f.server.DeleteUnseen("pods", pod())
-		f.server.Cut(true)
+		f.server.EndWatches(true)
 		f.eventually("refused", func() bool { return !f.allowed() })
 		f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 		if n := f.server.Lists("rolebindings"); n != 2 {
@@ -162,14 +162,14 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 func TestRestoredStoreIsListedAgain(t *testing.T) {
 	for name, restore := range map[string]func(*fixture){
 		"behind": func(f *fixture) {
-			f.server.GoBack(5)
-			f.server.Cut(false)
+			f.server.ResetRevision(5)
+			f.server.EndWatches(false)
 		},
 		"past": func(f *fixture) {
-			f.server.SetGone(true)
-			f.server.Cut(false)
-			f.eventually("noticed", func() bool { return f.server.TurnedAway() >= 2*8 }) // by each resource
-			f.server.SetGone(false)
+			f.server.CloseConnections(true)
+			f.server.EndWatches(false)
+			f.eventually("noticed", func() bool { return f.server.ClosedConnections() >= 2*8 }) // by each resource
+			f.server.CloseConnections(false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 func TestPaginatedLists(t *testing.T) {
 	f := newFixture(t)
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
-	f.server.SetPage(1)
+	f.server.SetPageSize(1)
 	for _, name := range []string{"a", "b", "c"} {
 		p := pod()
 		p.Name = name
@@ -204,7 +204,7 @@ func TestPaginatedLists(t *testing.T) {
 	gone := pod()
 	gone.Name = "b"
 	f.server.DeleteUnseen("pods", gone)
-	f.server.Cut(true)
+	f.server.EndWatches(true)
 	f.eventually("gone", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "b") })
 	for _, name := range []string{"a", "c"} {
 		if !f.Graph.HasReference("n1", node.Pod, "a", name) {
@@ -229,8 +229,8 @@ func TestResourceSliceVersions(t *testing.T) {
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
 	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
-	forbidden.server.Forbid("v1beta1", "v1beta2")
-	forbidden.server.Cut(false)
+	forbidden.server.ForbidVersions("v1beta1", "v1beta2")
+	forbidden.server.EndWatches(false)
 	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	for _, c := range []struct {
 		off   []string
@@ -247,8 +247,8 @@ func TestResourceSliceVersions(t *testing.T) {
 		}
 		f.server.Put("resourceslices", c.slice)
 		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
-		f.server.SetOff("v1beta1", "v1beta2")
-		f.server.Cut(false)
+		f.server.RemoveVersions("v1beta1", "v1beta2")
+		f.server.EndWatches(false)
 		f.eventually("gone with its kind", func() bool { return !f.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// sink receives the objects of a resource. One goroutine calls its methods.
-type sink interface {
+// objectSink receives the objects of a resource. One goroutine calls its methods.
+type objectSink interface {
 	// replace replaces the whole state at a revision.
 	replace(objs []metav1.Object, revision string)
 	set(metav1.Object)
@@ -19,13 +19,13 @@ type sink interface {
 	advance(revision string)
 }
 
-// rules applies a kind of role or binding to the engine.
-type rules struct {
+// ruleSink applies a kind of role or binding to the engine.
+type ruleSink struct {
 	engine *rbac.Engine
 	kind   string
 }
 
-func (s *rules) replace(objs []metav1.Object, revision string) {
+func (s *ruleSink) replace(objs []metav1.Object, revision string) {
 	s.engine.Update(func(tx *rbac.Tx) {
 		tx.Clear(s.kind)
 		for _, o := range objs {
@@ -35,16 +35,16 @@ func (s *rules) replace(objs []metav1.Object, revision string) {
 	})
 }
 
-func (s *rules) set(o metav1.Object) { s.engine.Update(func(tx *rbac.Tx) { tx.Set(o) }) }
+func (s *ruleSink) set(o metav1.Object) { s.engine.Update(func(tx *rbac.Tx) { tx.Set(o) }) }
 
-func (s *rules) remove(o metav1.Object) {
+func (s *ruleSink) remove(o metav1.Object) {
 	s.engine.Update(func(tx *rbac.Tx) {
 		tx.Delete(s.kind, o.GetNamespace(), o.GetName())
 		tx.Advance(s.kind, revisionNumber(o.GetResourceVersion()))
 	})
 }
 
-func (s *rules) advance(revision string) {
+func (s *ruleSink) advance(revision string) {
 	s.engine.Update(func(tx *rbac.Tx) { tx.Advance(s.kind, revisionNumber(revision)) })
 }
 
@@ -58,13 +58,13 @@ func revisionNumber(revision string) int64 {
 	return n
 }
 
-// nodes applies a resource to the graph.
-type nodes struct {
+// nodeSink applies a resource to the graph.
+type nodeSink struct {
 	graph *node.Graph
 	kind  node.Kind
 }
 
-func (s *nodes) replace(objs []metav1.Object, _ string) {
+func (s *nodeSink) replace(objs []metav1.Object, _ string) {
 	type key struct{ namespace, name string }
 	present := make(map[key]bool, len(objs))
 	for _, o := range objs {
@@ -74,6 +74,6 @@ func (s *nodes) replace(objs []metav1.Object, _ string) {
 	s.graph.Retain(s.kind, func(namespace, name string) bool { return present[key{namespace, name}] })
 }
 
-func (s *nodes) set(o metav1.Object)    { s.graph.Set(o) }
-func (s *nodes) remove(o metav1.Object) { s.graph.Delete(s.kind, o.GetNamespace(), o.GetName()) }
-func (s *nodes) advance(string)         {}
+func (s *nodeSink) set(o metav1.Object)    { s.graph.Set(o) }
+func (s *nodeSink) remove(o metav1.Object) { s.graph.Delete(s.kind, o.GetNamespace(), o.GetName()) }
+func (s *nodeSink) advance(string)         {}

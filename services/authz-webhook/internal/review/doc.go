@@ -1,4 +1,4 @@
-// Package review answers access reviews: it reads a SubjectAccessReview of authorization.k8s.io v1
+// Package review serves access reviews: it reads a SubjectAccessReview of authorization.k8s.io v1
 // or v1beta1, calls the authorizers, and responds in the same version (specification:
 // "Authorization", webhook authorization).
 //

@@ -26,6 +26,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) reviewed(result string, took time.Duration) {
+func (m *Metrics) recordReview(result string, took time.Duration) {
 	m.duration.WithLabelValues(result).Observe(took.Seconds())
 }

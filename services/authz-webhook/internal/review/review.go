@@ -40,22 +40,22 @@ type Config struct {
 	Metrics *Metrics
 }
 
-// Handler answers access reviews.
+// Handler serves access reviews.
 type Handler struct{ config Config }
 
 // New returns a handler.
 func New(c Config) *Handler { return &Handler{config: c} }
 
-// Serve answers one request.
+// Serve serves one request, and records its duration and result.
 func (h *Handler) Serve(c *gin.Context) {
 	start := time.Now()
-	result := h.serve(c)
-	h.config.Metrics.reviewed(result, time.Since(start))
+	result := h.serveReview(c)
+	h.config.Metrics.recordReview(result, time.Since(start))
 }
 
-// serve answers a review and returns the result for the metrics.
-func (h *Handler) serve(c *gin.Context) string {
-	review, rejection := read(c.Writer, c.Request)
+// serveReview evaluates a review, writes the response, and returns the result for the metrics.
+func (h *Handler) serveReview(c *gin.Context) string {
+	review, rejection := readReview(c.Writer, c.Request)
 	if rejection != nil {
 		reviews.Reject(c, *rejection)
 		return resultInvalid
@@ -88,8 +88,8 @@ func (h *Handler) serve(c *gin.Context) string {
 	return decision.String()
 }
 
-// read reads and decodes a review. It returns the response for an invalid one.
-func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Rejection) {
+// readReview reads and decodes a review. It returns the response for an invalid one.
+func readReview(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Rejection) {
 	body, rejection := reviews.Read(w, r, maxBodyBytes)
 	if rejection != nil {
 		return nil, rejection

@@ -35,8 +35,8 @@ const (
 
 // Backoff of failed patches.
 const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = time.Minute
+	minRetry = 100 * time.Millisecond
+	maxRetry = time.Minute
 )
 
 // Secrets sends requests for the secrets in the namespace of bootstrap tokens.
@@ -92,7 +92,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.listing.Store(true)
 	defer c.listing.Store(false)
 	r := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
 	r.secrets = reflector.NewStore(signingToken, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
 	r.maps = reflector.NewStore(asConfigMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
@@ -113,15 +113,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.listing.Store(false)
 	r.queue.Add(mapKey)
 	group.Go(func() {
-		for r.next(ctx) {
+		for r.processNext(ctx) {
 		}
 	})
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// next checks the map once. It returns false when the queue has shut down.
-func (r *run) next(ctx context.Context) bool {
+// processNext checks the map once. It returns false when the queue has shut down.
+func (r *run) processNext(ctx context.Context) bool {
 	key, shutdown := r.queue.Get()
 	if shutdown {
 		return false
@@ -130,7 +130,7 @@ func (r *run) next(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true // the rest of the queue is dropped
 	}
-	checkAfter, err := r.sign(ctx)
+	checkAfter, err := r.updateSignatures(ctx)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !apierrors.IsConflict(err) {
 			r.Log.Warn("failed to sign cluster-info; retrying", "configmap", mapKey, "error", err)
@@ -143,14 +143,14 @@ func (r *run) next(ctx context.Context) bool {
 	return true
 }
 
-// sign updates the signatures and returns when to check again.
-func (r *run) sign(ctx context.Context) (checkAfter time.Duration, err error) {
+// updateSignatures updates the signatures and returns when to check again.
+func (r *run) updateSignatures(ctx context.Context) (checkAfter time.Duration, err error) {
 	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
 	r.logMissing(!ok)
 	if !ok {
 		return resync, nil
 	}
-	expected, checkAfter := r.signatures(m, time.Now().Round(0))
+	expected, checkAfter := r.wantedSignatures(m, time.Now().Round(0))
 	changes := mergePatch(m.Data, expected)
 	if len(changes) == 0 {
 		return checkAfter, nil
@@ -183,9 +183,9 @@ func (r *run) logMissing(missing bool) {
 	r.missing = missing
 }
 
-// signatures returns the signatures that a map should have, by key, and how long they are valid. A
-// map without a kubeconfig has none.
-func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string, time.Duration) {
+// wantedSignatures returns the signatures that a map should have, by key, and how long they are
+// valid. A map without a kubeconfig has none.
+func (r *run) wantedSignatures(m *corev1.ConfigMap, now time.Time) (map[string]string, time.Duration) {
 	expected, checkAfter := map[string]string{}, resync
 	kubeconfig, ok := m.Data[clusterinfo.KeyKubeconfig]
 	if !ok {

@@ -39,9 +39,9 @@ const (
 	// maxConcurrent bounds the concurrent requests with reviews of known callers, which were
 	// admitted before or present a certificate, and separately those of other callers.
 	maxConcurrent = 16
-	// path is the path that a caller must be allowed to get.
-	path     = "/metrics"
-	maxToken = 64 << 10
+	// requiredPath is the path that a caller must be allowed to get.
+	requiredPath = "/metrics"
+	maxToken     = 64 << 10
 )
 
 // TokenReviews requests the users of tokens.
@@ -60,18 +60,18 @@ type Authorizer struct {
 	access SubjectAccessReviews
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
-	// known limits the reviews of callers that were admitted before or have a certificate, and unknown
-	// those of other callers, which can therefore delay only each other.
-	known, unknown *limit.Queue[string]
+	// knownLimit limits the reviews of callers that were admitted before or have a certificate, and
+	// unknown those of other callers, which can therefore delay only each other.
+	knownLimit, unknownLimit *limit.Queue[string]
 
 	mu sync.Mutex // leaf lock
 	// admitted caches decisions on admitted callers, also after they have expired. rejected caches
 	// rejections separately, so that they do not displace admitted callers.
-	admitted, rejected *simplelru.LRU[key, decision]
+	admitted, rejected *simplelru.LRU[credentialDigest, decision]
 }
 
-// key is a digest of a caller's credentials.
-type key [sha256.Size]byte
+// credentialDigest is a digest of a caller's credentials.
+type credentialDigest [sha256.Size]byte
 
 // decision is a cached decision. rejection is nil for an allowed client.
 type decision struct {
@@ -84,70 +84,70 @@ type decision struct {
 func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
 	a := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
-		known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
+		knownLimit: limit.New[string](limit.Options{Size: maxConcurrent}), unknownLimit: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
 	}
-	for _, cache := range []**simplelru.LRU[key, decision]{&a.admitted, &a.rejected} {
+	for _, cache := range []**simplelru.LRU[credentialDigest, decision]{&a.admitted, &a.rejected} {
 		var err error
-		if *cache, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
+		if *cache, err = simplelru.NewLRU[credentialDigest, decision](maxDecisions, nil); err != nil {
 			return nil, fmt.Errorf("cache of decisions: %w", err)
 		}
 	}
 	return a, nil
 }
 
-// reject returns a rejection.
-func reject(code int, reason metav1.StatusReason, message string) *reviews.Rejection {
+// newRejection returns a rejection.
+func newRejection(code int, reason metav1.StatusReason, message string) *reviews.Rejection {
 	return &reviews.Rejection{Code: code, Reason: reason, Message: message}
 }
 
-// unauthorized returns the rejection of an unauthenticated caller.
-func unauthorized(message string) *reviews.Rejection {
-	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
+// newUnauthorized returns the rejection of an unauthenticated caller.
+func newUnauthorized(message string) *reviews.Rejection {
+	return newRejection(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
 }
 
 // Check returns the rejection of a caller, or nil if the caller is admitted.
 func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
-	token, isToken := bearer(r)
+	token, isToken := bearerToken(r)
 	var leaf *x509.Certificate
 	switch {
 	case isToken && (token == "" || len(token) > maxToken):
-		return unauthorized("the bearer token is empty or too long")
+		return newUnauthorized("the bearer token is empty or too long")
 	case isToken:
 	default:
 		var err error
-		if leaf, err = a.certificate(r); err != nil {
-			return unauthorized(err.Error())
+		if leaf, err = a.verifiedCertificate(r); err != nil {
+			return newUnauthorized(err.Error())
 		}
 	}
-	k := keyOf(token, leaf)
-	rejection, ok, wasAdmitted := a.cached(k)
+	k := digestOf(token, leaf)
+	rejection, ok, wasAdmitted := a.cachedDecision(k)
 	if ok {
 		return rejection
 	}
-	limiter := a.unknown
+	limiter := a.unknownLimit
 	claim := limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
-		limiter = a.known
+		limiter = a.knownLimit
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	if err := limiter.Acquire(ctx, claim); err != nil {
-		return unavailable(err)
+		return newUnavailable(err)
 	}
 	defer limiter.Release(claim)
 	user := userOf(leaf)
 	if leaf == nil {
 		var rejection *reviews.Rejection
-		user, rejection = a.review(ctx, token)
+		user, rejection = a.reviewToken(ctx, token)
 		if rejection != nil {
-			return a.cache(k, rejection)
+			return a.cacheDecision(k, rejection)
 		}
 	}
-	return a.cache(k, a.authorize(ctx, user))
+	return a.cacheDecision(k, a.reviewAccess(ctx, user))
 }
 
-// bearer returns the token of a request, and false if there is none.
-func bearer(r *http.Request) (string, bool) {
+// bearerToken returns the token of a request, and false if there is none.
+func bearerToken(r *http.Request) (string, bool) {
 	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(kind, "bearer") {
 		return "", false
@@ -155,8 +155,8 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(token), true
 }
 
-// certificate returns the verified certificate of a caller.
-func (a *Authorizer) certificate(r *http.Request) (*x509.Certificate, error) {
+// verifiedCertificate returns the verified certificate of a caller.
+func (a *Authorizer) verifiedCertificate(r *http.Request) (*x509.Certificate, error) {
 	options, ok := a.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, errors.New("authentication required: bearer token or client certificate")
@@ -179,16 +179,16 @@ func userOf(leaf *x509.Certificate) authenticationv1.UserInfo {
 	return authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: append(leaf.Subject.Organization[:len(leaf.Subject.Organization):len(leaf.Subject.Organization)], api.GroupAuthenticated)}
 }
 
-// keyOf returns the key of a caller. Keys of tokens and certificates are distinct.
-func keyOf(token string, leaf *x509.Certificate) key {
+// digestOf returns the key of a caller. Keys of tokens and certificates are distinct.
+func digestOf(token string, leaf *x509.Certificate) credentialDigest {
 	if leaf != nil {
 		return sha256.Sum256(append([]byte("certificate "), leaf.Raw...))
 	}
 	return sha256.Sum256([]byte("token " + token))
 }
 
-// cached returns a valid cached result, and whether the caller was admitted before.
-func (a *Authorizer) cached(k key) (rejection *reviews.Rejection, ok, wasAdmitted bool) {
+// cachedDecision returns a valid cached result, and whether the caller was admitted before.
+func (a *Authorizer) cachedDecision(k credentialDigest) (rejection *reviews.Rejection, ok, wasAdmitted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	cached, wasAdmitted := a.admitted.Get(k)
@@ -201,8 +201,8 @@ func (a *Authorizer) cached(k key) (rejection *reviews.Rejection, ok, wasAdmitte
 	return cached.rejection, true, wasAdmitted
 }
 
-// cache caches a definite result. It does not cache the unavailability of the API server.
-func (a *Authorizer) cache(k key, rejection *reviews.Rejection) *reviews.Rejection {
+// cacheDecision caches a definite result. It does not cache the unavailability of the API server.
+func (a *Authorizer) cacheDecision(k credentialDigest, rejection *reviews.Rejection) *reviews.Rejection {
 	if rejection != nil && rejection.Code == http.StatusServiceUnavailable {
 		return rejection
 	}
@@ -217,23 +217,23 @@ func (a *Authorizer) cache(k key, rejection *reviews.Rejection) *reviews.Rejecti
 	return rejection
 }
 
-// review requests the user of a token.
-func (a *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
+// reviewToken requests the user of a token.
+func (a *Authorizer) reviewToken(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
 	reviewed, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
-		return authenticationv1.UserInfo{}, unavailable(err)
+		return authenticationv1.UserInfo{}, newUnavailable(err)
 	case !reviewed.Status.Authenticated || reviewed.Status.User.Username == "":
-		return authenticationv1.UserInfo{}, unauthorized("the bearer token is not valid")
+		return authenticationv1.UserInfo{}, newUnauthorized("the bearer token is not valid")
 	}
 	return reviewed.Status.User, nil
 }
 
-// authorize requests whether a user may access the console.
-func (a *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
+// reviewAccess requests whether a user may access the console.
+func (a *Authorizer) reviewAccess(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: requiredPath, Verb: "get"},
 	}
 	for k, v := range u.Extra {
 		if spec.Extra == nil {
@@ -244,14 +244,14 @@ func (a *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo)
 	reviewed, err := a.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
-		return unavailable(err)
+		return newUnavailable(err)
 	case !reviewed.Status.Allowed || reviewed.Status.Denied:
-		return reject(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, path))
+		return newRejection(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, requiredPath))
 	}
 	return nil
 }
 
-// unavailable returns the rejection while the API server is unavailable.
-func unavailable(error) *reviews.Rejection {
-	return reject(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server cannot authorize the request")
+// newUnavailable returns the rejection while the API server is unavailable.
+func newUnavailable(error) *reviews.Rejection {
+	return newRejection(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server cannot authorize the request")
 }

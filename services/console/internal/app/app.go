@@ -81,29 +81,29 @@ func (o *Options) Validate() []error {
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, p, err := o.build(log)
+	s, p, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
 	return s.Run(ctx, task.Task{Name: "scrape the suite", Run: p.Run})
 }
 
-// build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *page.Page, error) {
+// buildService creates the service and binds its port.
+func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *page.Page, error) {
 	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := o.mount(s)
+	p, err := o.mountPage(s)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Server.Close())
 	}
 	return s, p, nil
 }
 
-// mount creates the page with its authorizer and its scraper.
-func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
-	tokens, accesses, err := clients(s.Client)
+// mountPage creates the page with its authorizer and its scraper.
+func (o *Options) mountPage(s *servicerunner.Service) (*page.Page, error) {
+	tokens, accesses, err := newReviewClients(s.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +120,9 @@ func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	return p, nil
 }
 
-// clients returns the clients for TokenReviews and SubjectAccessReviews. Both are create-only, so
-// metav1.List is a placeholder.
-func clients(config *rest.Config) (access.TokenReviews, access.SubjectAccessReviews, error) {
+// newReviewClients returns the clients for TokenReviews and SubjectAccessReviews. Both are
+// create-only, so metav1.List is a placeholder.
+func newReviewClients(config *rest.Config) (access.TokenReviews, access.SubjectAccessReviews, error) {
 	client, err := kubeclient.NewClient(config, authenticationv1.AddToScheme, authorizationv1.AddToScheme)
 	if err != nil {
 		return nil, nil, err

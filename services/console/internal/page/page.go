@@ -54,8 +54,8 @@ func New(c Config) *Page {
 	return &Page{config: c, history: view.NewHistory(), wake: make(chan struct{}, 1)}
 }
 
-// files returns the served assets.
-func files() map[string]struct{ name, media string } {
+// servedFiles returns the served assets.
+func servedFiles() map[string]struct{ name, media string } {
 	return map[string]struct{ name, media string }{
 		"/":            {"index.html", "text/html; charset=utf-8"},
 		"/console.js":  {"console.js", "text/javascript; charset=utf-8"},
@@ -65,9 +65,9 @@ func files() map[string]struct{ name, media string } {
 
 // Mount adds the routes.
 func (p *Page) Mount(e *gin.Engine) {
-	for path, f := range files() {
+	for path, f := range servedFiles() {
 		e.GET(path, func(c *gin.Context) {
-			protect(c.Writer.Header())
+			setSecurityHeaders(c.Writer.Header())
 			data, err := assets.ReadFile("assets/" + f.name)
 			if err != nil { // unreachable: the file is embedded
 				c.Status(http.StatusNotFound)
@@ -77,12 +77,12 @@ func (p *Page) Mount(e *gin.Engine) {
 			c.Data(http.StatusOK, f.media, data)
 		})
 	}
-	e.GET("/state", p.state)
+	e.GET("/state", p.serveState)
 }
 
-// protect sets headers that restrict browsers to the needs of the page: it loads its own script and
-// style, and calls its own server.
-func protect(h http.Header) {
+// setSecurityHeaders sets headers that make browsers allow only what the page needs: its script,
+// its style, and requests to this server.
+func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -90,9 +90,9 @@ func protect(h http.Header) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 }
 
-// state writes the state of the suite as JSON to an authorized client.
-func (p *Page) state(c *gin.Context) {
-	protect(c.Writer.Header())
+// serveState writes the state of the suite as JSON to an authorized client.
+func (p *Page) serveState(c *gin.Context) {
+	setSecurityHeaders(c.Writer.Header())
 	c.Header("Cache-Control", "no-store")
 	if rejection := p.config.Check(c.Request); rejection != nil {
 		if rejection.Code == http.StatusUnauthorized {
@@ -137,12 +137,12 @@ func (p *Page) Run(ctx context.Context) error {
 		}
 		last = p.config.Now()
 		p.history.Add(last, samples, missing)
-		timer.Reset(p.pause(last))
+		timer.Reset(p.scrapeInterval(last))
 	}
 }
 
-// pause returns the time until the next scrape.
-func (p *Page) pause(now time.Time) time.Duration {
+// scrapeInterval returns the time until the next scrape.
+func (p *Page) scrapeInterval(now time.Time) time.Duration {
 	if now.Sub(time.Unix(0, p.lastRequest.Load())) < activePeriod {
 		return p.config.Interval
 	}

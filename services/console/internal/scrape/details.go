@@ -13,8 +13,8 @@ import (
 // bucketSums holds the sums of a histogram's buckets over all series, by upper bound in seconds.
 type bucketSums map[float64]float64
 
-// add adds the value of a line of the text format. It ignores lines that it cannot parse.
-func (b bucketSums) add(line []byte) {
+// addLine adds the value of a line of the text format. It ignores lines that it cannot parse.
+func (b bucketSums) addLine(line []byte) {
 	_, afterBound, ok := bytes.Cut(line, []byte(`le="`))
 	if !ok {
 		return
@@ -30,28 +30,28 @@ func (b bucketSums) add(line []byte) {
 	}
 }
 
-func (b bucketSums) buckets() (out []Bucket) {
+func (b bucketSums) sortedBuckets() (out []Bucket) {
 	for _, seconds := range slices.Sorted(maps.Keys(b)) {
 		out = append(out, Bucket{seconds, b[seconds]})
 	}
 	return out
 }
 
-// details reads the figures of etcd, NATS, storage and clients.
-func (s *Sample) details(families map[string]*dto.MetricFamily) {
+// readDetails reads the figures of etcd, NATS, storage and clients.
+func (s *Sample) readDetails(families map[string]*dto.MetricFamily) {
 	for _, m := range families[build].GetMetric() {
-		s.Version = labels(m)["git_version"]
+		s.Version = labelMap(m)["git_version"]
 	}
 	sumBy := func(name, label string) map[string]float64 {
 		out := map[string]float64{}
 		for _, m := range families[name].GetMetric() {
-			out[labels(m)[label]] += value(m)
+			out[labelMap(m)[label]] += sampleValue(m)
 		}
 		return out
 	}
 	lastValue := func(name string) (out float64) {
 		for _, m := range families[name].GetMetric() {
-			out = value(m)
+			out = sampleValue(m)
 		}
 		return out
 	}
@@ -65,20 +65,20 @@ func (s *Sample) details(families map[string]*dto.MetricFamily) {
 		}
 		s.Members = []Member{embeddedMember}
 	}
-	s.members(families)
+	s.readMembers(families)
 }
 
-// members reads the members of an etcd cluster.
-func (s *Sample) members(families map[string]*dto.MetricFamily) {
+// readMembers reads the members of an etcd cluster.
+func (s *Sample) readMembers(families map[string]*dto.MetricFamily) {
 	found := map[[2]string]*Member{}
 	each := func(name string, use func(*Member, float64, map[string]string)) {
 		for _, m := range families[member+name].GetMetric() {
-			l := labels(m)
+			l := labelMap(m)
 			id := [2]string{l["storage_cluster_id"], l["endpoint"]}
 			if found[id] == nil {
 				found[id] = &Member{Cluster: id[0], Endpoint: id[1]}
 			}
-			use(found[id], value(m), l)
+			use(found[id], sampleValue(m), l)
 		}
 	}
 	each("up", func(m *Member, v float64, _ map[string]string) { m.Up = v > 0 })

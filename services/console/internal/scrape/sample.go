@@ -104,8 +104,8 @@ const (
 	clients       = "binnacle_client_requests_total"
 )
 
-// wanted returns the metric families that a Sample uses.
-func wanted() []string {
+// wantedFamilies returns the metric families that a Sample uses.
+func wantedFamilies() []string {
 	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu, build, connected, disconnects, gaps, objects, objectBytes, clients}
 	for _, name := range []string{"up", "leader", "size_bytes", "used_bytes", "quota_bytes", "alarm"} {
 		out = append(out, member+name)
@@ -128,10 +128,10 @@ const (
 // ErrTooLarge means that the metrics of a replica exceed the bounds.
 var ErrTooLarge = errors.New("the metrics exceed the size limit")
 
-// read reads the wanted metrics in the text format.
-func (s *Sample) read(r io.Reader) error {
+// readMetrics reads the wanted metrics in the text format.
+func (s *Sample) readMetrics(r io.Reader) error {
 	sums := bucketSums{}
-	data, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wanted(), sums)
+	data, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wantedFamilies(), sums)
 	if err != nil {
 		return err
 	}
@@ -140,20 +140,20 @@ func (s *Sample) read(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("the metrics cannot be read: %w", err)
 	}
-	s.Latencies = sums.buckets()
-	s.gauges(families)
-	s.details(families)
+	s.Latencies = sums.sortedBuckets()
+	s.readGauges(families)
+	s.readDetails(families)
 	s.Requests = map[Request]float64{}
 	s.Rejections = map[Rejection]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
-		if l := labels(m); !isProbe(l) {
-			s.Requests[Request{l["verb"], l["code"]}] += value(m)
+		if l := labelMap(m); !isProbe(l) {
+			s.Requests[Request{l["verb"], l["code"]}] += sampleValue(m)
 		}
 	}
 	for _, f := range rejectionMetrics() {
 		for _, m := range families[f.metric].GetMetric() {
-			if subject, reason, ok := f.classify(labels(m)); ok {
-				s.Rejections[Rejection{subject, reason}] += value(m)
+			if subject, reason, ok := f.classify(labelMap(m)); ok {
+				s.Rejections[Rejection{subject, reason}] += sampleValue(m)
 			}
 		}
 	}
@@ -168,11 +168,11 @@ func (s *Sample) read(r io.Reader) error {
 	return nil
 }
 
-// gauges reads the gauges of a scrape.
-func (s *Sample) gauges(families map[string]*dto.MetricFamily) {
+// readGauges reads the gauges of a scrape.
+func (s *Sample) readGauges(families map[string]*dto.MetricFamily) {
 	sum := func(name string) (out float64) {
 		for _, m := range families[name].GetMetric() {
-			out += value(m)
+			out += sampleValue(m)
 		}
 		return out
 	}
@@ -181,17 +181,17 @@ func (s *Sample) gauges(families map[string]*dto.MetricFamily) {
 	s.LagRevisions, s.LagSeconds = sum(lagRevisions), sum(lagSeconds)
 	s.Publisher, s.Leader = sum(publisher) > 0, sum(leader) > 0
 	for _, m := range families[source].GetMetric() {
-		if value(m) > 0 {
-			s.Source = labels(m)["source"]
+		if sampleValue(m) > 0 {
+			s.Source = labelMap(m)["source"]
 		}
 	}
 	for _, m := range families[certificates].GetMetric() {
-		l := labels(m)
-		s.Certificates = append(s.Certificates, Certificate{l["use"], l["file"], time.Unix(int64(value(m)), 0)})
+		l := labelMap(m)
+		s.Certificates = append(s.Certificates, Certificate{l["use"], l["file"], time.Unix(int64(sampleValue(m)), 0)})
 	}
 }
 
-func labels(m *dto.Metric) map[string]string {
+func labelMap(m *dto.Metric) map[string]string {
 	out := map[string]string{}
 	for _, l := range m.GetLabel() {
 		v := l.GetValue()
@@ -203,7 +203,7 @@ func labels(m *dto.Metric) map[string]string {
 	return out
 }
 
-func value(m *dto.Metric) float64 {
+func sampleValue(m *dto.Metric) float64 {
 	switch {
 	case m.GetCounter() != nil:
 		return m.GetCounter().GetValue()
@@ -213,8 +213,8 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// filterFamilies returns the lines of some families, because scanning a line costs less than parsing
-// it. The many series of latencies are added to sums instead.
+// filterFamilies returns the lines of some families, because scanning a line costs less than
+// parsing it. The many series of latencies are added to sums instead.
 func filterFamilies(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
@@ -226,12 +226,12 @@ func filterFamilies(r io.Reader, families []string, sums bucketSums) ([]byte, er
 		if total > maxMetrics {
 			return nil, ErrTooLarge
 		}
-		name, isType := nameOf(line)
+		name, isType := metricName(line)
 		if name == latencies && !isType {
-			sums.add(line)
+			sums.addLine(line)
 			continue
 		}
-		if !slices.Contains(families, name) && !slices.Contains(families, familyOf(name)) {
+		if !slices.Contains(families, name) && !slices.Contains(families, familyName(name)) {
 			continue
 		}
 		if !isType {
@@ -249,9 +249,9 @@ func filterFamilies(r io.Reader, families []string, sums bucketSums) ([]byte, er
 	return out.Bytes(), lines.Err()
 }
 
-// nameOf returns the name of the metric in a line with a value or a type. It is empty for help
+// metricName returns the name of the metric in a line with a value or a type. It is empty for help
 // lines.
-func nameOf(line []byte) (name string, isType bool) {
+func metricName(line []byte) (name string, isType bool) {
 	if typeLine, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
 		metric, _, _ := bytes.Cut(typeLine, []byte(" "))
 		return string(metric), true
@@ -262,8 +262,8 @@ func nameOf(line []byte) (name string, isType bool) {
 	return "", false
 }
 
-// familyOf returns the name of the family to which a series of a histogram belongs.
-func familyOf(name string) string {
+// familyName returns the name of the family to which a series of a histogram belongs.
+func familyName(name string) string {
 	for _, end := range []string{"_bucket", "_sum", "_count"} {
 		if b, ok := strings.CutSuffix(name, end); ok {
 			return b

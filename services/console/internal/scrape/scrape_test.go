@@ -43,7 +43,7 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 		return nil, errors.New("no such host")
 	}
 	for host, want := range map[string]string{"two": "10.0.0.1:1 10.0.0.2:1", "10.1.1.1": "10.1.1.1:1", "::1": "[::1]:1", "none": "find none: no such host"} {
-		got, err := Target{"s", host, "1"}.replicas(t.Context(), find)
+		got, err := Target{"s", host, "1"}.lookUpReplicas(t.Context(), find)
 		text := strings.Join(got, " ")
 		if err != nil {
 			text = err.Error()
@@ -52,7 +52,7 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", host, text, want)
 		}
 	}
-	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
+	if got, _ := (Target{"s", "many", "1"}).lookUpReplicas(t.Context(), find); len(got) != maxReplicas {
 		t.Errorf("got %d replicas, want %v", len(got), maxReplicas)
 	}
 }
@@ -123,7 +123,7 @@ binnacle_client_requests_total{client="user ada"} 41
 // TestSampleHoldsShownMetrics reads the metrics that the console shows.
 func TestSampleHoldsShownMetrics(t *testing.T) {
 	var s Sample
-	if err := s.read(strings.NewReader(metricsText)); err != nil {
+	if err := s.readMetrics(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
 	}
 	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
@@ -161,7 +161,7 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 	var s Sample
 	text := "# TYPE binnacle_embedded_etcd_quota_bytes gauge\nbinnacle_embedded_etcd_quota_bytes 1000\n# TYPE binnacle_embedded_etcd_used_bytes gauge\nbinnacle_embedded_etcd_used_bytes 900\n" +
 		"# TYPE binnacle_embedded_etcd_full gauge\nbinnacle_embedded_etcd_full 1\n# TYPE binnacle_embedded_etcd_disk_free_bytes gauge\nbinnacle_embedded_etcd_disk_free_bytes 7\n"
-	if err := s.read(strings.NewReader(text)); err != nil {
+	if err := s.readMetrics(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	want := []Member{{Endpoint: "embedded", Up: true, Leader: true, Used: 900, Quota: 1000, Alarms: []string{"NOSPACE"}}}
@@ -184,7 +184,7 @@ func TestInvalidMetrics(t *testing.T) {
 		"a page":          {text: "<html>apiserver</html>\n", want: ""},
 	} {
 		var s Sample
-		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := s.readMetrics(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -195,7 +195,7 @@ func FuzzMetrics(f *testing.F) {
 	f.Add("# TYPE apiserver_request_total histogram\napiserver_request_total_bucket{le=\"x\"} 1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Sample
-		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Rejections == nil) {
+		if err := s.readMetrics(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Rejections == nil) {
 			t.Error("got neither a sample nor an error")
 		}
 	})

@@ -30,7 +30,7 @@ type Replica struct{ Service, Address string }
 type Scraper struct {
 	targets []Target
 	clients map[string]*http.Client // by service
-	lookup  lookup
+	lookup  lookupFunc
 	now     func() time.Time
 }
 
@@ -72,7 +72,7 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 	var missing []MissingTarget
 	for _, t := range s.targets {
 		lookupCtx, cancel := context.WithTimeout(ctx, scrapeTimeout)
-		addresses, err := t.replicas(lookupCtx, s.lookup)
+		addresses, err := t.lookUpReplicas(lookupCtx, s.lookup)
 		cancel()
 		if err == nil && len(addresses) == 0 {
 			err = errors.New("no replica found")
@@ -101,13 +101,13 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
-	sample.Err = s.get(ctx, r, "/metrics", func(resp *http.Response) error {
+	sample.Err = s.getPath(ctx, r, "/metrics", func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
 			return errors.New("/metrics returned " + resp.Status)
 		}
-		return sample.read(resp.Body)
+		return sample.readMetrics(resp.Body)
 	})
-	err := s.get(ctx, r, "/readyz", func(resp *http.Response) error {
+	err := s.getPath(ctx, r, "/readyz", func(resp *http.Response) error {
 		sample.Ready = resp.StatusCode == http.StatusOK
 		data, err := io.ReadAll(io.LimitReader(resp.Body, maxChecks))
 		for line := range strings.Lines(string(data)) {
@@ -124,7 +124,7 @@ func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) 
 	sample.Time = s.now()
 }
 
-func (s *Scraper) get(ctx context.Context, r Replica, path string, read func(*http.Response) error) error {
+func (s *Scraper) getPath(ctx context.Context, r Replica, path string, read func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.Address+path, nil)
 	if err != nil {
 		return err

@@ -42,11 +42,11 @@ func ParseTarget(s string) (Target, error) {
 // maxReplicas bounds the replicas of one target.
 const maxReplicas = 64
 
-// lookup resolves the addresses of a name, like net.Resolver.
-type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+// lookupFunc resolves the addresses of a name, like net.Resolver.
+type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// replicas returns the addresses of a target's replicas with their port, sorted.
-func (t Target) replicas(ctx context.Context, find lookup) ([]string, error) {
+// lookUpReplicas returns the addresses of a target's replicas with their port, sorted.
+func (t Target) lookUpReplicas(ctx context.Context, find lookupFunc) ([]string, error) {
 	if _, err := netip.ParseAddr(t.Host); err == nil {
 		return []string{net.JoinHostPort(t.Host, t.Port)}, nil
 	}

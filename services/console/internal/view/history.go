@@ -23,8 +23,8 @@ const (
 	// scrapes more often only while clients view it.
 	seriesAge     = 15 * time.Minute
 	pointInterval = 14 * time.Second
-	// maxCurrentLag is the delay of the change feed up to which a replica counts as current if it has
-	// received all changes that it knows of.
+	// maxCurrentLag is the delay of the change feed up to which a replica counts as current if it
+	// has received all changes that it knows of.
 	maxCurrentLag = 3 * time.Second
 	// maxRows is the number of resources and of clients that are shown.
 	maxRows = 15
@@ -36,9 +36,9 @@ type History struct {
 	rounds     []sampleRound // oldest first
 	rejections []Rejection   // newest last
 	series     []Point       // oldest first
-	// last is the last successful sample of each replica. It stays while a replica is unreachable,
-	// so that rejections in the meantime are reported afterwards.
-	last map[scrape.Replica]*scrape.Sample
+	// lastSamples is the last successful sample of each replica. It stays while a replica is
+	// unreachable, so that rejections in the meantime are reported afterwards.
+	lastSamples map[scrape.Replica]*scrape.Sample
 }
 
 // sampleRound holds the samples of all replicas at one time.
@@ -49,7 +49,7 @@ type sampleRound struct {
 }
 
 // NewHistory returns an empty History.
-func NewHistory() *History { return &History{last: map[scrape.Replica]*scrape.Sample{}} }
+func NewHistory() *History { return &History{lastSamples: map[scrape.Replica]*scrape.Sample{}} }
 
 // Add adds the samples of all replicas.
 func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.MissingTarget) {
@@ -62,10 +62,10 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 		if s.Err != nil {
 			continue
 		}
-		if previous := h.last[r]; previous != nil {
+		if previous := h.lastSamples[r]; previous != nil {
 			newRejections = append(newRejections, newRejectionsOf(at, r, previous, s)...)
 		}
-		h.last[r] = s
+		h.lastSamples[r] = s
 	}
 	slices.SortFunc(newRejections, func(a, b Rejection) int {
 		return strings.Compare(a.Service+a.Address+a.Subject+a.Reason, b.Service+b.Address+b.Subject+b.Reason)
@@ -73,25 +73,26 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	h.rejections = append(h.rejections, newRejections...)
 	h.rejections = slices.Delete(h.rejections, 0, max(0, len(h.rejections)-maxRejections))
 	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].Time) >= pointInterval {
-		h.series = append(h.series, h.point(at, samples))
+		h.series = append(h.series, h.newPoint(at, samples))
 		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.Time.Before(at.Add(-seriesAge)) })
 	}
-	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-10 * window)) })
+	maps.DeleteFunc(h.lastSamples, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-10 * window)) })
 }
 
 // newRejectionsOf returns the rejections between two samples of a replica.
 func newRejectionsOf(at time.Time, r scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
 	for class, n := range current.Rejections {
-		if more := n - sameProcess(previous, current)*previous.Rejections[class]; more > 0 {
+		if more := n - counterBase(previous, current)*previous.Rejections[class]; more > 0 {
 			out = append(out, Rejection{Time: at, Service: r.Service, Address: r.Address, Subject: class.Subject, Reason: class.Reason, Count: more})
 		}
 	}
 	return out
 }
 
-// sameProcess returns 1 if both samples are of the same process, so that the counters of current
-// include those of previous, and 0 otherwise. previous may be nil.
-func sameProcess(previous, current *scrape.Sample) float64 {
+// counterBase returns the factor for the counters of previous in a difference of counters: 1 if
+// both samples are of the same process, so that the counters of current continue them, and
+// otherwise 0. previous may be nil.
+func counterBase(previous, current *scrape.Sample) float64 {
 	if previous == nil || previous.Started != current.Started {
 		return 0
 	}
@@ -109,7 +110,7 @@ func (h *History) State() (State, bool) {
 	out := State{
 		Time: last.at, Seconds: last.at.Sub(first.at).Seconds(),
 		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Rejections: slices.Clone(h.rejections),
-		Etcd: etcdMembers(last.samples), Resources: resources(last.samples), Clients: h.clients(last.samples), Series: slices.Clone(h.series),
+		Etcd: etcdMembers(last.samples), Resources: largestResources(last.samples), Clients: h.mostActiveClients(last.samples), Series: slices.Clone(h.series),
 	}
 	slices.Reverse(out.Rejections)
 	if out.Rejections == nil {
@@ -121,8 +122,8 @@ func (h *History) State() (State, bool) {
 	rates := map[scrape.Request]*Rate{}
 	certificates := map[Certificate]bool{}
 	for r, s := range last.samples {
-		earliest := h.oldest(r)
-		out.Replicas = append(out.Replicas, replica(r, earliest, s))
+		earliest := h.oldestSample(r)
+		out.Replicas = append(out.Replicas, newReplica(r, earliest, s))
 		if s.Err != nil {
 			continue
 		}
@@ -149,9 +150,9 @@ func (h *History) State() (State, bool) {
 	return out, true
 }
 
-// oldest returns the oldest sample of a replica with figures, or nil if the last one is the only
-// one.
-func (h *History) oldest(r scrape.Replica) *scrape.Sample {
+// oldestSample returns the oldest sample of a replica with figures, or nil if the last one is the
+// only one.
+func (h *History) oldestSample(r scrape.Replica) *scrape.Sample {
 	for _, round := range h.rounds[:len(h.rounds)-1] {
 		if s := round.samples[r]; s != nil && s.Err == nil {
 			return s
@@ -160,9 +161,10 @@ func (h *History) oldest(r scrape.Replica) *scrape.Sample {
 	return nil
 }
 
-// rateSeconds returns the time between two samples of the same process, in seconds, and 0 otherwise.
+// rateSeconds returns the time between two samples of the same process, in seconds, and 0
+// otherwise.
 func rateSeconds(previous, current *scrape.Sample) float64 {
-	if sameProcess(previous, current) == 0 {
+	if counterBase(previous, current) == 0 {
 		return 0
 	}
 	return current.Time.Sub(previous.Time).Seconds()
@@ -181,8 +183,8 @@ func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) 
 	}
 }
 
-// replica returns the state of a replica. Rates compare the sample with an earlier one.
-func replica(r scrape.Replica, previous, s *scrape.Sample) Replica {
+// newReplica returns the state of a replica. Rates compare the sample with an earlier one.
+func newReplica(r scrape.Replica, previous, s *scrape.Sample) Replica {
 	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
 	if s.Err != nil {
 		out.Error = s.Err.Error()
@@ -207,7 +209,7 @@ func replica(r scrape.Replica, previous, s *scrape.Sample) Replica {
 	if s.Source == "" {
 		return out // not an API server
 	}
-	lagSeconds := lag(s)
+	lagSeconds := feedLag(s)
 	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
 	out.LagRevisions = &s.LagRevisions
 	out.LagSeconds = &lagSeconds

@@ -9,17 +9,17 @@ import (
 	"binnacle/services/console/internal/scrape"
 )
 
-// lag returns how far an API server is behind the change feed, in seconds. The time since the last
-// heartbeat of the feed does not count while no change is missing.
-func lag(s *scrape.Sample) float64 {
+// feedLag returns how far an API server is behind the change feed, in seconds. The time since the
+// last heartbeat of the feed does not count while no change is missing.
+func feedLag(s *scrape.Sample) float64 {
 	if s.LagRevisions == 0 && s.LagSeconds < maxCurrentLag.Seconds() {
 		return 0
 	}
 	return s.LagSeconds
 }
 
-// point summarizes the samples of a time.
-func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
+// newPoint summarizes the samples of a time.
+func (h *History) newPoint(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
 	p := Point{Time: at}
 	var previous, current []scrape.Bucket
 	for r, s := range samples {
@@ -28,11 +28,11 @@ func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample)
 		}
 		p.Memory += s.Memory
 		p.Watchers += s.Watchers
-		p.Lag = max(p.Lag, lag(s))
+		p.Lag = max(p.Lag, feedLag(s))
 		for _, m := range s.Members {
 			p.EtcdSize = max(p.EtcdSize, m.Size)
 		}
-		earliest := h.oldest(r)
+		earliest := h.oldestSample(r)
 		seconds := rateSeconds(earliest, s)
 		if seconds == 0 {
 			continue
@@ -82,8 +82,9 @@ func etcdMembers(samples map[scrape.Replica]*scrape.Sample) []EtcdMember {
 	return out
 }
 
-// resources returns the resources that use the most storage. Each API server has all of them.
-func resources(samples map[scrape.Replica]*scrape.Sample) []Resource {
+// largestResources returns the resources that use the most storage. Each API server has all of
+// them.
+func largestResources(samples map[scrape.Replica]*scrape.Sample) []Resource {
 	found := map[string]Resource{}
 	for _, s := range samples {
 		for name, n := range s.Objects {
@@ -103,11 +104,11 @@ func resources(samples map[scrape.Replica]*scrape.Sample) []Resource {
 	return out[:min(len(out), maxRows)]
 }
 
-// clients returns the most active clients of all API servers.
-func (h *History) clients(samples map[scrape.Replica]*scrape.Sample) []Client {
+// mostActiveClients returns the most active clients of all API servers.
+func (h *History) mostActiveClients(samples map[scrape.Replica]*scrape.Sample) []Client {
 	found := map[string]Client{}
 	for r, s := range samples {
-		earliest := h.oldest(r)
+		earliest := h.oldestSample(r)
 		seconds := rateSeconds(earliest, s)
 		var previous map[string]float64
 		if seconds > 0 {

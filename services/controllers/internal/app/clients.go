@@ -29,12 +29,12 @@ const (
 	namespaceBurst = 100
 )
 
-// clients holds the clients of the controllers. Each paragraph shares a rate.
+// clients holds the clients of the controllers. The clients of each paragraph share a rate limit.
 type clients struct {
 	discovery resources.Discovery
 
-	// followed has no rate. It lists and watches each resource once.
-	followed metadata.Interface
+	// graphMetadata has no rate limit. It lists and watches each resource once.
+	graphMetadata metadata.Interface
 
 	gc metadata.Interface
 
@@ -70,80 +70,80 @@ func newClients(config *rest.Config) (*clients, error) {
 	}
 	b := &clientBuilder{}
 	out := &clients{
-		followed: b.metadata(unlimited), gc: b.metadata(scaled(gcRate, gcRate)),
-		namespacesMetadata: b.metadata(scaled(namespaceRate, namespaceBurst)),
+		graphMetadata: b.newMetadataClient(unlimited), gc: b.newMetadataClient(scaled(gcRate, gcRate)),
+		namespacesMetadata: b.newMetadataClient(scaled(namespaceRate, namespaceBurst)),
 	}
 	var err error
 	out.discovery, err = resources.NewClient(config)
 	b.errs = append(b.errs, err)
 
-	c := b.client(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
-	out.namespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
-	out.namespacePods = resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced()
+	c := b.newClient(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
+	out.namespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, c, coreResource("namespaces"))
+	out.namespacePods = newResourceClient[corev1.Pod, corev1.PodList](b, c, coreResource("pods")).Namespaced()
 
-	c = b.client(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
+	c = b.newClient(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
 		certificatesv1.AddToScheme)
-	out.allNamespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
-	out.leases = resource[coordinationv1.Lease, coordinationv1.LeaseList](b, c,
+	out.allNamespaces = newResourceClient[corev1.Namespace, corev1.NamespaceList](b, c, coreResource("namespaces"))
+	out.leases = newResourceClient[coordinationv1.Lease, coordinationv1.LeaseList](b, c,
 		coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespaced()
-	out.jobs = resource[batchv1.Job, batchv1.JobList](b, c,
+	out.jobs = newResourceClient[batchv1.Job, batchv1.JobList](b, c,
 		batchv1.SchemeGroupVersion.WithResource("jobs")).Namespaced()
-	out.requests = resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, c,
+	out.requests = newResourceClient[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, c,
 		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"))
 
-	c = b.client(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
+	c = b.newClient(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
 	out.quotas = quotaClients(b, c)
 
-	c = b.client(config, rbacv1.AddToScheme)
-	out.roles = resource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c,
+	c = b.newClient(config, rbacv1.AddToScheme)
+	out.roles = newResourceClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c,
 		rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 
-	c = b.client(config, corev1.AddToScheme)
-	out.accounts = resource[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, core("serviceaccounts")).Namespaced()
-	out.configMaps = resource[corev1.ConfigMap, corev1.ConfigMapList](b, c, core("configmaps")).Namespaced()
-	out.events = resource[corev1.Event, corev1.EventList](b, c, core("events")).Namespaced()
+	c = b.newClient(config, corev1.AddToScheme)
+	out.accounts = newResourceClient[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, coreResource("serviceaccounts")).Namespaced()
+	out.configMaps = newResourceClient[corev1.ConfigMap, corev1.ConfigMapList](b, c, coreResource("configmaps")).Namespaced()
+	out.events = newResourceClient[corev1.Event, corev1.EventList](b, c, coreResource("events")).Namespaced()
 	return out, errors.Join(b.errs...)
 }
 
 func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
-	all := resource[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, core("resourcequotas"))
+	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, coreResource("resourcequotas"))
 	return quotas.Clients{
 		Quotas:   all.Namespaced(),
 		Status:   func(namespace string) quotas.StatusClient { return all.Namespace(namespace) },
-		Pods:     resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced(),
-		Services: resource[corev1.Service, corev1.ServiceList](b, c, core("services")).Namespaced(),
-		VolumeClaims: resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,
-			core("persistentvolumeclaims")).Namespaced(),
-		DeviceClaimsV1beta1: resource[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, c,
+		Pods:     newResourceClient[corev1.Pod, corev1.PodList](b, c, coreResource("pods")).Namespaced(),
+		Services: newResourceClient[corev1.Service, corev1.ServiceList](b, c, coreResource("services")).Namespaced(),
+		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,
+			coreResource("persistentvolumeclaims")).Namespaced(),
+		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, c,
 			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
-		DeviceClaimsV1beta2: resource[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, c,
+		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, c,
 			resourcev1beta2.SchemeGroupVersion.WithResource(claims)).Namespaced(),
 	}
 }
 
-func core(resource string) schema.GroupVersionResource {
+func coreResource(resource string) schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource(resource)
 }
 
 // clientBuilder collects the errors of constructors.
 type clientBuilder struct{ errs []error }
 
-// client returns a client with its own rate, or nil after an error.
-func (b *clientBuilder) client(config *rest.Config, add ...func(*runtime.Scheme) error) *kubeclient.Client {
+// newClient returns a client with its own rate, or nil after an error.
+func (b *clientBuilder) newClient(config *rest.Config, add ...func(*runtime.Scheme) error) *kubeclient.Client {
 	c, err := kubeclient.NewClient(config, add...)
 	b.errs = append(b.errs, err)
 	return c
 }
 
-func (b *clientBuilder) metadata(config *rest.Config) metadata.Interface {
+func (b *clientBuilder) newMetadataClient(config *rest.Config) metadata.Interface {
 	c, err := metadata.NewForConfig(config)
 	b.errs = append(b.errs, err)
 	return c
 }
 
-// resource returns the client of a resource in all namespaces, or nil after an error.
-func resource[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
+// newResourceClient returns the client of a resource in all namespaces, or nil after an error.
+func newResourceClient[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
 	b *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
 ) *kubeclient.Resource[T, L, P, PL] {
 	if c == nil {

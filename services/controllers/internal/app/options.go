@@ -68,7 +68,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	fs := s.Set("controllers")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+strings.Join(names(), ", ")+".")
+		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+strings.Join(controllerNames(), ", ")+".")
 	fs.StringVar(&o.YieldToLease, "yield-to-lease", o.YieldToLease,
 		"Lease in the namespace of the own lease; no controller runs while another process holds it. Empty to run regardless.")
 	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile,

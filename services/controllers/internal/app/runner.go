@@ -86,9 +86,9 @@ type controllerRun struct {
 	err  error // the first failure; read after group
 }
 
-// start runs a controller if it is selected.
-func (t *controllerRun) start(name string, run func() error) {
-	if t.selected.has(name) {
+// startSelected runs a controller if it is selected.
+func (t *controllerRun) startSelected(name string, run func() error) {
+	if t.selected.isSelected(name) {
 		t.started = append(t.started, name)
 		t.group.Go(func() { t.failed(run()) })
 	}
@@ -96,8 +96,8 @@ func (t *controllerRun) start(name string, run func() error) {
 
 // startGraph starts the controllers that need the graph.
 func (t *controllerRun) startGraph(ctx context.Context) {
-	collectsGarbage := t.selected.has(garbagecollector.Name)
-	countsQuotas := t.selected.has(quotas.Name)
+	collectsGarbage := t.selected.isSelected(garbagecollector.Name)
+	countsQuotas := t.selected.isSelected(quotas.Name)
 	if !collectsGarbage && !countsQuotas {
 		return
 	}
@@ -123,7 +123,7 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 		}
 	}
 	g := graph.New(config)
-	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.followed, Log: t.log})
+	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.graphMetadata, Log: t.log})
 	enabled := t.options.Features.Enabled
 	if countsQuotas {
 		quotaController = quotas.New(quotas.Config{
@@ -137,8 +137,8 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	}
 	t.builder.Store(builder)
 	t.group.Go(func() { builder.Run(ctx) })
-	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.InitialListDone()); return nil })
-	t.start(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
+	t.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.InitialListDone()); return nil })
+	t.startSelected(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
 }
 
 // startNamespaced starts the controllers that work on each namespace.
@@ -148,17 +148,17 @@ func (t *controllerRun) startNamespaced(ctx context.Context) {
 		t.failed(err)
 		return
 	}
-	t.start(namespaces.Name, func() error {
+	t.startSelected(namespaces.Name, func() error {
 		return namespaces.New(namespaces.Config{
 			Client: t.clients.namespaces, Pods: t.clients.namespacePods, Metadata: t.clients.namespacesMetadata,
 			Resources: t.resources, Namespaces: informer,
 			Log: t.log, Queues: t.queues, Workers: t.options.NamespaceWorkers,
 		}).Run(ctx)
 	})
-	t.start(serviceaccounts.Name, func() error {
+	t.startSelected(serviceaccounts.Name, func() error {
 		return serviceaccounts.New(serviceaccounts.Config{Accounts: t.clients.accounts, Namespaces: informer, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
-	t.start(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
+	t.startSelected(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
 	t.group.Go(func() { informer.RunWithContext(ctx) })
 }
 
@@ -200,13 +200,13 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 
 // startOthers starts the remaining controllers.
 func (t *controllerRun) startOthers(ctx context.Context) {
-	t.start(clusterroles.Name, func() error {
+	t.startSelected(clusterroles.Name, func() error {
 		return clusterroles.New(clusterroles.Config{Roles: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
-	t.start(finishedjobs.Name, func() error {
+	t.startSelected(finishedjobs.Name, func() error {
 		return finishedjobs.New(finishedjobs.Config{Jobs: t.clients.jobs, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
-	t.start(certificaterequests.Name, func() error {
+	t.startSelected(certificaterequests.Name, func() error {
 		return certificaterequests.New(certificaterequests.Config{Requests: t.clients.requests, Log: t.log}).Run(ctx)
 	})
 }

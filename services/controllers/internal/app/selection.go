@@ -17,16 +17,16 @@ import (
 // allControllers selects all controllers.
 const allControllers = "*"
 
-// names returns the names of all controllers.
-func names() []string {
+// controllerNames returns the names of all controllers.
+func controllerNames() []string {
 	return []string{
 		certificaterequests.Name, clusterroles.Name, garbagecollector.Name, namespaces.Name,
 		quotas.Name, rootca.Name, serviceaccounts.Name, finishedjobs.Name,
 	}
 }
 
-// aliases returns the old names of controllers, which kube-controller-manager accepts too.
-func aliases() map[string]string {
+// oldNames returns the old names of controllers, which kube-controller-manager accepts too.
+func oldNames() map[string]string {
 	return map[string]string{
 		"csrcleaner": certificaterequests.Name, "clusterrole-aggregation": clusterroles.Name,
 		"garbagecollector": garbagecollector.Name, "namespace": namespaces.Name, "resourcequota": quotas.Name,
@@ -37,15 +37,15 @@ func aliases() map[string]string {
 // selection is the value of --controllers.
 type selection []string
 
-// canonical returns an item of the selection without its sign, by the canonical name, and whether
+// parseItem returns an item of the selection without its sign, by the canonical name, and whether
 // it is selected.
-func canonical(item string) (name string, selected bool) {
+func parseItem(item string) (name string, selected bool) {
 	selected = true
 	if len(item) > 1 && item[0] == '-' {
 		item = item[1:]
 		selected = false
 	}
-	if name, ok := aliases()[item]; ok {
+	if name, ok := oldNames()[item]; ok {
 		return name, selected
 	}
 	return item, selected
@@ -54,19 +54,19 @@ func canonical(item string) (name string, selected bool) {
 // validate returns an error for each unknown name.
 func (s selection) validate() (errs []error) {
 	for _, item := range s {
-		if name, _ := canonical(item); name != allControllers && !slices.Contains(names(), name) {
+		if name, _ := parseItem(item); name != allControllers && !slices.Contains(controllerNames(), name) {
 			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", name))
 		}
 	}
 	return errs
 }
 
-// has reports whether a controller is selected. The first item with its name decides. Without such an
-// item, the controller is selected if the list contains "*".
-func (s selection) has(controller string) bool {
+// isSelected reports whether a controller is selected. The first item with its name decides.
+// Without such an item, the controller is selected if the list contains "*".
+func (s selection) isSelected(controller string) bool {
 	all := false
 	for _, item := range s {
-		name, selected := canonical(item)
+		name, selected := parseItem(item)
 		if name == controller {
 			return selected
 		}

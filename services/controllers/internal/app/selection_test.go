@@ -21,7 +21,7 @@ func TestSelection(t *testing.T) {
 				t.Error(errs)
 			}
 			for name, want := range tt.on {
-				if got := tt.items.has(name); got != want {
+				if got := tt.items.isSelected(name); got != want {
 					t.Errorf("%s: %t, want %t", name, got, want)
 				}
 			}

@@ -35,7 +35,7 @@ type yieldingRunner struct {
 // run runs work, again after each time that the lease was held. It returns when ctx ends, or with
 // the error of work.
 func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) error) error {
-	var l lease
+	var l leaseObservation
 	for ctx.Err() == nil {
 		held, err := y.leaseHeld(ctx, &l)
 		switch {
@@ -43,7 +43,7 @@ func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) err
 			y.log.Warn("failed to read the lease of another controller manager; retrying", "lease", y.name, "error", err)
 		case held:
 			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", l.holder)
-			if err := y.await(ctx, &l, false); err != nil {
+			if err := y.waitForLease(ctx, &l, false); err != nil {
 				return nil
 			}
 			y.log.Info("the other controller manager has ended", "lease", y.name)
@@ -52,19 +52,19 @@ func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) err
 				return err
 			}
 		}
-		pause(ctx, yieldPeriod)
+		sleep(ctx, yieldPeriod)
 	}
 	return nil
 }
 
 // runUntilHeld runs work until the lease is held.
-func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *lease, work func(context.Context) error) error {
+func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *leaseObservation, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		defer cancel()
-		_ = y.await(ctx, l, true) // ends with ctx
+		_ = y.waitForLease(ctx, l, true) // ends with ctx
 	}()
 	err := work(ctx)
 	cancel()
@@ -75,21 +75,21 @@ func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *lease, work func(c
 	return err
 }
 
-// await returns nil when the lease is held, or not held, as wantHeld states. It returns an error only
-// if ctx ends. While the lease cannot be read, it continues to wait.
-func (y *yieldingRunner) await(ctx context.Context, l *lease, wantHeld bool) error {
+// waitForLease returns nil when the lease is held, or no longer held if wantHeld is false. It
+// returns an error only if ctx ends. While the lease cannot be read, it continues to wait.
+func (y *yieldingRunner) waitForLease(ctx context.Context, l *leaseObservation, wantHeld bool) error {
 	for {
 		if held, err := y.leaseHeld(ctx, l); err == nil && held == wantHeld {
 			return nil
 		}
-		if !pause(ctx, yieldPeriod) {
+		if !sleep(ctx, yieldPeriod) {
 			return ctx.Err()
 		}
 	}
 }
 
 // leaseHeld reads the lease and reports whether a process holds it.
-func (y *yieldingRunner) leaseHeld(ctx context.Context, l *lease) (bool, error) {
+func (y *yieldingRunner) leaseHeld(ctx context.Context, l *leaseObservation) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
 	object, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})
@@ -102,8 +102,8 @@ func (y *yieldingRunner) leaseHeld(ctx context.Context, l *lease) (bool, error) 
 	return l.observe(object, time.Now()), nil
 }
 
-// lease is the last observation of a lease.
-type lease struct {
+// leaseObservation is the last observation of a lease.
+type leaseObservation struct {
 	holder  string
 	renewed metav1.MicroTime
 	// changed is when the renewal was first seen, by the own clock.
@@ -113,7 +113,7 @@ type lease struct {
 // observe reports whether a process holds the lease: it has a holder, and it was renewed within its
 // duration. The clock of the holder may differ. So the duration begins when a renewal is first
 // seen, as in leader election.
-func (l *lease) observe(o *coordinationv1.Lease, now time.Time) bool {
+func (l *leaseObservation) observe(o *coordinationv1.Lease, now time.Time) bool {
 	var renewed metav1.MicroTime
 	if o.Spec.RenewTime != nil {
 		renewed = *o.Spec.RenewTime
@@ -133,8 +133,8 @@ func (l *lease) observe(o *coordinationv1.Lease, now time.Time) bool {
 	return now.Sub(l.changed) < time.Duration(*o.Spec.LeaseDurationSeconds)*time.Second
 }
 
-// pause waits. It returns false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits. It returns false if ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -51,7 +51,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := c.clean(ctx); err != nil && ctx.Err() == nil {
+		if err := c.deleteObsolete(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("inspecting certificate signing requests failed", "error", err)
 		}
 		select {
@@ -62,8 +62,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// clean deletes old certificate signing requests, page by page.
-func (c *Controller) clean(ctx context.Context) error {
+// deleteObsolete deletes old certificate signing requests, page by page.
+func (c *Controller) deleteObsolete(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, pageSize, c.Requests.List, func(page *certificatesv1.CertificateSigningRequestList) error {
 		for i := range page.Items {

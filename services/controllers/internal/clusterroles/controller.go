@@ -62,9 +62,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	// There are few cluster roles, so every change queues all aggregated ones.
 	handler, err := c.roles.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.enqueue() },
-		UpdateFunc: func(any, any) { c.enqueue() },
-		DeleteFunc: func(any) { c.enqueue() },
+		AddFunc:    func(any) { c.enqueueAggregated() },
+		UpdateFunc: func(any, any) { c.enqueueAggregated() },
+		DeleteFunc: func(any) { c.enqueueAggregated() },
 	})
 	if err != nil {
 		return err
@@ -78,17 +78,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// enqueue queues all aggregated cluster roles.
-func (c *Controller) enqueue() {
-	for _, r := range c.all() {
+// enqueueAggregated queues all aggregated cluster roles.
+func (c *Controller) enqueueAggregated() {
+	for _, r := range c.sortedRoles() {
 		if r.AggregationRule != nil {
 			c.queue.Add(r.Name)
 		}
 	}
 }
 
-// all returns the cluster roles by name.
-func (c *Controller) all() []*rbacv1.ClusterRole {
+// sortedRoles returns the cluster roles by name.
+func (c *Controller) sortedRoles() []*rbacv1.ClusterRole {
 	var out []*rbacv1.ClusterRole
 	for _, obj := range c.roles.GetStore().List() {
 		if r, ok := obj.(*rbacv1.ClusterRole); ok {
@@ -109,7 +109,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if !ok || role.AggregationRule == nil {
 		return nil
 	}
-	rules, err := aggregate(role, c.all())
+	rules, err := aggregateRules(role, c.sortedRoles())
 	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
 		return err
 	}
@@ -122,29 +122,29 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return err
 }
 
-// configuration holds the fields of a cluster role that this controller applies.
-type configuration struct {
+// applyConfiguration holds the fields of a cluster role that this controller applies.
+type applyConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        identity            `json:"metadata"`
+	Metadata        applyMetadata       `json:"metadata"`
 	Rules           []rbacv1.PolicyRule `json:"rules,omitempty"`
 }
 
-// identity has the uid, so that the request does not create a role that was deleted meanwhile.
-type identity struct {
+// applyMetadata has the uid, so that the request does not create a role that was deleted meanwhile.
+type applyMetadata struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
 }
 
-func newConfiguration(role *rbacv1.ClusterRole, rules []rbacv1.PolicyRule) *configuration {
-	return &configuration{
+func newConfiguration(role *rbacv1.ClusterRole, rules []rbacv1.PolicyRule) *applyConfiguration {
+	return &applyConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		Metadata: identity{Name: role.Name, UID: role.UID}, Rules: rules,
+		Metadata: applyMetadata{Name: role.Name, UID: role.UID}, Rules: rules,
 	}
 }
 
-// aggregate returns the rules of the cluster roles that the selectors of a role match, in the order
-// of selectors and names, without duplicates.
-func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+// aggregateRules returns the rules of the cluster roles that the selectors of a role match, in the
+// order of selectors and names, without duplicates.
+func aggregateRules(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	rules := []rbacv1.PolicyRule{}
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])

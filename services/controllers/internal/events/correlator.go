@@ -18,9 +18,9 @@ const (
 	maxKnown = 4096
 	// From the maxSimilar-th message about a subject on, new messages share one Event. The messages
 	// are forgotten after similarWindow without an Event.
-	maxSimilar    = 10
-	similarWindow = 10 * time.Minute
-	combined      = "(combined from similar events): "
+	maxSimilar     = 10
+	similarWindow  = 10 * time.Minute
+	combinedPrefix = "(combined from similar events): "
 	// A subject has subjectBurst Events, and another one each subjectInterval.
 	subjectBurst    = 25
 	subjectInterval = 5 * time.Minute
@@ -28,12 +28,12 @@ const (
 
 // correlator turns occurrences into Events. One goroutine uses it.
 type correlator struct {
-	similar *simplelru.LRU[subject, *similar]
-	written *simplelru.LRU[occurrence, *corev1.Event]
+	subjects      *simplelru.LRU[subject, *subjectState]
+	writtenEvents *simplelru.LRU[occurrence, *corev1.Event]
 }
 
-// similar holds the recent messages about a subject, and the limit of its Events.
-type similar struct {
+// subjectState holds the recent messages about a subject, and the limit of its Events.
+type subjectState struct {
 	messages map[string]struct{}
 	last     time.Time
 	limit    *rate.Limiter
@@ -41,7 +41,7 @@ type similar struct {
 
 func newCorrelator() *correlator {
 	return &correlator{
-		similar: newLRU[subject, *similar](), written: newLRU[occurrence, *corev1.Event](),
+		subjects: newLRU[subject, *subjectState](), writtenEvents: newLRU[occurrence, *corev1.Event](),
 	}
 }
 
@@ -53,22 +53,22 @@ func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
 	return l
 }
 
-// observe returns the Event to write, or nil if the subject has too many. The count of an Event that
-// exists is greater than one.
-func (c *correlator) observe(o occurrence, now time.Time) *corev1.Event {
-	s, ok := c.similar.Get(o.subject)
+// correlate returns the Event to write, or nil if the subject has too many. The count of an Event
+// that exists is greater than one.
+func (c *correlator) correlate(o occurrence, now time.Time) *corev1.Event {
+	s, ok := c.subjects.Get(o.subject)
 	if !ok {
-		s = &similar{limit: rate.NewLimiter(rate.Every(subjectInterval), subjectBurst)}
-		c.similar.Add(o.subject, s)
+		s = &subjectState{limit: rate.NewLimiter(rate.Every(subjectInterval), subjectBurst)}
+		c.subjects.Add(o.subject, s)
 	}
 	key, message := o, o.message
-	if s.combine(o.message, now) {
-		key.message, message = combined, combined+o.message
+	if s.addMessage(o.message, now) {
+		key.message, message = combinedPrefix, combinedPrefix+o.message
 	}
-	e, ok := c.written.Get(key)
+	e, ok := c.writtenEvents.Get(key)
 	if !ok {
 		e = newEvent(o.subject, now)
-		c.written.Add(key, e)
+		c.writtenEvents.Add(key, e)
 	}
 	e.Count++
 	e.LastTimestamp, e.Message = metav1.NewTime(now), message
@@ -78,8 +78,8 @@ func (c *correlator) observe(o occurrence, now time.Time) *corev1.Event {
 	return e.DeepCopy()
 }
 
-// combine records a message, and reports whether it shares an Event with others.
-func (s *similar) combine(message string, now time.Time) bool {
+// addMessage records a message, and reports whether it shares an Event with others.
+func (s *subjectState) addMessage(message string, now time.Time) bool {
 	if s.messages == nil || now.Sub(s.last) > similarWindow {
 		s.messages = map[string]struct{}{}
 	}

@@ -83,19 +83,19 @@ func (r *Recorder) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case o := <-r.queue:
-			if e := c.observe(o, time.Now()); e != nil {
+			if e := c.correlate(o, time.Now()); e != nil {
 				e.Source = corev1.EventSource{Component: r.Component}
 				e.ReportingController = r.Component
-				r.write(ctx, e)
+				r.writeWithRetry(ctx, e)
 			}
 		}
 	}
 }
 
-// write writes an Event, again while the API server does not respond.
-func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
+// writeWithRetry writes an Event, again while the API server does not respond.
+func (r *Recorder) writeWithRetry(ctx context.Context, e *corev1.Event) {
 	for try := 1; ; try++ {
-		err := r.send(ctx, e)
+		err := r.createOrPatch(ctx, e)
 		log := r.Log.With("namespace", e.Namespace, "event", e.Name, "error", err)
 		var rejected apierrors.APIStatus
 		var unsendable *rest.RequestConstructionError
@@ -126,8 +126,8 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	}
 }
 
-// send creates an Event, or counts another occurrence of one that exists.
-func (r *Recorder) send(ctx context.Context, e *corev1.Event) error {
+// createOrPatch creates an Event, or counts another occurrence of one that exists.
+func (r *Recorder) createOrPatch(ctx context.Context, e *corev1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	client := r.Client(e.Namespace)

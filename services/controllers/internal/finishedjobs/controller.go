@@ -79,7 +79,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// stripJob is a transform function of informers. It removes the fields that expiration does not read.
+// stripJob is a transform function of informers. It removes the fields that expiration does not
+// read.
 func stripJob(obj any) (any, error) {
 	j, ok := obj.(*batchv1.Job)
 	if !ok {
@@ -101,14 +102,14 @@ func stripJob(obj any) (any, error) {
 // enqueue queues a job for its expiration.
 func (c *Controller) enqueue(obj any) {
 	if j, ok := obj.(*batchv1.Job); ok {
-		if expires, ok := expiration(j); ok {
+		if expires, ok := expirationOf(j); ok {
 			c.queue.AddAfter(cache.MetaObjectToName(j), time.Until(expires))
 		}
 	}
 }
 
-// expiration returns when a job is to be deleted, and false if never.
-func expiration(j *batchv1.Job) (time.Time, bool) {
+// expirationOf returns when a job is to be deleted, and false if never.
+func expirationOf(j *batchv1.Job) (time.Time, bool) {
 	if j.DeletionTimestamp != nil || j.Spec.TTLSecondsAfterFinished == nil {
 		return time.Time{}, false
 	}
@@ -132,7 +133,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if err != nil {
 		return err
 	}
-	expires, ok := expiration(j)
+	expires, ok := expirationOf(j)
 	if !ok {
 		return nil
 	}

@@ -26,8 +26,8 @@ const Component = "garbage-collector-controller"
 const (
 	// maxAbsent is the number of absent owners that are remembered.
 	maxAbsent = 500
-	// maxAbsentText is the maximum length in bytes of the name and the uid of an absent owner that is
-	// remembered. References may contain any text.
+	// maxAbsentText is the maximum length in bytes of the name and the uid of an absent owner that
+	// is remembered. References may contain any text.
 	maxAbsentText = 512
 )
 
@@ -51,10 +51,10 @@ type Config struct {
 // Controller is the garbage collector. It is used once.
 type Controller struct {
 	Config
-	graph   *graph.Graph
-	deletes workqueue.TypedRateLimitingInterface[task]
-	orphans workqueue.TypedRateLimitingInterface[task]
-	absent  *lru.Cache[graph.Identity, struct{}]
+	graph        *graph.Graph
+	deleteQueue  workqueue.TypedRateLimitingInterface[task]
+	orphanQueue  workqueue.TypedRateLimitingInterface[task]
+	absentOwners *lru.Cache[graph.Identity, struct{}]
 }
 
 // New returns an idle controller. Its tasks must be those of the graph that it runs on.
@@ -69,20 +69,20 @@ func New(c Config) *Controller {
 		panic(err)
 	}
 	return &Controller{
-		Config:  c,
-		deletes: queue("garbage_collector_attempt_to_delete"),
-		orphans: queue("garbage_collector_attempt_to_orphan"),
-		absent:  absent,
+		Config:       c,
+		deleteQueue:  queue("garbage_collector_attempt_to_delete"),
+		orphanQueue:  queue("garbage_collector_attempt_to_orphan"),
+		absentOwners: absent,
 	}
 }
 
 // Tasks returns the receiver of the graph's work.
-func (c *Controller) Tasks() graph.Tasks { return tasks{c} }
+func (c *Controller) Tasks() graph.Tasks { return taskReceiver{c} }
 
 // Run works on a graph until ctx ends. listed is closed once the graph contains all objects.
 func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan struct{}) {
-	defer c.deletes.ShutDown()
-	defer c.orphans.ShutDown()
+	defer c.deleteQueue.ShutDown()
+	defer c.orphanQueue.ShutDown()
 	select {
 	case <-ctx.Done():
 		return
@@ -91,10 +91,10 @@ func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan stru
 	c.graph = g
 	var group sync.WaitGroup
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.deletes, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
+		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.deleteQueue, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
 	})
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.orphans, Count: c.Workers, Log: c.Log, Sync: c.syncOrphan})
+		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.orphanQueue, Count: c.Workers, Log: c.Log, Sync: c.syncOrphan})
 	})
 	group.Wait()
 }
@@ -105,16 +105,20 @@ type task struct {
 	namespace string
 }
 
-// tasks implements graph.Tasks.
-type tasks struct{ c *Controller }
+// taskReceiver implements graph.Tasks.
+type taskReceiver struct{ c *Controller }
 
-func (t tasks) Delete(n *graph.Node, namespace string) { t.c.deletes.Add(task{n, namespace}) }
-func (t tasks) Orphan(n *graph.Node, namespace string) { t.c.orphans.Add(task{n, namespace}) }
-func (t tasks) Absent(id graph.Identity)               { t.c.rememberAbsent(id) }
+func (t taskReceiver) Delete(n *graph.Node, namespace string) {
+	t.c.deleteQueue.Add(task{n, namespace})
+}
+func (t taskReceiver) Orphan(n *graph.Node, namespace string) {
+	t.c.orphanQueue.Add(task{n, namespace})
+}
+func (t taskReceiver) Absent(id graph.Identity) { t.c.rememberAbsent(id) }
 
-// InvalidNamespace reports a dependent in another namespace than its owner. The parts of a reference
-// may have any length, and Events must not.
-func (t tasks) InvalidNamespace(dep, owner graph.Identity) {
+// InvalidNamespace reports a dependent in another namespace than its owner. The parts of a
+// reference may have any length, and Events must not.
+func (t taskReceiver) InvalidNamespace(dep, owner graph.Identity) {
 	t.c.Events.Warn(corev1.ObjectReference{
 		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
 	}, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef [%.64s/%.64s, namespace: %s, name: %.253s, uid: %.128s] does not exist in namespace %q",
@@ -160,12 +164,12 @@ func (c *Controller) syncOrphan(ctx context.Context, t task) error {
 }
 
 // knownAbsent reports whether an object is remembered as absent.
-func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
+func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absentOwners.Contains(id) }
 
 // rememberAbsent remembers an absent owner whose name and uid are not too long.
 func (c *Controller) rememberAbsent(id graph.Identity) {
 	if len(id.Name)+len(id.UID) <= maxAbsentText {
-		c.absent.Add(id, struct{}{})
+		c.absentOwners.Add(id, struct{}{})
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	if s.Deleting && !s.DeletingDependents {
 		return nil
 	}
-	latest, err := c.get(ctx, s.Identity)
+	latest, err := c.getObject(ctx, s.Identity)
 	switch {
 	case isAbsent(err), err == nil && latest.UID != s.UID:
 		return c.handleAbsence(s.Identity)
@@ -37,7 +37,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	case len(latest.OwnerReferences) == 0:
 		return nil
 	}
-	owners, err := c.classify(ctx, s.Identity, latest.OwnerReferences)
+	owners, err := c.lookUpOwners(ctx, s.Identity, latest.OwnerReferences)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 		}
 		policy = metav1.DeletePropagationForeground
 	}
-	err = c.delete(ctx, s.Identity, latest, policy)
+	err = c.deleteUnchanged(ctx, s.Identity, latest, policy)
 	if isAbsent(err) {
 		return c.handleAbsence(s.Identity)
 	}
@@ -94,7 +94,7 @@ func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s grap
 		}
 		blocked = true
 		if !d.DeletingDependents {
-			c.deletes.Add(task{d.Node, d.Namespace})
+			c.deleteQueue.Add(task{d.Node, d.Namespace})
 		}
 	}
 	if blocked {
@@ -103,20 +103,20 @@ func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s grap
 	return c.removeFinalizer(ctx, s.Identity, finalizerForeground)
 }
 
-// classified holds the owners of an object by their state.
-type classified struct {
-	solid    bool // some owner exists and does not wait for its dependents
-	dangling []types.UID
+// ownerStates groups the owners of an object by their state.
+type ownerStates struct {
+	solid    bool        // some owner exists and does not wait for its dependents
+	dangling []types.UID // absent
 	waiting  []types.UID // foreground deletion
 }
 
-// classify looks the owners of an object up.
-func (c *Controller) classify(ctx context.Context, id graph.Identity, refs []metav1.OwnerReference) (out classified, err error) {
+// lookUpOwners looks the owners of an object up.
+func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity, refs []metav1.OwnerReference) (out ownerStates, err error) {
 	for i := range refs {
-		owner, err := c.owner(ctx, id, &refs[i])
+		owner, err := c.getOwner(ctx, id, &refs[i])
 		switch {
 		case err != nil:
-			return classified{}, err
+			return ownerStates{}, err
 		case owner == nil:
 			out.dangling = append(out.dangling, refs[i].UID)
 		case owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, finalizerForeground):
@@ -128,8 +128,8 @@ func (c *Controller) classify(ctx context.Context, id graph.Identity, refs []met
 	return out, nil
 }
 
-// owner returns the object that a reference of an object refers to, or nil if it does not exist.
-func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+// getOwner returns the object that a reference of an object refers to, or nil if it does not exist.
+func (c *Controller) getOwner(ctx context.Context, id graph.Identity, ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	key := graph.Coordinates(ref)
 	if c.knownAbsent(key) {
 		return nil, nil
@@ -138,7 +138,7 @@ func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.O
 	if c.knownAbsent(key) {
 		return nil, nil
 	}
-	r, err := c.resource(ctx, key)
+	r, err := c.resourceOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.O
 	} else if id.Namespace == "" {
 		return nil, errNamespacedOwner
 	}
-	latest, err := c.get(ctx, key)
+	latest, err := c.getObject(ctx, key)
 	if isAbsent(err) || err == nil && latest.UID != ref.UID {
 		c.rememberAbsent(key)
 		return nil, nil

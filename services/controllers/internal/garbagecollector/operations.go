@@ -32,8 +32,8 @@ const (
 	requestTimeout = 30 * time.Second
 )
 
-// resource returns the resource of an object.
-func (c *Controller) resource(ctx context.Context, id graph.Identity) (*resources.Resource, error) {
+// resourceOf returns the resource of an object.
+func (c *Controller) resourceOf(ctx context.Context, id graph.Identity) (*resources.Resource, error) {
 	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err
@@ -41,11 +41,11 @@ func (c *Controller) resource(ctx context.Context, id graph.Identity) (*resource
 	return t.ByKind(id.APIVersion, id.Kind)
 }
 
-// object returns the client of an object's resource in its namespace. A cluster-scoped dependent
+// clientFor returns the client of an object's resource in its namespace. A cluster-scoped dependent
 // may refer to an owner of a namespaced kind. Such an owner cannot be looked up, so its absence
 // cannot be verified either.
-func (c *Controller) object(ctx context.Context, id graph.Identity) (metadata.ResourceInterface, error) {
-	r, err := c.resource(ctx, id)
+func (c *Controller) clientFor(ctx context.Context, id graph.Identity) (metadata.ResourceInterface, error) {
+	r, err := c.resourceOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func (c *Controller) object(ctx context.Context, id graph.Identity) (metadata.Re
 	return all.Namespace(id.Namespace), nil
 }
 
-// get reads an object.
-func (c *Controller) get(ctx context.Context, id graph.Identity) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.object(ctx, id)
+// getObject reads an object.
+func (c *Controller) getObject(ctx context.Context, id graph.Identity) (*metav1.PartialObjectMetadata, error) {
+	o, err := c.clientFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +70,10 @@ func (c *Controller) get(ctx context.Context, id graph.Identity) (*metav1.Partia
 	return o.Get(ctx, id.Name, metav1.GetOptions{})
 }
 
-// delete deletes an object under the condition that it is unchanged. Changes that leave the owner
-// references alone do not matter.
-func (c *Controller) delete(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
-	o, err := c.object(ctx, id)
+// deleteUnchanged deletes an object under the condition that it is unchanged. Changes that leave
+// the owner references alone do not matter.
+func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
+	o, err := c.clientFor(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *Controller) delete(ctx context.Context, id graph.Identity, latest *meta
 }
 
 // isAbsent reports whether an error states that an object does not exist. A server that does not
-// serve the resource at the moment answers "not found" too, but names no object.
+// serve the resource at the moment also returns "not found", but names no object.
 func isAbsent(err error) bool {
 	var s apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &s) {
@@ -109,9 +109,9 @@ func isAbsent(err error) bool {
 	return details != nil && details.Name != ""
 }
 
-// patch sends a merge patch and returns the patched object.
-func (c *Controller) patch(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.object(ctx, id)
+// patchObject sends a merge patch and returns the patched object.
+func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
+	o, err := c.clientFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +131,11 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 	for _, uid := range owners {
 		refs = append(refs, map[string]any{"$patch": "delete", "uid": uid})
 	}
-	_, err := c.patch(ctx, id, types.StrategicMergePatchType, map[string]any{"uid": id.UID, "ownerReferences": refs})
+	_, err := c.patchObject(ctx, id, types.StrategicMergePatchType, map[string]any{"uid": id.UID, "ownerReferences": refs})
 	if !apierrors.IsUnsupportedMediaType(err) {
 		return err
 	}
-	latest, err := c.get(ctx, id)
+	latest, err := c.getObject(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, lates
 	if refs == nil {
 		refs = []metav1.OwnerReference{}
 	}
-	return c.patch(ctx, id, types.MergePatchType, map[string]any{
+	return c.patchObject(ctx, id, types.MergePatchType, map[string]any{
 		"uid": id.UID, "resourceVersion": latest.ResourceVersion, "ownerReferences": refs,
 	})
 }
@@ -172,7 +172,7 @@ func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, lates
 // removeFinalizer removes a finalizer of an object, if it exists.
 func (c *Controller) removeFinalizer(ctx context.Context, id graph.Identity, finalizer string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		latest, err := c.get(ctx, id)
+		latest, err := c.getObject(ctx, id)
 		if err != nil {
 			return ignoreNotFound(err)
 		}
@@ -180,7 +180,7 @@ func (c *Controller) removeFinalizer(ctx context.Context, id graph.Identity, fin
 			return nil
 		}
 		remaining := slices.DeleteFunc(latest.Finalizers, func(f string) bool { return f == finalizer })
-		_, err = c.patch(ctx, id, types.MergePatchType, map[string]any{
+		_, err = c.patchObject(ctx, id, types.MergePatchType, map[string]any{
 			"resourceVersion": latest.ResourceVersion, "finalizers": remaining,
 		})
 		return ignoreNotFound(err)

@@ -16,15 +16,15 @@ func TestConditions(t *testing.T) {
 	var s corev1.NamespaceStatus
 	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
 	bad := &progress{
-		discovery:  &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
-		failures:   []error{errors.New("b"), errors.New("a")},
-		remaining:  map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
-		finalizers: map[string]int{"f": 1},
+		discoveryErr: &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
+		failures:     []error{errors.New("b"), errors.New("a")},
+		remaining:    map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
+		finalizers:   map[string]int{"f": 1},
 	}
-	if !bad.report(&s, first) {
+	if !bad.setConditions(&s, first) {
 		t.Error("first report: no change, want one")
 	}
-	if bad.report(&s, second) {
+	if bad.setConditions(&s, second) {
 		t.Error("same report again: got a change, want none")
 	}
 	want := []corev1.NamespaceCondition{
@@ -35,7 +35,7 @@ func TestConditions(t *testing.T) {
 		{Type: "NamespaceFinalizersRemaining", Status: "True", Reason: "SomeFinalizersRemain", Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances"},
 	}
 	compare(t, s, want, first, first)
-	if !(&progress{}).report(&s, second) {
+	if !(&progress{}).setConditions(&s, second) {
 		t.Error("no change")
 	}
 	want = []corev1.NamespaceCondition{

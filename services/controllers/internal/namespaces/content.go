@@ -27,7 +27,7 @@ const (
 	requestTimeout = 30 * time.Second
 )
 
-func pods() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
+func podsResource() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
 
 // deleteContent deletes the objects of a namespace and reports the progress in its conditions. It
 // returns the estimated time in seconds until the remaining objects are gone.
@@ -35,15 +35,15 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
-		p.discovery = err
-		return 0, errors.Join(err, c.report(ctx, ns, p))
+		p.discoveryErr = err
+		return 0, errors.Join(err, c.updateConditions(ctx, ns, p))
 	}
-	p.discovery = t.Failure
+	p.discoveryErr = t.Failure
 	var first, others []*resources.Resource
 	for _, r := range t.Preferred {
 		switch {
 		case !r.Namespaced || !r.Can("delete"):
-		case r.GroupResource() == pods():
+		case r.GroupResource() == podsResource():
 			first = append(first, r)
 		default:
 			others = append(others, r)
@@ -66,13 +66,13 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 			}
 		}
 	}
-	return estimate, errors.Join(p.discovery, errors.Join(p.failures...), c.report(ctx, ns, p))
+	return estimate, errors.Join(p.discoveryErr, errors.Join(p.failures...), c.updateConditions(ctx, ns, p))
 }
 
-// report writes the conditions if they have changed.
-func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, p *progress) error {
-	_, err := c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
-		if !p.report(&ns.Status, metav1.Now()) {
+// updateConditions writes the conditions if they have changed.
+func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace, p *progress) error {
+	_, err := c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
+		if !p.setConditions(&ns.Status, metav1.Now()) {
 			return ns, nil
 		}
 		return c.Client.UpdateSubresource(ctx, ns, "status", metav1.UpdateOptions{})
@@ -84,13 +84,13 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, p *progre
 // remaining ones are gone. Without an estimate, remaining objects are an error.
 func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace, p *progress) (estimate int64, err error) {
 	if r.Can("list") {
-		before, _, err := c.list(ctx, r, ns.Name, nil)
+		before, _, err := c.countObjects(ctx, r, ns.Name, nil)
 		if err != nil || before == 0 {
 			return 0, err
 		}
 	}
-	if r.GroupResource() == pods() {
-		if estimate, err = c.gracePeriod(ctx, ns); err != nil {
+	if r.GroupResource() == podsResource() {
+		if estimate, err = c.podGracePeriod(ctx, ns); err != nil {
 			return 0, err
 		}
 	}
@@ -100,7 +100,7 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 	if !r.Can("list") {
 		return estimate, nil
 	}
-	n, finalizers, err := c.list(ctx, r, ns.Name, nil)
+	n, finalizers, err := c.countObjects(ctx, r, ns.Name, nil)
 	if err != nil || n == 0 {
 		return estimate, err
 	}
@@ -117,13 +117,13 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 	return 0, fmt.Errorf("unexpected items still remain in namespace: %s for gvr: %v", ns.Name, r.GroupVersionResource)
 }
 
-// list returns the number of objects of a resource, in total and by finalizer. It calls each, which
-// may be nil, for every object.
-func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace string, visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
+// countObjects returns the number of objects of a resource, in total and by finalizer. It calls
+// each, which may be nil, for every object.
+func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, namespace string, visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
 	err = kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 		page, err := c.listPage(ctx, r, namespace, o)
-		if unsupported(err) {
+		if isUnsupported(err) {
 			return &metav1.PartialObjectMetadataList{}, nil
 		}
 		return page, err
@@ -166,15 +166,15 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 		if errors.Is(err, kubeclient.ErrResponseTooLarge) {
 			return nil
 		}
-		if !unsupported(err) {
+		if !isUnsupported(err) {
 			return err
 		}
 	}
 	if !r.Can("list") {
 		return nil
 	}
-	_, _, err := c.list(ctx, r, namespace, func(m *metav1.PartialObjectMetadata) error {
-		if err := objects.Delete(ctx, m.Name, options); !unsupported(err) {
+	_, _, err := c.countObjects(ctx, r, namespace, func(m *metav1.PartialObjectMetadata) error {
+		if err := objects.Delete(ctx, m.Name, options); !isUnsupported(err) {
 			return err
 		}
 		return nil
@@ -182,16 +182,16 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 	return err
 }
 
-// unsupported reports whether the server has no such operation or resource. Discovery may list
+// isUnsupported reports whether the server has no such operation or resource. Discovery may list
 // operations that the server does not have.
-func unsupported(err error) bool {
+func isUnsupported(err error) bool {
 	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
 }
 
-// gracePeriod returns the longest grace period of the pods of a namespace that have not ended, in
-// seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for
+// podGracePeriod returns the longest grace period of the pods of a namespace that have not ended,
+// in seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for
 // longer.
-func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
+func (c *Controller) podGracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
 	err = kubeclient.EachPage(ctx, pageSize, c.Pods(ns.Name).List, func(page *corev1.PodList) error {
 		for i := range page.Items {
 			pod := &page.Items[i]

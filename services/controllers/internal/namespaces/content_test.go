@@ -25,7 +25,7 @@ func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 		}})
 		now := metav1.Now()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
-		if got, err := c.gracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {
+		if got, err := c.podGracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {
 			t.Errorf("grace period of %d: got %d, %v, want %d", grace, got, err, maxGracePeriod)
 		}
 	}

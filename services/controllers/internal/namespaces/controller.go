@@ -23,14 +23,14 @@ import (
 const Name = "namespace-controller"
 
 const (
-	// gracePeriod is how long a deletion is delayed, so that every API server has noticed that the
-	// namespace is terminating.
+	// podGracePeriod is how long a deletion is delayed, so that every API server has noticed that
+	// the namespace is terminating.
 	gracePeriod = 5 * time.Second
-	// tableAge is less than gracePeriod, so a table is newer than the deletion of the namespace.
+	// tableAge is less than podGracePeriod, so a table is newer than the deletion of the namespace.
 	tableAge = 2 * time.Second
 	// Backoff of failed namespaces, and the rate of all retries.
-	firstRetry      = 5 * time.Millisecond
-	lastRetry       = time.Minute
+	minRetry        = 5 * time.Millisecond
+	maxRetry        = time.Minute
 	retriesPerSec   = 10
 	maxRetriesBurst = 100
 )
@@ -64,7 +64,7 @@ type Controller struct {
 // New returns an idle controller.
 func New(c Config) *Controller {
 	limiter := workqueue.NewTypedMaxOfRateLimiter(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry),
 		&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(retriesPerSec, maxRetriesBurst)})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "namespace", MetricsProvider: c.Queues})
@@ -106,7 +106,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if ns.DeletionTimestamp == nil {
 		return nil
 	}
-	ns, err = c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
+	ns, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
 		if ns.Status.Phase == corev1.NamespaceTerminating {
 			return ns, nil
 		}
@@ -123,13 +123,13 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if estimate > 0 {
 		return &workers.RequeueAfter{After: time.Duration(estimate/2+1) * time.Second, Reason: "some content remains in the namespace " + name}
 	}
-	_, err = c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) { return c.finalize(ctx, ns) })
+	_, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) { return c.removeFinalizer(ctx, ns) })
 	return err
 }
 
-// update applies change to a namespace, again after conflicts. It returns nil if the namespace does
-// not exist any more.
-func (c *Controller) update(ctx context.Context, ns *corev1.Namespace, change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
+// updateWithRetry applies change to a namespace, again after conflicts. It returns nil if the
+// namespace does not exist any more.
+func (c *Controller) updateWithRetry(ctx context.Context, ns *corev1.Namespace, change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
 	uid := ns.UID
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		changed, err := change(ns.DeepCopy())
@@ -156,8 +156,8 @@ func (c *Controller) update(ctx context.Context, ns *corev1.Namespace, change fu
 	return ns, err
 }
 
-// finalize removes the finalizer of this controller.
-func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+// removeFinalizer removes the finalizer of this controller.
+func (c *Controller) removeFinalizer(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	finalizers := []corev1.FinalizerName{}
 	for _, f := range ns.Spec.Finalizers {
 		if f != corev1.FinalizerKubernetes {

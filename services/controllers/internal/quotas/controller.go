@@ -65,12 +65,12 @@ type Controller struct {
 	Config
 	evaluators map[schema.GroupResource]*quota.Evaluator
 	quotas     cache.SharedIndexInformer
-	// primary holds quotas with a complete status.
-	primary queue
-	// urgent holds quotas without a complete status.
-	urgent queue
-	// released holds resources whose usage may have decreased.
-	released workqueue.TypedRateLimitingInterface[namespacedResource]
+	// recomputeQueue holds quotas with a complete status.
+	recomputeQueue queue
+	// incompleteQueue holds quotas without a complete status.
+	incompleteQueue queue
+	// releasedQueue holds resources whose usage may have decreased.
+	releasedQueue workqueue.TypedRateLimitingInterface[namespacedResource]
 }
 
 // New returns an idle controller.
@@ -82,9 +82,9 @@ func New(c Config) *Controller {
 	}
 	return &Controller{
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
-		quotas:  workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
-		released: workers.NewQueue(workers.QueueConfig[namespacedResource]{
+		quotas:         workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		recomputeQueue: named("resourcequota_primary"), incompleteQueue: named("resourcequota_priority"),
+		releasedQueue: workers.NewQueue(workers.QueueConfig[namespacedResource]{
 			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p namespacedResource) string { return p.namespace },
 		}),
 	}
@@ -98,16 +98,16 @@ func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bo
 	}
 	gr := r.GroupResource()
 	e := c.evaluators[gr]
-	// Pods release usage when they end, which terminalPods follows.
-	if deleted || e != nil && !e.Uniform && gr != pods() {
-		c.released.Add(namespacedResource{gr, namespace})
+	// Pods release usage when they end, which newTerminalPodInformer follows.
+	if deleted || e != nil && !e.Uniform && gr != podsResource() {
+		c.releasedQueue.Add(namespacedResource{gr, namespace})
 	}
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended. listed is closed once
 // Counter is complete.
 func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
-	for _, q := range []interface{ ShutDown() }{c.primary, c.urgent, c.released} {
+	for _, q := range []interface{ ShutDown() }{c.recomputeQueue, c.incompleteQueue, c.releasedQueue} {
 		defer q.ShutDown()
 	}
 	if err := c.quotas.SetTransform(workers.StripMetadata); err != nil {
@@ -121,7 +121,7 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	ended, err := c.terminalPods()
+	ended, err := c.newTerminalPodInformer()
 	if err != nil {
 		return err
 	}
@@ -137,20 +137,20 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return nil
 	}
-	for _, q := range []queue{c.urgent, c.primary} {
+	for _, q := range []queue{c.incompleteQueue, c.recomputeQueue} {
 		group.Go(func() {
 			workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: q, Count: c.Workers, Log: c.Log, Sync: c.sync})
 		})
 	}
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[namespacedResource]{Name: Name, Queue: c.released, Count: 1, Log: c.Log, Sync: c.replenish})
+		workers.Run(ctx, workers.Config[namespacedResource]{Name: Name, Queue: c.releasedQueue, Count: 1, Log: c.Log, Sync: c.enqueueForResource})
 	})
-	c.resync(ctx)
+	c.enqueueAllPeriodically(ctx)
 	return nil
 }
 
-// resync queues all quotas periodically.
-func (c *Controller) resync(ctx context.Context) {
+// enqueueAllPeriodically queues all quotas periodically.
+func (c *Controller) enqueueAllPeriodically(ctx context.Context) {
 	ticker := time.NewTicker(c.Resync)
 	defer ticker.Stop()
 	for {
@@ -167,8 +167,9 @@ func (c *Controller) resync(ctx context.Context) {
 	}
 }
 
-// terminalPods returns an informer of the pods that have ended. A pod that appears releases usage.
-func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
+// newTerminalPodInformer returns an informer of the pods that have ended. A pod that appears
+// releases usage.
+func (c *Controller) newTerminalPodInformer() (cache.SharedIndexInformer, error) {
 	const terminal = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 	informer := workers.NewInformer(c.Clients.Pods(metav1.NamespaceAll), &corev1.Pod{}, terminal, informerResync, cache.Indexers{})
 	if err := informer.SetTransform(stripPod); err != nil {
@@ -176,7 +177,7 @@ func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(obj any, initial bool) {
 		if p, ok := obj.(*corev1.Pod); ok && !initial {
-			c.released.Add(namespacedResource{pods(), p.Namespace})
+			c.releasedQueue.Add(namespacedResource{podsResource(), p.Namespace})
 		}
 	}})
 	return informer, err
@@ -210,25 +211,25 @@ func (c *Controller) enqueueChanged(before, obj any) {
 
 // enqueue queues a quota, first if its status lacks limits or usage.
 func (c *Controller) enqueue(q *corev1.ResourceQuota) {
-	target := c.primary
+	target := c.recomputeQueue
 	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
-		target = c.urgent
+		target = c.incompleteQueue
 	}
 	for name := range q.Status.Hard {
-		if _, ok := q.Status.Used[name]; !ok && c.tracks(name) {
-			target = c.urgent
+		if _, ok := q.Status.Used[name]; !ok && c.computesUsage(name) {
+			target = c.incompleteQueue
 		}
 	}
 	target.Add(cache.MetaObjectToName(q))
 }
 
-// replenish queues the quotas of a namespace that limit a resource.
-func (c *Controller) replenish(_ context.Context, p namespacedResource) error {
+// enqueueForResource queues the quotas of a namespace that limit a resource.
+func (c *Controller) enqueueForResource(_ context.Context, p namespacedResource) error {
 	objs, err := c.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, p.namespace)
 	if err != nil {
 		return err
 	}
-	e := c.evaluator(p.resource)
+	e := c.evaluatorFor(p.resource)
 	for _, obj := range objs {
 		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.SelectNames(q.Status.Hard, e.MatchesResource)) > 0 {
 			c.enqueue(q)
@@ -248,9 +249,9 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 		return nil
 	}
 	// Names whose usage cannot be computed keep the known usage.
-	usage, complete, errs := c.usage(ctx, q)
+	usage, complete, errs := c.totalUsage(ctx, q)
 	if !complete {
-		defer c.primary.AddAfter(name, unservedRetry)
+		defer c.recomputeQueue.AddAfter(name, unservedRetry)
 	}
 	used := quota.FilterNames(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
 	for name, amount := range usage {

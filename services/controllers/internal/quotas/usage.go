@@ -29,19 +29,19 @@ const (
 	countPrefix = "count/"
 )
 
-func pods() schema.GroupResource           { return schema.GroupResource{Resource: "pods"} }
-func resourceQuotas() schema.GroupResource { return schema.GroupResource{Resource: "resourcequotas"} }
+func podsResource() schema.GroupResource   { return schema.GroupResource{Resource: "pods"} }
+func quotasResource() schema.GroupResource { return schema.GroupResource{Resource: "resourcequotas"} }
 
-// evaluator returns the evaluator of a resource.
-func (c *Controller) evaluator(r schema.GroupResource) *quota.Evaluator {
+// evaluatorFor returns the evaluator of a resource.
+func (c *Controller) evaluatorFor(r schema.GroupResource) *quota.Evaluator {
 	if e := c.evaluators[r]; e != nil {
 		return e
 	}
 	return quota.CountOf(r, "")
 }
 
-// tracks reports whether this controller computes the usage of a name.
-func (c *Controller) tracks(name corev1.ResourceName) bool {
+// computesUsage reports whether this controller computes the usage of a name.
+func (c *Controller) computesUsage(name corev1.ResourceName) bool {
 	if strings.HasPrefix(string(name), countPrefix) {
 		return true
 	}
@@ -53,8 +53,8 @@ func (c *Controller) tracks(name corev1.ResourceName) bool {
 	return false
 }
 
-// limited returns the resources that a quota limits.
-func (c *Controller) limited(q *corev1.ResourceQuota) map[schema.GroupResource]*quota.Evaluator {
+// limitedResources returns the resources that a quota limits.
+func (c *Controller) limitedResources(q *corev1.ResourceQuota) map[schema.GroupResource]*quota.Evaluator {
 	out := map[schema.GroupResource]*quota.Evaluator{}
 	for r, e := range c.evaluators {
 		if len(quota.SelectNames(q.Spec.Hard, e.MatchesResource)) > 0 {
@@ -64,24 +64,24 @@ func (c *Controller) limited(q *corev1.ResourceQuota) map[schema.GroupResource]*
 	for name := range q.Spec.Hard {
 		if r, ok := strings.CutPrefix(string(name), countPrefix); ok {
 			gr := schema.ParseGroupResource(r)
-			out[gr] = c.evaluator(gr)
+			out[gr] = c.evaluatorFor(gr)
 		}
 	}
 	return out
 }
 
-// usage returns the usage of the names of a quota, without those whose usage cannot be computed,
-// and the reasons. The usage is not complete if a resource is not served.
-func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
+// totalUsage returns the usage of the names of a quota, without those whose usage cannot be
+// computed, and the reasons. The usage is not complete if a resource is not served.
+func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
 	failed := quota.Amounts{}
 	total, complete = quota.Amounts{}, true
-	for r, e := range c.limited(q) {
+	for r, e := range c.limitedResources(q) {
 		used := quota.Amounts{}
 		for _, name := range quota.SelectNames(q.Spec.Hard, e.MatchesResource) {
 			used[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
 		names := used
-		used, served, err := c.usageOf(ctx, q, r, e, used)
+		used, served, err := c.addUsage(ctx, q, r, e, used)
 		if !served {
 			complete = false
 			continue
@@ -99,12 +99,12 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 	return total, complete, errs
 }
 
-// usageOf adds the usage of the objects of a resource to used. It returns false if the resource is
+// addUsage adds the usage of the objects of a resource to used. It returns false if the resource is
 // not served.
-func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource, e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
+func (c *Controller) addUsage(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource, e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
 	scopes := quota.Scopes(q)
 	if e.Uniform {
-		n, served, err := c.count(r, q.Namespace)
+		n, served, err := c.countObjects(r, q.Namespace)
 		if !served || err != nil || len(scopes) > 0 { // the objects are in no scope
 			return used, served, err
 		}
@@ -129,10 +129,10 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 	return used, true, err
 }
 
-// count returns the number of objects of a resource in a namespace. Quotas are those of the
+// countObjects returns the number of objects of a resource in a namespace. Quotas are those of the
 // informer, which contains the quota that is computed. Counts may not know that one yet.
-func (c *Controller) count(r schema.GroupResource, namespace string) (n int, served bool, err error) {
-	if r != resourceQuotas() {
+func (c *Controller) countObjects(r schema.GroupResource, namespace string) (n int, served bool, err error) {
+	if r != quotasResource() {
 		return c.Counts.Count(r, namespace)
 	}
 	names, err := c.quotas.GetIndexer().IndexKeys(cache.NamespaceIndex, namespace)
@@ -141,44 +141,44 @@ func (c *Controller) count(r schema.GroupResource, namespace string) (n int, ser
 
 // eachObject calls visit for the objects of a resource in a namespace.
 func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
-	list, err := c.lister(ctx, r, namespace)
+	list, err := c.newLister(ctx, r, namespace)
 	if err != nil {
 		return err
 	}
 	return kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.page(ctx, list, o)
+		return c.listWithTimeout(ctx, list, o)
 	}, func(page runtime.Object) error { return meta.EachListItem(page, visit) })
 }
 
-// lister returns a page of objects.
-type lister func(context.Context, metav1.ListOptions) (runtime.Object, error)
+// listFunc returns a page of objects.
+type listFunc func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-func (c *Controller) page(ctx context.Context, list lister, o metav1.ListOptions) (runtime.Object, error) {
+func (c *Controller) listWithTimeout(ctx context.Context, list listFunc, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return list(ctx, o)
 }
 
 // listOf adapts a typed list function.
-func listOf[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error)) lister {
+func listOf[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error)) listFunc {
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// lister returns the lister of a resource in a namespace.
-func (c *Controller) lister(ctx context.Context, r schema.GroupResource, namespace string) (lister, error) {
+// newLister returns the lister of a resource in a namespace.
+func (c *Controller) newLister(ctx context.Context, r schema.GroupResource, namespace string) (listFunc, error) {
 	switch r {
-	case pods():
+	case podsResource():
 		return listOf(c.Clients.Pods(namespace).List), nil
 	case schema.GroupResource{Resource: "services"}:
 		return listOf(c.Clients.Services(namespace).List), nil
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		return listOf(c.Clients.VolumeClaims(namespace).List), nil
 	}
-	return c.deviceClaims(ctx, namespace)
+	return c.newDeviceClaimLister(ctx, namespace)
 }
 
-// deviceClaims lists device claims in the version that the server prefers.
-func (c *Controller) deviceClaims(ctx context.Context, namespace string) (lister, error) {
+// newDeviceClaimLister lists device claims in the version that the server prefers.
+func (c *Controller) newDeviceClaimLister(ctx context.Context, namespace string) (listFunc, error) {
 	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err

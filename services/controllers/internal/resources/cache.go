@@ -40,9 +40,9 @@ func (c *Cache) Get(ctx context.Context, maxAge time.Duration) (*Table, error) {
 	return t, nil
 }
 
-// join returns verbs in the form that contains searches.
-func join(verbs []string) string { return "," + strings.Join(verbs, ",") + "," }
+// joinVerbs returns verbs as one text for containsVerb: ["get" "list"] -> ",get,list,".
+func joinVerbs(verbs []string) string { return "," + strings.Join(verbs, ",") + "," }
 
-func contains(verbs, verb string) bool { return strings.Contains(verbs, ","+verb+",") }
+func containsVerb(verbs, verb string) bool { return strings.Contains(verbs, ","+verb+",") }
 
 func isSubresource(name string) bool { return strings.Contains(name, "/") }

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// accept is the media type of aggregated discovery: one response holds all groups with their
-	// resources.
-	accept = api.MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	// acceptHeader is the media type of aggregated discovery: one response holds all groups with
+	// their resources.
+	acceptHeader = api.MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	// discoveryTimeout bounds one request.
 	discoveryTimeout = 32 * time.Second
 )
@@ -49,19 +49,19 @@ func NewClient(config *rest.Config) (*Client, error) {
 
 // Groups implements Discovery. The core group is first.
 func (c *Client) Groups(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	core, err := c.get(ctx, "/api")
+	core, err := c.getGroups(ctx, "/api")
 	if err != nil && !apierrors.IsNotFound(err) { // a server without the core group
 		return nil, err
 	}
-	named, err := c.get(ctx, "/apis")
+	named, err := c.getGroups(ctx, "/apis")
 	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(core, named), nil
 }
 
-func (c *Client) get(ctx context.Context, path string) ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	request := c.client.Get().AbsPath(path).SetHeader("Accept", accept)
+func (c *Client) getGroups(ctx context.Context, path string) ([]apidiscoveryv2.APIGroupDiscovery, error) {
+	request := c.client.Get().AbsPath(path).SetHeader("Accept", acceptHeader)
 	obj, err := request.Do(ctx).Get()
 	if err != nil {
 		return nil, fmt.Errorf("discovery at %s: %w", path, err)

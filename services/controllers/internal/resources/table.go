@@ -29,7 +29,7 @@ type Resource struct {
 // Can reports whether the resource supports all verbs.
 func (r *Resource) Can(verbs ...string) bool {
 	for _, v := range verbs {
-		if !contains(r.verbs, v) {
+		if !containsVerb(r.verbs, v) {
 			return false
 		}
 	}
@@ -94,7 +94,7 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 				t.Failure = errors.Join(t.Failure, err)
 				continue
 			}
-			for _, r := range t.add(gv, v.Resources, before) {
+			for _, r := range t.addGroupVersion(gv, v.Resources, before) {
 				if !seen[r.GroupResource()] {
 					seen[r.GroupResource()] = true
 					t.Preferred = append(t.Preferred, r)
@@ -105,14 +105,14 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 	if len(stale) > 0 {
 		t.Failure = errors.Join(&StaleError{stale}, t.Failure)
 		if before != nil {
-			t.retain(before, stale)
+			t.keepStale(before, stale)
 		}
 	}
 	return t, nil
 }
 
-// add adds the resources of a group version, without subresources.
-func (t *Table) add(
+// addGroupVersion adds the resources of a group version, without subresources.
+func (t *Table) addGroupVersion(
 	gv schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table,
 ) []*Resource {
 	var all []*Resource
@@ -127,7 +127,7 @@ func (t *Table) add(
 			GroupVersionResource: gv.WithResource(a.Resource),
 			Kind:                 a.ResponseKind.Kind,
 			Namespaced:           a.Scope == apidiscoveryv2.ScopeNamespace,
-			verbs:                join(a.Verbs),
+			verbs:                joinVerbs(a.Verbs),
 		}
 		kind := gv.WithKind(r.Kind)
 		if before != nil {
@@ -143,8 +143,8 @@ func (t *Table) add(
 	return all
 }
 
-// retain takes over the resources of stale group versions.
-func (t *Table) retain(before *Table, stale []schema.GroupVersion) {
+// keepStale takes over the resources of stale group versions.
+func (t *Table) keepStale(before *Table, stale []schema.GroupVersion) {
 	for kind, r := range before.byKind {
 		if slices.Contains(stale, kind.GroupVersion()) && t.byKind[kind] == nil {
 			t.byKind[kind] = r

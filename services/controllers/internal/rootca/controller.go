@@ -29,7 +29,7 @@ const Name = "root-ca-certificate-publisher-controller"
 // The config map, and the annotation that describes it.
 const (
 	configMap   = "kube-root-ca.crt"
-	key         = "ca.crt"
+	caKey       = "ca.crt"
 	annotation  = "kubernetes.io/description"
 	description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
@@ -134,21 +134,21 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if !ok {
 		_, err := c.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{annotation: description}},
-			Data:       map[string]string{key: ca},
+			Data:       map[string]string{caKey: ca},
 		}, metav1.CreateOptions{})
-		// A namespace that is missing or terminating needs no config map. The retry after a conflict
-		// with an existing config map finds it in the store.
+		// A namespace that is missing or terminating needs no config map. The retry after a
+		// conflict with an existing config map finds it in the store.
 		if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
 		return err
 	}
 	m, ok := obj.(*corev1.ConfigMap)
-	if !ok || len(m.Data) == 1 && m.Data[key] == ca && m.Annotations[annotation] != "" {
+	if !ok || len(m.Data) == 1 && m.Data[caKey] == ca && m.Annotations[annotation] != "" {
 		return nil
 	}
 	m = m.DeepCopy()
-	m.Data = map[string]string{key: ca}
+	m.Data = map[string]string{caKey: ca}
 	if m.Annotations[annotation] == "" {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, annotation, description)
 	}

@@ -23,8 +23,8 @@ import (
 // Name is the name of the controller in --controllers.
 const Name = "serviceaccount-controller"
 
-// account is the name of the service accounts.
-const account = "default"
+// accountName is the name of the service accounts.
+const accountName = "default"
 
 // Config configures a Controller.
 type Config struct {
@@ -45,7 +45,7 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	named := fields.OneTermEqualSelector(metav1.ObjectNameField, account).String()
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, accountName).String()
 	accounts := workers.NewInformer(c.Accounts(metav1.NamespaceAll), &corev1.ServiceAccount{}, named, 0, cache.Indexers{})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
@@ -60,7 +60,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	deleted, err := c.accounts.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if namespace, name, err := workers.SplitKey(obj); err == nil && name == account {
+		if namespace, name, err := workers.SplitKey(obj); err == nil && name == accountName {
 			c.queue.Add(namespace)
 		}
 	}})
@@ -95,11 +95,11 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if active, err := workers.Active(c.Namespaces.GetStore(), namespace); err != nil || !active {
 		return err
 	}
-	if _, ok, err := c.accounts.GetStore().GetByKey(namespace + "/" + account); err != nil || ok {
+	if _, ok, err := c.accounts.GetStore().GetByKey(namespace + "/" + accountName); err != nil || ok {
 		return err
 	}
 	_, err := c.Accounts(namespace).Create(ctx, &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: accountName},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Backoff of failed keys, as in Kubernetes. There is no limit of all retries together: the failures of
-// one namespace would delay the retries of the others.
+// Backoff of failed keys, as in Kubernetes. There is no limit of all retries together: the failures
+// of one namespace would delay the retries of the others.
 const (
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = 1000 * time.Second
+	minRetry = 5 * time.Millisecond
+	maxRetry = 1000 * time.Second
 )
 
 // QueueConfig configures a queue.
@@ -27,10 +27,10 @@ type QueueConfig[K comparable] struct {
 	Namespace func(K) string
 }
 
-// NewQueue returns a queue that namespaces share. It returns the keys of one namespace after the
-// other. A namespace occupies as many workers as it leaves free at most: the first one half of them,
-// the second one a quarter. The many or slow keys of a namespace therefore do not delay other
-// namespaces without bound.
+// NewQueue returns a queue that namespaces share. It serves the namespaces in turn. A namespace
+// never occupies more workers than are free: the first namespace gets at most half of the workers,
+// the second one a quarter, and so on. Many or slow keys of one namespace therefore cannot block
+// the others.
 func NewQueue[K comparable](c QueueConfig[K]) workqueue.TypedRateLimitingInterface[K] {
 	order := &fairOrder[K]{
 		namespace: c.Namespace, workers: max(1, c.Workers), waiting: map[string][]K{}, running: map[string]int{},
@@ -39,7 +39,7 @@ func NewQueue[K comparable](c QueueConfig[K]) workqueue.TypedRateLimitingInterfa
 		Name: c.Name, MetricsProvider: c.Metrics, Queue: order,
 	})}
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[K]{
 			Name: c.Name, MetricsProvider: c.Metrics,
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
@@ -55,10 +55,10 @@ type fairQueue[K comparable] struct {
 }
 
 // Done implements workqueue.TypedInterface. The worker that calls it calls Get next and takes a key
-// that may run now. A second key that may run as well waits for the next call of Get, although workers
-// may be idle.
+// that may run now. A second key that may run as well waits for the next call of Get, although
+// workers may be idle.
 func (q *fairQueue[K]) Done(key K) {
-	q.order.done(key)
+	q.order.finish(key)
 	q.TypedInterface.Done(key)
 }
 
@@ -67,12 +67,12 @@ type fairOrder[K comparable] struct {
 	namespace func(K) string
 	workers   int
 
-	mu      sync.Mutex // leaf lock
-	waiting map[string][]K
-	queued  int            // number of keys in waiting
-	ring    []string       // the namespaces of waiting, the next one first
-	running map[string]int // keys that workers process by namespace; no value is zero
-	busy    int            // sum of running
+	mu           sync.Mutex // leaf lock
+	waiting      map[string][]K
+	waitingCount int            // number of keys in waiting
+	ring         []string       // the namespaces of waiting, the next one first
+	running      map[string]int // keys that workers process by namespace; no value is zero
+	busyWorkers  int            // sum of running
 }
 
 // Touch implements workqueue.Queue.
@@ -87,7 +87,7 @@ func (o *fairOrder[K]) Push(key K) {
 		o.ring = append(o.ring, ns)
 	}
 	o.waiting[ns] = append(o.waiting[ns], key)
-	o.queued++
+	o.waitingCount++
 }
 
 // Len implements workqueue.Queue. It returns 0 if no waiting key may run: the work queue calls Pop
@@ -95,17 +95,17 @@ func (o *fairOrder[K]) Push(key K) {
 func (o *fairOrder[K]) Len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.next() < 0 {
+	if o.nextRunnable() < 0 {
 		return 0
 	}
-	return o.queued
+	return o.waitingCount
 }
 
 // Pop implements workqueue.Queue.
 func (o *fairOrder[K]) Pop() (key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := o.next()
+	i := o.nextRunnable()
 	ns := o.ring[i]
 	keys := o.waiting[ns]
 	key = keys[0]
@@ -117,30 +117,30 @@ func (o *fairOrder[K]) Pop() (key K) {
 	} else {
 		delete(o.waiting, ns)
 	}
-	o.queued--
+	o.waitingCount--
 	o.running[ns]++
-	o.busy++
+	o.busyWorkers++
 	return key
 }
 
-// next returns the position in ring of the next namespace that may run a key, or -1. The caller holds
-// mu.
-func (o *fairOrder[K]) next() int {
+// nextRunnable returns the position in ring of the next namespace that may run a key, or -1. The
+// caller holds mu.
+func (o *fairOrder[K]) nextRunnable() int {
 	for i, ns := range o.ring {
-		if o.running[ns] < o.workers-o.busy {
+		if o.running[ns] < o.workers-o.busyWorkers {
 			return i
 		}
 	}
 	return -1
 }
 
-// done records that a key was processed.
-func (o *fairOrder[K]) done(key K) {
+// finish records that a key was processed.
+func (o *fairOrder[K]) finish(key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ns := o.namespace(key)
 	if o.running[ns]--; o.running[ns] == 0 {
 		delete(o.running, ns)
 	}
-	o.busy--
+	o.busyWorkers--
 }

@@ -38,7 +38,7 @@ func Run[K comparable](ctx context.Context, c Config[K]) {
 	var group sync.WaitGroup
 	for range c.Count {
 		group.Go(func() {
-			for next(ctx, &c) {
+			for processNext(ctx, &c) {
 			}
 		})
 	}
@@ -47,8 +47,8 @@ func Run[K comparable](ctx context.Context, c Config[K]) {
 	group.Wait()
 }
 
-// next processes one key. It returns false when the queue has shut down.
-func next[K comparable](ctx context.Context, c *Config[K]) bool {
+// processNext processes one key. It returns false when the queue has shut down.
+func processNext[K comparable](ctx context.Context, c *Config[K]) bool {
 	key, shutdown := c.Queue.Get()
 	if shutdown {
 		return false

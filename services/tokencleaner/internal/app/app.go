@@ -65,7 +65,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	config, err := clients(s.Client)
+	config, err := newClients(s.Client)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -83,8 +83,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}})
 }
 
-// clients returns the clients of the controller.
-func clients(config *rest.Config) (out controller.Config, err error) {
+// newClients returns the clients of the controller.
+func newClients(config *rest.Config) (out controller.Config, err error) {
 	client, err := kubeclient.NewClient(config, corev1.AddToScheme)
 	if err != nil {
 		return out, err

@@ -36,8 +36,8 @@ const (
 
 // Backoff of failed deletions.
 const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = time.Minute
+	minRetry = 100 * time.Millisecond
+	maxRetry = time.Minute
 )
 
 // Secrets sends requests for the secrets in the namespace of bootstrap tokens.
@@ -97,11 +97,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		Controller: c,
 		events:     newEventLog(c.Events, c.Log),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues},
 		),
 	}
-	r.store = reflector.NewStore(compact, r.observe)
+	r.store = reflector.NewStore(newEntry, r.handleChange)
 	secrets := c.newReflector(r.store)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -126,7 +126,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		select {
 		case <-check.C:
 			for _, e := range r.store.All() {
-				r.schedule(&e)
+				r.scheduleDeletion(&e)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -134,22 +134,22 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// observe handles a new or changed secret. It schedules the deletion, or the report of an
+// handleChange handles a new or changed secret. It schedules the deletion, or the report of an
 // unreadable expiration if that is new.
-func (r *run) observe(before, after *entry) {
+func (r *run) handleChange(before, after *entry) {
 	switch {
 	case after == nil:
 		r.events.forget(before)
 	case after.unreadable && (before == nil || *before != *after):
-		r.events.add(after)
+		r.events.requestWrite(after)
 		r.queue.Add(after.name)
 	default:
-		r.schedule(after)
+		r.scheduleDeletion(after)
 	}
 }
 
-// schedule queues a secret for its deletion time if that is within horizon.
-func (r *run) schedule(e *entry) {
+// scheduleDeletion queues a secret for its deletion time if that is within horizon.
+func (r *run) scheduleDeletion(e *entry) {
 	due, ok := e.deletionTime(r.Tolerance)
 	if !ok {
 		return
@@ -170,7 +170,7 @@ func (r *run) processNext(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true // the rest of the queue is dropped
 	}
-	if err := r.clean(ctx, name); err != nil {
+	if err := r.deleteIfDue(ctx, name); err != nil {
 		if !errors.Is(err, context.Canceled) {
 			r.Log.Warn("failed to process a bootstrap token; retrying", "secret", name, "error", err)
 		}
@@ -181,8 +181,8 @@ func (r *run) processNext(ctx context.Context) bool {
 	return true
 }
 
-// clean deletes a secret if its time has come, or reports an unreadable expiration.
-func (r *run) clean(ctx context.Context, name string) error {
+// deleteIfDue deletes a secret if its time has come, or reports an unreadable expiration.
+func (r *run) deleteIfDue(ctx context.Context, name string) error {
 	e, ok := r.store.Get(bootstraptoken.Namespace, name)
 	if !ok {
 		return nil
@@ -190,7 +190,7 @@ func (r *run) clean(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if e.unreadable {
-		return r.events.report(ctx, &e)
+		return r.events.writePending(ctx, &e)
 	}
 	due, ok := e.deletionTime(r.Tolerance)
 	if !ok {
@@ -198,7 +198,7 @@ func (r *run) clean(ctx context.Context, name string) error {
 	}
 	// time.Until would not notice a clock that was set back.
 	if time.Now().Round(0).Before(due) {
-		r.schedule(&e)
+		r.scheduleDeletion(&e)
 		return nil
 	}
 	uid := types.UID(e.uid)

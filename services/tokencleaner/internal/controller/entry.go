@@ -40,11 +40,11 @@ func (e *entry) deletionTime(tolerance time.Duration) (time.Time, bool) {
 	return time.Unix(0, e.expires).Add(tolerance), true
 }
 
-// latest is the last time that an entry can hold. Later expirations are treated as never.
-var latest = time.Unix(0, 1<<63-1)
+// latestTime is the last time that an entry can hold. Later expirations are treated as never.
+var latestTime = time.Unix(0, 1<<63-1)
 
-// compact returns the entry of a secret.
-func compact(o metav1.Object) entry {
+// newEntry returns the entry of a secret.
+func newEntry(o metav1.Object) entry {
 	e := entry{name: o.GetName(), uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion()}
 	s, ok := o.(*corev1.Secret)
 	if !ok || s.Type != bootstraptoken.SecretType {
@@ -58,7 +58,7 @@ func compact(o metav1.Object) entry {
 	switch {
 	case err != nil:
 		e.unreadable = true
-	case at.After(latest): // never
+	case at.After(latestTime): // never
 	case at.Before(time.Unix(0, 1)):
 		e.expires = 1
 	default:

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	reasonUnreadable  = "InvalidExpiration"
-	messageUnreadable = "The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted."
+	unreadableReason  = "InvalidExpiration"
+	unreadableMessage = "The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted."
 )
 
 // eventLog writes the Events of unreadable expirations: one for each secret, with a count, as
@@ -43,8 +43,8 @@ func newEventLog(client Events, log *slog.Logger) *eventLog {
 	return &eventLog{client: client, log: log, events: map[string]*event{}}
 }
 
-// add requests a write of the Event of a secret.
-func (l *eventLog) add(e *entry) {
+// requestWrite requests a write of the Event of a secret.
+func (l *eventLog) requestWrite(e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.events[e.uid] == nil {
@@ -72,8 +72,8 @@ func (l *eventLog) nextOccurrence(e *entry) (event, bool) {
 	return event{name: known.name, count: known.count + 1}, true
 }
 
-// setWritten records the Event that was written; it is no longer pending.
-func (l *eventLog) setWritten(e *entry, now event) {
+// recordWritten records the Event that was written; it is no longer pending.
+func (l *eventLog) recordWritten(e *entry, now event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.events[e.uid] != nil {
@@ -81,18 +81,18 @@ func (l *eventLog) setWritten(e *entry, now event) {
 	}
 }
 
-// report writes the Event of a secret if a write is pending. An Event that the API server rejects
-// is not written again.
-func (l *eventLog) report(ctx context.Context, e *entry) error {
+// writePending writes the Event of a secret if a write is pending. An Event that the API server
+// rejects is not written again.
+func (l *eventLog) writePending(ctx context.Context, e *entry) error {
 	next, ok := l.nextOccurrence(e)
 	if !ok {
 		return nil
 	}
 	now := metav1.Now()
-	err := l.patch(ctx, next, now)
+	err := l.patchEvent(ctx, next, now)
 	if next.name == "" || apierrors.IsNotFound(err) {
 		next = event{name: fmt.Sprintf("%s.%x", e.name, now.UnixNano()), count: 1}
-		_, err = l.client.Create(ctx, next.object(e, now), metav1.CreateOptions{})
+		_, err = l.client.Create(ctx, next.newObject(e, now), metav1.CreateOptions{})
 	}
 	var rejected apierrors.APIStatus
 	if errors.As(err, &rejected) {
@@ -100,13 +100,13 @@ func (l *eventLog) report(ctx context.Context, e *entry) error {
 		next, err = event{}, nil
 	}
 	if err == nil {
-		l.setWritten(e, next)
+		l.recordWritten(e, next)
 	}
 	return err
 }
 
-// patch adds an occurrence to an Event that exists.
-func (l *eventLog) patch(ctx context.Context, e event, now metav1.Time) error {
+// patchEvent adds an occurrence to an Event that exists.
+func (l *eventLog) patchEvent(ctx context.Context, e event, now metav1.Time) error {
 	if e.name == "" {
 		return nil
 	}
@@ -118,15 +118,15 @@ func (l *eventLog) patch(ctx context.Context, e event, now metav1.Time) error {
 	return err
 }
 
-// object returns the first occurrence of an Event.
-func (e event) object(about *entry, now metav1.Time) *corev1.Event {
+// newObject returns the first occurrence of an Event.
+func (e event) newObject(about *entry, now metav1.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: e.name},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Secret", Namespace: bootstraptoken.Namespace, Name: about.name,
 			UID: types.UID(about.uid), ResourceVersion: about.resourceVersion,
 		},
-		Type: corev1.EventTypeWarning, Reason: reasonUnreadable, Message: messageUnreadable,
+		Type: corev1.EventTypeWarning, Reason: unreadableReason, Message: unreadableMessage,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 		FirstTimestamp: now, LastTimestamp: now, Count: e.count,
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// period is the interval of discovery without changes of definitions.
-	period = 30 * time.Second
-	// discoveryDelay is how long discovery is delayed after a definition has changed, so that several
-	// changes cause one discovery and the server has had time to serve them.
+	// discoveryPeriod is the interval of discovery without changes of definitions.
+	discoveryPeriod = 30 * time.Second
+	// discoveryDelay is how long discovery is delayed after a definition has changed, so that
+	// several changes cause one discovery and the server has had time to serve them.
 	discoveryDelay = time.Second
 	// initialTimeout is how long controllers wait for the initial lists. A resource that cannot be
 	// listed must not stop the others.
@@ -37,7 +37,7 @@ type BuilderConfig struct {
 // Builder keeps a graph up to date.
 type Builder struct {
 	BuilderConfig
-	changed chan struct{} // has a capacity of one
+	definitionsChanged chan struct{} // has a capacity of one
 
 	mu       sync.Mutex // taken before the lock of the graph
 	monitors map[*resources.Resource]*monitor
@@ -47,13 +47,13 @@ type Builder struct {
 
 // NewBuilder returns an idle builder.
 func NewBuilder(c BuilderConfig) *Builder {
-	return &Builder{BuilderConfig: c, changed: make(chan struct{}, 1), monitors: map[*resources.Resource]*monitor{}, listed: make(chan struct{})}
+	return &Builder{BuilderConfig: c, definitionsChanged: make(chan struct{}, 1), monitors: map[*resources.Resource]*monitor{}, listed: make(chan struct{})}
 }
 
 // DefinitionsChanged reports that the server may serve other resources soon. It does not block.
 func (b *Builder) DefinitionsChanged() {
 	select {
-	case b.changed <- struct{}{}:
+	case b.definitionsChanged <- struct{}{}:
 	default:
 	}
 }
@@ -71,7 +71,7 @@ func (b *Builder) Check(*http.Request) error {
 		return nil
 	default:
 	}
-	waiting, all := b.waiting()
+	waiting, all := b.unlistedResources()
 	if all == 0 || len(waiting) == 0 {
 		return errors.New("waiting for the resources of the API server to be discovered")
 	}
@@ -99,8 +99,8 @@ func (b *Builder) Count(r schema.GroupResource, namespace string) (n int, follow
 	return 0, false, nil
 }
 
-// waiting returns the resources that are not listed yet, and the number of all resources.
-func (b *Builder) waiting() (out []string, all int) {
+// unlistedResources returns the resources that are not listed yet, and the number of all resources.
+func (b *Builder) unlistedResources() (out []string, all int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for r, m := range b.monitors {
@@ -114,9 +114,9 @@ func (b *Builder) waiting() (out []string, all int) {
 // Run follows all resources until ctx ends, and returns when its goroutines have ended.
 func (b *Builder) Run(ctx context.Context) {
 	defer b.group.Wait()
-	b.group.Go(func() { b.awaitLists(ctx) })
+	b.group.Go(func() { b.waitForLists(ctx) })
 	for ctx.Err() == nil {
-		wait := period
+		wait := discoveryPeriod
 		if table, err := b.Resources.Get(ctx, 0); err != nil {
 			b.Log.Warn("failed to discover resources; retrying", "error", err)
 			wait = discoveryDelay
@@ -124,12 +124,12 @@ func (b *Builder) Run(ctx context.Context) {
 			if table.Failure != nil {
 				b.Log.Warn("discovery of some resources failed", "error", table.Failure)
 			}
-			b.sync(ctx, table)
+			b.updateMonitors(ctx, table)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-		case <-b.changed:
+		case <-b.definitionsChanged:
 			select {
 			case <-ctx.Done():
 			case <-time.After(discoveryDelay):
@@ -138,11 +138,11 @@ func (b *Builder) Run(ctx context.Context) {
 	}
 }
 
-// awaitLists closes listed.
-func (b *Builder) awaitLists(ctx context.Context) {
+// waitForLists closes listed.
+func (b *Builder) waitForLists(ctx context.Context) {
 	const poll = 100 * time.Millisecond
 	for start := time.Now(); time.Since(start) < initialTimeout; {
-		waiting, all := b.waiting()
+		waiting, all := b.unlistedResources()
 		if all > 0 && len(waiting) == 0 {
 			break
 		}
@@ -152,20 +152,20 @@ func (b *Builder) awaitLists(ctx context.Context) {
 		case <-time.After(poll):
 		}
 	}
-	if waiting, _ := b.waiting(); len(waiting) > 0 {
+	if waiting, _ := b.unlistedResources(); len(waiting) > 0 {
 		b.Log.Warn("proceeding without resources that are not listed yet", "resources", waiting)
 	}
 	b.Log.Debug("following objects", "objects", b.Graph.Len())
 	close(b.listed)
 }
 
-// sync starts the monitors of new resources, and stops those of resources that are not served any
-// more. Nodes of such resources stay: their deletion was not observed.
-func (b *Builder) sync(ctx context.Context, t *resources.Table) {
+// updateMonitors starts the monitors of new resources, and stops those of resources that are not
+// served any more. Nodes of such resources stay: their deletion was not observed.
+func (b *Builder) updateMonitors(ctx context.Context, t *resources.Table) {
 	desired := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
 		for _, r := range list {
-			if r.Can("delete", "list", "watch") && !ignored(r) {
+			if r.Can("delete", "list", "watch") && !isIgnored(r) {
 				desired[r] = true
 			}
 		}
@@ -190,8 +190,8 @@ func (b *Builder) sync(ctx context.Context, t *resources.Table) {
 	}
 }
 
-// ignored reports whether objects of a resource are not in the graph. Events have no owners, and
+// isIgnored reports whether objects of a resource are not in the graph. Events have no owners, and
 // there are many.
-func ignored(r *resources.Resource) bool {
+func isIgnored(r *resources.Resource) bool {
 	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }

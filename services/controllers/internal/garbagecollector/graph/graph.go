@@ -19,8 +19,8 @@ type Tasks interface {
 	Delete(n *Node, namespace string)
 	// Orphan asks to remove the references of the dependents of a node.
 	Orphan(n *Node, namespace string)
-	// Absent reports an object that the API server reported as not found, and to which other objects
-	// refer.
+	// Absent reports an object that the API server reported as not found, and to which other
+	// objects refer.
 	Absent(Identity)
 	// InvalidNamespace reports an object whose owner is in another namespace. owner is what the
 	// object states.
@@ -85,9 +85,9 @@ func (g *Graph) State(n *Node) State {
 	defer g.mu.RUnlock()
 	return State{
 		Identity:           g.identity(n),
-		Observed:           n.hasFlag(observed),
-		Deleting:           n.hasFlag(deleting),
-		DeletingDependents: n.hasFlag(deletingDependent),
+		Observed:           n.hasFlag(flagObserved),
+		Deleting:           n.hasFlag(flagDeleting),
+		DeletingDependents: n.hasFlag(flagDeletingDependents),
 		HasDependents:      len(n.dependents) > 0,
 		Current:            g.nodes[n.uid] == n,
 	}
@@ -109,7 +109,7 @@ func (g *Graph) Dependents(n *Node) []Dependent {
 	defer g.mu.RUnlock()
 	out := make([]Dependent, 0, len(n.dependents))
 	for d := range n.dependents {
-		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.hasFlag(deletingDependent)}
+		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.hasFlag(flagDeletingDependents)}
 		if n.namespace.Value() == "" || n.namespace == d.namespace {
 			refers := func(o owner) bool { return o.uid == n.uid && o.blocks }
 			dep.Blocks = slices.ContainsFunc(d.owners, refers)
@@ -135,10 +135,10 @@ func (g *Graph) Len() int {
 
 // setCounted includes a node in the counts, or excludes it.
 func (g *Graph) setCounted(n *Node, include bool) {
-	if n.resource == nil || n.hasFlag(nodeCounted) == include {
+	if n.resource == nil || n.hasFlag(flagCounted) == include {
 		return
 	}
-	n.set(nodeCounted, include)
+	n.setFlag(flagCounted, include)
 	key := namespacedResource{n.resource.GroupResource(), n.namespace.Value()}
 	if include {
 		g.counts[key]++
@@ -160,7 +160,7 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 		r := &refs[i]
 		u, _ := packUID(r.UID)
 		o := owner{
-			kind:   unique.Make(kind{r.APIVersion, r.Kind}),
+			kind:   unique.Make(apiKind{r.APIVersion, r.Kind}),
 			name:   r.Name,
 			uid:    u,
 			blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,

@@ -21,28 +21,28 @@ func Coordinates(r *metav1.OwnerReference) Identity {
 	return Identity{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
 }
 
-// kind is an interned API version and kind.
-type kind struct{ apiVersion, kind string }
+// apiKind is an interned API version and kind.
+type apiKind struct{ apiVersion, kind string }
 
 // owner is an owner reference.
 type owner struct {
-	kind   unique.Handle[kind]
+	kind   unique.Handle[apiKind]
 	name   string
 	uid    uid
 	blocks bool // blockOwnerDeletion
 }
 
-// flags is the state of a node.
-type flags uint8
+// nodeFlags is the state of a node.
+type nodeFlags uint8
 
 const (
-	observed          flags = 1 << iota // a list or a watch has returned the object
-	deleting                            // has a deletion timestamp
-	orphaning                           // has the orphan finalizer
-	foreground                          // has the foreground finalizer
-	deletingDependent                   // is or was deleting with the foreground finalizer
-	// nodeCounted marks a node that is in the counts of its resource.
-	nodeCounted
+	flagObserved           nodeFlags = 1 << iota // a list or a watch has returned the object
+	flagDeleting                                 // has a deletion timestamp
+	flagOrphaning                                // has the orphan finalizer
+	flagForeground                               // has the foreground finalizer
+	flagDeletingDependents                       // is or was deleting with the foreground finalizer
+	// flagCounted marks a node that is in the counts of its resource.
+	flagCounted
 )
 
 // Node is an object. The fields are guarded by the lock of the graph. A Node is a key of work
@@ -51,22 +51,22 @@ type Node struct {
 	uid        uid
 	namespace  unique.Handle[string]
 	name       string
-	kind       unique.Handle[kind]
+	kind       unique.Handle[apiKind]
 	resource   *resources.Resource // nil while virtual
 	owners     []owner
 	dependents map[*Node]struct{}
 	epoch      uint32 // in which the object was last observed
-	flags      flags
+	flags      nodeFlags
 }
 
 // LogValue implements slog.LogValuer. Other fields than the uid change concurrently.
-func (n *Node) LogValue() slog.Value { return slog.StringValue(string(n.uid.unpack())) }
+func (n *Node) LogValue() slog.Value { return slog.StringValue(string(n.uid.canonicalUUID())) }
 
 // hasFlag reports whether one of the flags is set.
-func (n *Node) hasFlag(f flags) bool { return n.flags&f != 0 }
+func (n *Node) hasFlag(f nodeFlags) bool { return n.flags&f != 0 }
 
-// set sets or clears flags.
-func (n *Node) set(f flags, on bool) {
+// setFlag sets or clears flags.
+func (n *Node) setFlag(f nodeFlags, on bool) {
 	n.flags &^= f
 	if on {
 		n.flags |= f
@@ -76,7 +76,7 @@ func (n *Node) set(f flags, on bool) {
 // identity returns the identity of a node. The caller holds mu.
 func (g *Graph) identity(n *Node) Identity {
 	k := n.kind.Value()
-	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace.Value(), Name: n.name, UID: g.text(n.uid)}
+	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace.Value(), Name: n.name, UID: g.originalUID(n.uid)}
 }
 
 // identityOf returns the identity of an observed object.
@@ -84,9 +84,9 @@ func identityOf(r *resources.Resource, m *metav1.PartialObjectMetadata) Identity
 	return Identity{APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 }
 
-// identify sets the coordinates of a node.
-func (n *Node) identify(id Identity) {
-	n.kind = unique.Make(kind{id.APIVersion, id.Kind})
+// setCoordinates sets the coordinates of a node.
+func (n *Node) setCoordinates(id Identity) {
+	n.kind = unique.Make(apiKind{id.APIVersion, id.Kind})
 	n.namespace = unique.Make(id.Namespace)
 	n.name = id.Name
 }

@@ -23,44 +23,44 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	defer g.mu.Unlock()
 	u, _ := packUID(m.UID)
 	n := g.nodes[u]
-	before := flags(0)
+	before := nodeFlags(0)
 	if n == nil {
 		n = &Node{uid: u}
-		n.identify(identityOf(r, m))
+		n.setCoordinates(identityOf(r, m))
 		g.nodes[n.uid] = n
-		g.keepText(m.UID)
+		g.keepNonCanonical(m.UID)
 	} else {
 		before = n.flags
-		n = g.confirm(n, identityOf(r, m))
+		n = g.setObservedIdentity(n, identityOf(r, m))
 	}
 	if n.resource != r {
 		g.setCounted(n, false)
 		n.resource = r
 	}
 	n.epoch = g.epoch
-	n.set(observed, true)
-	n.set(deleting, m.DeletionTimestamp != nil || n.hasFlag(deleting))
-	n.set(orphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
-	n.set(foreground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
+	n.setFlag(flagObserved, true)
+	n.setFlag(flagDeleting, m.DeletionTimestamp != nil || n.hasFlag(flagDeleting))
+	n.setFlag(flagOrphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
+	n.setFlag(flagForeground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
 	g.setCounted(n, true)
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
 	for i := range m.OwnerReferences {
-		g.keepText(m.OwnerReferences[i].UID)
+		g.keepNonCanonical(m.OwnerReferences[i].UID)
 	}
 	g.schedulePropagation(n, before)
 	g.Changed(r, n.namespace.Value(), false)
 }
 
-// confirm gives a known node the identity under which its object was observed. Dependents that
-// refer to a virtual node by another identity may have an absent owner.
-func (g *Graph) confirm(n *Node, id Identity) *Node {
+// setObservedIdentity gives a known node the identity under which its object was observed.
+// Dependents that refer to a virtual node by another identity may have an absent owner.
+func (g *Graph) setObservedIdentity(n *Node, id Identity) *Node {
 	before := g.identity(n)
 	if before == id {
 		return n
 	}
 	g.setCounted(n, false)
-	n.identify(id)
-	if n.hasFlag(observed) {
+	n.setCoordinates(id)
+	if n.hasFlag(flagObserved) {
 		return n
 	}
 	for d := range n.dependents {
@@ -69,17 +69,17 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 		}
 		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
 			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == n.uid })
-			g.Tasks.InvalidNamespace(g.identity(d), g.referred(d, &d.owners[i]))
+			g.Tasks.InvalidNamespace(g.identity(d), g.referencedIdentity(d, &d.owners[i]))
 		}
-		g.delete(d)
+		g.requestDelete(d)
 	}
 	return n
 }
 
-// referred returns the identity that a reference of a dependent states.
-func (g *Graph) referred(d *Node, ref *owner) Identity {
+// referencedIdentity returns the identity that a reference of a dependent states.
+func (g *Graph) referencedIdentity(d *Node, ref *owner) Identity {
 	k := ref.kind.Value()
-	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: ref.name, UID: g.text(ref.uid)}
+	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: ref.name, UID: g.originalUID(ref.uid)}
 }
 
 // refersOnlyTo reports whether all references of a dependent to a uid agree with an identity.
@@ -94,33 +94,33 @@ func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 
 // schedulePropagation schedules the work that a change of a node requires. before holds the flags
 // of the last observation.
-func (g *Graph) schedulePropagation(n *Node, before flags) {
-	after := n.flags.propagation()
-	if after == before.propagation() && before&observed != 0 {
+func (g *Graph) schedulePropagation(n *Node, before nodeFlags) {
+	after := n.flags.propagationFlag()
+	if after == before.propagationFlag() && before&flagObserved != 0 {
 		return
 	}
 	switch after {
-	case orphaning:
+	case flagOrphaning:
 		g.Tasks.Orphan(n, n.namespace.Value())
-	case foreground:
-		n.set(deletingDependent, true)
+	case flagForeground:
+		n.setFlag(flagDeletingDependents, true)
 		for d := range n.dependents {
-			g.delete(d)
+			g.requestDelete(d)
 		}
-		g.delete(n)
+		g.requestDelete(n)
 	}
 }
 
-// propagation returns which dependents the deletion of the object has to handle first: orphaning,
-// foreground, or 0 if the object is not deleted or waits for no dependents.
-func (f flags) propagation() flags {
+// propagationFlag returns which dependents the deletion of the object has to handle first:
+// orphaning, foreground, or 0 if the object is not deleted or waits for no dependents.
+func (f nodeFlags) propagationFlag() nodeFlags {
 	switch {
-	case f&deleting == 0:
+	case f&flagDeleting == 0:
 		return 0
-	case f&orphaning != 0:
-		return orphaning
+	case f&flagOrphaning != 0:
+		return flagOrphaning
 	}
-	return f & foreground
+	return f & flagForeground
 }
 
 // changeOwners replaces the owners of a node. Owners that a removed reference blocked may now be
@@ -131,8 +131,8 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	}
 	before := n.owners
 	n.owners = owners
-	oldByUID := byUID(before)
-	newByUID := byUID(owners)
+	oldByUID := ownersByUID(before)
+	newByUID := ownersByUID(owners)
 	for i := range before {
 		old := &before[i]
 		current := newByUID[old.uid]
@@ -141,10 +141,10 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 			continue
 		}
 		if old.blocks && (current == nil || !current.blocks) {
-			g.delete(node)
+			g.requestDelete(node)
 		}
 		if current == nil {
-			g.unlink(n, node)
+			g.removeDependent(n, node)
 		}
 	}
 	var added []owner
@@ -156,9 +156,9 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	g.addToOwners(n, added)
 }
 
-// byUID indexes references. The first reference to a uid counts. An object can have tens of
+// ownersByUID indexes references. The first reference to a uid counts. An object can have tens of
 // thousands.
-func byUID(refs []owner) map[uid]*owner {
+func ownersByUID(refs []owner) map[uid]*owner {
 	out := make(map[uid]*owner, len(refs))
 	for i := range refs {
 		if r := &refs[i]; out[r.uid] == nil {
@@ -168,27 +168,27 @@ func byUID(refs []owner) map[uid]*owner {
 	return out
 }
 
-// unlink removes a dependent from an owner. A virtual owner without dependents is removed, because
-// nothing else would remove it if its existence cannot be verified.
-func (g *Graph) unlink(n, o *Node) {
+// removeDependent removes a dependent from an owner. A virtual owner without dependents is removed,
+// because nothing else would remove it if its existence cannot be verified.
+func (g *Graph) removeDependent(n, o *Node) {
 	delete(o.dependents, n)
 	if len(o.dependents) > 0 {
 		return
 	}
 	o.dependents = nil
-	if !o.hasFlag(observed) {
-		g.forget(o)
+	if !o.hasFlag(flagObserved) {
+		g.deleteFromMaps(o)
 	}
 }
 
-// forget removes a node from the maps of the graph.
-func (g *Graph) forget(n *Node) {
+// deleteFromMaps removes a node from the maps of the graph.
+func (g *Graph) deleteFromMaps(n *Node) {
 	delete(g.nodes, n.uid)
 	delete(g.nonCanonical, n.uid)
 }
 
-// delete asks to delete a node.
-func (g *Graph) delete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
+// requestDelete passes a node to Tasks.Delete.
+func (g *Graph) requestDelete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
 
 // addToOwners makes a node a dependent of owners. Unknown owners become virtual nodes, whose
 // existence must be verified. A node with a reference that may be wrong must be verified, too.
@@ -208,21 +208,21 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 		o.dependents[n] = struct{}{}
 		switch {
 		case isNew:
-			g.delete(o)
+			g.requestDelete(o)
 		case doubtful:
 		case o.namespace.Value() != "" && o.namespace != n.namespace:
-			if o.hasFlag(observed) {
-				g.Tasks.InvalidNamespace(g.identity(n), g.referred(n, ref))
+			if o.hasFlag(flagObserved) {
+				g.Tasks.InvalidNamespace(g.identity(n), g.referencedIdentity(n, ref))
 			}
 			doubtful = true
 		case o.kind != ref.kind || o.name != ref.name:
 			doubtful = true
-		case o.namespace != n.namespace && !o.hasFlag(observed):
+		case o.namespace != n.namespace && !o.hasFlag(flagObserved):
 			doubtful = true // another dependent, which is cluster-scoped, was seen first
 		}
 	}
 	if doubtful {
-		g.delete(n)
+		g.requestDelete(n)
 	}
 }
 
@@ -232,7 +232,7 @@ func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	defer g.mu.Unlock()
 	u, _ := packUID(m.UID)
 	if n := g.nodes[u]; n != nil {
-		g.remove(n, identityOf(r, m))
+		g.removeNode(n, identityOf(r, m))
 	}
 }
 
@@ -247,30 +247,30 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 			continue
 		}
 		if n.resource == r || n.resource.GroupResource() == swept {
-			g.remove(n, g.identity(n))
+			g.removeNode(n, g.identity(n))
 		}
 	}
 }
 
-// remove removes a node. Its dependents have lost an owner, and owners that wait for their
+// removeNode removes a node. Its dependents have lost an owner, and owners that wait for their
 // dependents may be deletable.
-func (g *Graph) remove(n *Node, id Identity) {
+func (g *Graph) removeNode(n *Node, id Identity) {
 	g.setCounted(n, false)
-	g.forget(n)
+	g.deleteFromMaps(n)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
-			g.unlink(n, o)
+			g.removeDependent(n, o)
 		}
 	}
 	if len(n.dependents) > 0 {
 		g.Tasks.Absent(id)
 	}
 	for d := range n.dependents {
-		g.delete(d)
+		g.requestDelete(d)
 	}
 	for i := range n.owners {
-		if o := g.nodes[n.owners[i].uid]; o != nil && o.hasFlag(deletingDependent) {
-			g.delete(o)
+		if o := g.nodes[n.owners[i].uid]; o != nil && o.hasFlag(flagDeletingDependents) {
+			g.requestDelete(o)
 		}
 	}
 	if n.resource != nil {
@@ -289,8 +289,8 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	if n == nil {
 		return false
 	}
-	if n.hasFlag(observed) && g.identity(n) == id {
-		g.remove(n, id)
+	if n.hasFlag(flagObserved) && g.identity(n) == id {
+		g.removeNode(n, id)
 		return false
 	}
 	var matching, others []*Node
@@ -301,17 +301,17 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 			others = append(others, d)
 		}
 	}
-	if !n.hasFlag(observed) && len(others) == 0 {
-		g.remove(n, id)
+	if !n.hasFlag(flagObserved) && len(others) == 0 {
+		g.removeNode(n, id)
 		return false
 	}
 	if len(matching) > 0 {
 		g.Tasks.Absent(id)
 		for _, d := range matching {
-			g.delete(d)
+			g.requestDelete(d)
 		}
 	}
-	return !n.hasFlag(observed) && g.identity(n) == id && g.replaceIdentity(n, others)
+	return !n.hasFlag(flagObserved) && g.identity(n) == id && g.replaceIdentity(n, others)
 }
 
 // replaceIdentity gives a virtual node whose identity does not exist another identity under which
@@ -324,7 +324,7 @@ func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	}
 	if found {
 		next.UID = absent.UID
-		n.identify(next)
+		n.setCoordinates(next)
 	}
 	return found
 }

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// uid is a uid in 16 bytes: the bytes of a canonical UUID, or the first bytes of the hash of any other
-// text.
+// uid is a uid in 16 bytes: the bytes of a canonical UUID, or the first bytes of the hash of any
+// other text. A types.UID takes four times as much memory.
 type uid [16]byte
 
-// hyphens holds the positions of the hyphens of a UUID.
-var hyphens = [...]int{8, 13, 18, 23}
+// hyphenPositions holds the positions of the hyphens of a UUID.
+var hyphenPositions = [...]int{8, 13, 18, 23}
 
 const uuidLen = 36
 
@@ -22,12 +22,12 @@ func packUID(text types.UID) (u uid, canonical bool) {
 		var digits [32]byte
 		d := digits[:0]
 		from := 0
-		for _, hyphen := range hyphens {
+		for _, hyphen := range hyphenPositions {
 			d = append(d, text[from:hyphen]...)
 			from = hyphen + 1
 		}
 		d = append(d, text[from:]...)
-		if _, err := hex.Decode(u[:], d); err == nil && u.unpack() == text {
+		if _, err := hex.Decode(u[:], d); err == nil && u.canonicalUUID() == text {
 			return u, true
 		}
 	}
@@ -36,8 +36,8 @@ func packUID(text types.UID) (u uid, canonical bool) {
 	return u, false
 }
 
-// unpack returns the canonical UUID.
-func (u uid) unpack() types.UID {
+// canonicalUUID returns the canonical UUID.
+func (u uid) canonicalUUID() types.UID {
 	var digits [32]byte
 	hex.Encode(digits[:], u[:])
 	data := make([]byte, 0, uuidLen)
@@ -50,17 +50,17 @@ func (u uid) unpack() types.UID {
 	return types.UID(append(data, digits[from:]...))
 }
 
-// keepText remembers the text of a node's uid that is no canonical UUID.
-func (g *Graph) keepText(text types.UID) {
+// keepNonCanonical remembers the text of a node's uid that is no canonical UUID.
+func (g *Graph) keepNonCanonical(text types.UID) {
 	if u, canonical := packUID(text); !canonical && g.nodes[u] != nil {
 		g.nonCanonical[u] = text
 	}
 }
 
-// text returns the uid as the API server has it.
-func (g *Graph) text(u uid) types.UID {
+// originalUID returns the uid as the API server has it.
+func (g *Graph) originalUID(u uid) types.UID {
 	if text, ok := g.nonCanonical[u]; ok {
 		return text
 	}
-	return u.unpack()
+	return u.canonicalUUID()
 }
