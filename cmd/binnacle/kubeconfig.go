@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/version"
 )
 
-// failure is an error of a command whose command line was right.
-type failure struct{ error }
+// runError is an error of a command with a valid command line, for exit code 1 instead of 2.
+type runError struct{ error }
 
 // newKubeconfig returns the command that prints a kubeconfig for the administrator, with
 // the certificates in it.
@@ -25,9 +25,9 @@ func newKubeconfig() *cobra.Command {
 			if u, err := url.Parse(server); err != nil || u.Scheme != "https" || u.Host == "" {
 				return fmt.Errorf("--server: %q is not an https URL", server)
 			}
-			text, err := kubeconfig(certs.Layout{Dir: dir}, server)
+			text, err := flattenedKubeconfig(certs.Layout{Dir: dir}, server)
 			if err != nil {
-				return &failure{err}
+				return &runError{err}
 			}
 			_, err = c.OutOrStdout().Write(text)
 			return err
@@ -38,7 +38,7 @@ func newKubeconfig() *cobra.Command {
 	return c
 }
 
-func kubeconfig(l certs.Layout, server string) ([]byte, error) {
+func flattenedKubeconfig(l certs.Layout, server string) ([]byte, error) {
 	c := l.AdminKubeconfig(server)
 	if err := clientcmdapi.FlattenConfig(c); err != nil {
 		return nil, err

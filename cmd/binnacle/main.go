@@ -1,6 +1,6 @@
-// Command binnacle is the whole suite in one binary: each service by its name, and the
-// supervisor that runs them all on this machine. A link to it that is named after one
-// of its services is that service.
+// Command binnacle is the whole suite in one binary. Its subcommands are the services, and the
+// supervisor that runs them all on this machine. If it is called through a link with the name of a
+// service, it runs that service.
 package main
 
 import (
@@ -14,7 +14,7 @@ func main() {
 		self = os.Args[0]
 	}
 	args := os.Args[1:]
-	if name := calledAs(filepath.Base(os.Args[0])); name != "" {
+	if name := commandForLink(filepath.Base(os.Args[0])); name != "" {
 		args = append([]string{name}, args...)
 	}
 	os.Exit(newTree(self, os.Stdout, os.Stderr).run(args))

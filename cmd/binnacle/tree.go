@@ -39,9 +39,9 @@ func suiteServices() []options.Command {
 	}
 }
 
-// calledAs is the command that a link's name stands for: "kube-apiserver" is what
-// tools look for that start an API server. It is empty for other names.
-func calledAs(file string) string {
+// commandForLink returns the command that a link with this name runs, or "" for other names. Tools
+// that start an API server look for "kube-apiserver".
+func commandForLink(file string) string {
 	switch {
 	case file == "kube-apiserver":
 		return "apiserver"
@@ -51,27 +51,27 @@ func calledAs(file string) string {
 	return ""
 }
 
-// tree is the command line.
-type tree struct {
+// commandTree is the command line.
+type commandTree struct {
 	self string // this executable
 	out  *os.File
 	errs io.Writer
 	code int
 }
 
-func newTree(self string, out *os.File, errs io.Writer) *tree {
-	return &tree{self: self, out: out, errs: errs}
+func newTree(self string, out *os.File, errs io.Writer) *commandTree {
+	return &commandTree{self: self, out: out, errs: errs}
 }
 
 // run runs a command and returns the exit code.
-func (t *tree) run(args []string) int {
-	root := t.root()
+func (t *commandTree) run(args []string) int {
+	root := t.newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(t.out)
 	root.SetErr(t.errs)
 	if c, err := root.ExecuteC(); err != nil {
 		fmt.Fprintf(t.errs, "%s: %v\n", c.CommandPath(), err)
-		if _, failed := err.(*failure); failed {
+		if _, failed := err.(*runError); failed {
 			return options.ExitFailed
 		}
 		fmt.Fprintf(t.errs, "Run '%s --help' for usage.\n", c.CommandPath())
@@ -80,8 +80,8 @@ func (t *tree) run(args []string) int {
 	return t.code
 }
 
-// root returns the root command with all services, tools and servers.
-func (t *tree) root() *cobra.Command {
+// newRootCommand returns the root command with all services, tools and servers.
+func (t *commandTree) newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: name, Short: "A Kubernetes 1.33 API server as a suite of services, in one binary.",
 		SilenceUsage: true, SilenceErrors: true, Version: version.Suite(),
@@ -93,32 +93,32 @@ func (t *tree) root() *cobra.Command {
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
 		{Name: "ha", Short: "Run three API servers, two of every other service, and clusters of etcd and NATS; restart processes that exit.", Dir: ".binnacle-ha", Replicated: true},
 	} {
-		root.AddCommand(t.supervisor(p, suite))
+		root.AddCommand(t.newSupervisorCommand(p, suite))
 	}
 	for _, c := range suiteServices() {
-		root.AddCommand(t.service(c, services))
+		root.AddCommand(t.newServiceCommand(c, services))
 	}
-	for _, c := range []*cobra.Command{t.service(apiserver.Snapshot(), operations), t.certificates(), newKubeconfig(), newVersion()} {
+	for _, c := range []*cobra.Command{t.newServiceCommand(apiserver.Snapshot(), operations), t.newCertsCommand(), newKubeconfig(), newVersion()} {
 		c.GroupID = operations
 		root.AddCommand(c)
 	}
 	root.AddCommand(
-		t.member("etcd", "Run an ordinary member of an etcd cluster.", servers, etcd.Run, etcd.Flags()),
-		t.member("nats-server", "Run an ordinary NATS server.", servers, nats.Run, nil),
+		t.newMemberCommand("etcd", "Run an ordinary member of an etcd cluster.", servers, etcd.Run, etcd.Flags()),
+		t.newMemberCommand("nats-server", "Run an ordinary NATS server.", servers, nats.Run, nil),
 	)
 	return root
 }
 
-// certificates returns the command that manages certificates. It parses its arguments
+// newCertsCommand returns the command that manages certificates. It parses its arguments
 // itself, so that its exit codes are the same as those of the separate program.
-func (t *tree) certificates() *cobra.Command {
+func (t *commandTree) newCertsCommand() *cobra.Command {
 	root := certscommand.New(name + " certs")
-	return rawCommand("certs", root.Short, "", func(args []string) { t.code = certscommand.Run(root, args, t.out, t.errs) },
+	return newRawCommand("certs", root.Short, "", func(args []string) { t.code = certscommand.Run(root, args, t.out, t.errs) },
 		func(_ []string, last string) []string { return flagNames(root.Flags(), last) })
 }
 
-// rawCommand is a command that reads its arguments itself.
-func rawCommand(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
+// newRawCommand returns a command that parses its arguments itself.
+func newRawCommand(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, GroupID: group, DisableFlagParsing: true,
 		Run: func(_ *cobra.Command, args []string) { run(args) },
@@ -131,24 +131,24 @@ func rawCommand(use, short, group string, run func(args []string), suggest func(
 	}
 }
 
-func (t *tree) supervisor(p command.Program, group string) *cobra.Command {
+func (t *commandTree) newSupervisorCommand(p command.Program, group string) *cobra.Command {
 	use := p.Name
 	p.Name = name + " " + use
 	p.Self = t.self
-	return rawCommand(use, p.Short, group,
+	return newRawCommand(use, p.Short, group,
 		func(args []string) { t.code = p.Main(args, t.out, t.errs) },
 		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
 }
 
-func (t *tree) service(c options.Command, group string) *cobra.Command {
+func (t *commandTree) newServiceCommand(c options.Command, group string) *cobra.Command {
 	use := c.Name
 	c.Name = name + " " + use
-	return rawCommand(use, c.Short, group, func(args []string) { options.Run(c, args) }, c.Suggest)
+	return newRawCommand(use, c.Short, group, func(args []string) { options.Run(c, args) }, c.Suggest)
 }
 
-// member is a server that the suite runs and did not write.
-func (t *tree) member(use, short, group string, run func(context.Context, []string, io.Writer) error, known *flag.FlagSet) *cobra.Command {
-	return rawCommand(use, short, group, func(args []string) {
+// newMemberCommand returns the command of a third-party server: etcd or NATS.
+func (t *commandTree) newMemberCommand(use, short, group string, run func(context.Context, []string, io.Writer) error, known *flag.FlagSet) *cobra.Command {
+	return newRawCommand(use, short, group, func(args []string) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if err := run(ctx, args, t.out); err != nil && !errors.Is(err, flag.ErrHelp) {

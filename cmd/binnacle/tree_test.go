@@ -105,7 +105,7 @@ func TestLinkNamesSelectTheCommand(t *testing.T) {
 	for file, want := range map[string]string{
 		"binnacle": "", "binnacle-v1": "", "kube-apiserver": "apiserver", "apiserver": "apiserver", "etcd": "etcd", "nats-server": "nats-server", "tokencleaner": "tokencleaner", "up": "", "kubectl": "",
 	} {
-		if got := calledAs(file); got != want {
+		if got := commandForLink(file); got != want {
 			t.Errorf("%s: got %q, want %q", file, got, want)
 		}
 	}

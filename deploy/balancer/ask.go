@@ -37,9 +37,9 @@ func newProber(ca string) (*prober, error) {
 	return &prober{&http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
 }
 
-// state returns the state of an instance, given as host:port.
-func (p *prober) state(ctx context.Context, instance string) balancer.State {
-	code, _, err := p.readyz(ctx, instance)
+// stateOf returns the state of an instance, given as host:port.
+func (p *prober) stateOf(ctx context.Context, instance string) balancer.State {
+	code, _, err := p.getReadyz(ctx, instance)
 	switch {
 	case err != nil:
 		return balancer.Silent
@@ -49,8 +49,8 @@ func (p *prober) state(ctx context.Context, instance string) balancer.State {
 	return balancer.Busy
 }
 
-// readyz requests /readyz of an instance.
-func (p *prober) readyz(ctx context.Context, instance string) (code int, body string, err error) {
+// getReadyz requests /readyz of an instance.
+func (p *prober) getReadyz(ctx context.Context, instance string) (code int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+instance+"/readyz", nil)
 	if err != nil {
 		return 0, "", err
@@ -64,8 +64,8 @@ func (p *prober) readyz(ctx context.Context, instance string) (code int, body st
 	return resp.StatusCode, string(data), err
 }
 
-// check checks once and prints the instances that are not ready, with the reasons.
-func check(ctx context.Context, args []string) error {
+// runCheck checks once and prints the instances that are not ready, with the reasons.
+func runCheck(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("balancer check", pflag.ContinueOnError)
 	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
 	if err := flags.Parse(args); err != nil {
@@ -79,7 +79,7 @@ func check(ctx context.Context, args []string) error {
 	problems := make([]string, flags.NArg())
 	for i, instance := range flags.Args() {
 		group.Go(func() {
-			if err := p.ready(ctx, instance); err != nil {
+			if err := p.checkReady(ctx, instance); err != nil {
 				problems[i] = instance + ": " + err.Error()
 			}
 		})
@@ -95,9 +95,9 @@ func check(ctx context.Context, args []string) error {
 	return errNotReady
 }
 
-// ready returns an error with the failing checks if an instance is not ready.
-func (p *prober) ready(ctx context.Context, instance string) error {
-	code, body, err := p.readyz(ctx, instance)
+// checkReady returns an error with the failing checks if an instance is not ready.
+func (p *prober) checkReady(ctx context.Context, instance string) error {
+	code, body, err := p.getReadyz(ctx, instance)
 	if err != nil || code == http.StatusOK {
 		return err
 	}

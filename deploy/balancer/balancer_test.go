@@ -22,7 +22,7 @@ func TestServices(t *testing.T) {
 		"6443=a:1":            "missing port",
 		":6443=a":             "missing port",
 	} {
-		s, err := parse(text)
+		s, err := parseService(text)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -60,17 +60,17 @@ func TestStates(t *testing.T) {
 	}
 	defer a.client.CloseIdleConnections()
 	for address, want := range map[string]balancer.State{ready: balancer.Ready, busy: balancer.Busy, "127.0.0.1:1": balancer.Silent} {
-		if got := a.state(t.Context(), address); got != want {
+		if got := a.stateOf(t.Context(), address); got != want {
 			t.Errorf("%s: got %d, want %d", address, got, want)
 		}
 	}
-	if err := a.ready(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
+	if err := a.checkReady(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
 		t.Errorf("busy: got %v, want error \"500, failing checks: shutdown\"", err)
 	}
-	if err := check(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
+	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
 		t.Errorf("ready: got %v", err)
 	}
-	if err := check(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
+	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
 		t.Error("got ready without a check")
 	}
 }
@@ -83,7 +83,7 @@ func TestUnknownCAIsNotTrusted(t *testing.T) {
 	}
 	defer a.client.CloseIdleConnections()
 	_, port, _ := strings.Cut(address, ":")
-	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
+	if got := a.stateOf(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
 		t.Errorf("got state %d, want %v", got, balancer.Silent)
 	}
 	if _, err := newProber(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {

@@ -24,9 +24,9 @@ const unresponsiveTimeout = 10 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run, args := balance, os.Args[1:]
+	run, args := runBalancers, os.Args[1:]
 	if len(args) > 0 && args[0] == "check" {
-		run, args = check, args[1:]
+		run, args = runCheck, args[1:]
 	}
 	if err := run(ctx, args); err != nil && !errors.Is(err, context.Canceled) {
 		if !errors.Is(err, errNotReady) { // already printed
@@ -43,8 +43,8 @@ type service struct {
 	instances []string
 }
 
-// parse parses LISTEN=INSTANCE,INSTANCE.
-func parse(text string) (service, error) {
+// parseService parses LISTEN=INSTANCE,INSTANCE.
+func parseService(text string) (service, error) {
 	listen, list, ok := strings.Cut(text, "=")
 	s := service{listen: listen, instances: strings.Split(list, ",")}
 	if !ok {
@@ -58,8 +58,8 @@ func parse(text string) (service, error) {
 	return s, nil
 }
 
-// balance parses the command line and runs a balancer for each address until ctx ends.
-func balance(ctx context.Context, args []string) error {
+// runBalancers parses the command line and runs a balancer for each address until ctx ends.
+func runBalancers(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("balancer", pflag.ContinueOnError)
 	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
 	texts := flags.StringArray("balance", nil, "ADDRESS=INSTANCE,INSTANCE: where to listen, and host:port of each instance; may be repeated")
@@ -72,11 +72,11 @@ func balance(ctx context.Context, args []string) error {
 	}
 	var balancers []*balancer.Balancer
 	for _, text := range *texts {
-		s, err := parse(text)
+		s, err := parseService(text)
 		if err != nil {
 			return err
 		}
-		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, UnresponsiveTimeout: unresponsiveTimeout, Ready: p.state})
+		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, UnresponsiveTimeout: unresponsiveTimeout, Ready: p.stateOf})
 		if err != nil {
 			return err
 		}

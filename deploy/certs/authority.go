@@ -65,7 +65,7 @@ func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration)
 	template.IsCA = true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
 	a := &authority{cert: template, key: key}
-	if err := a.sign(template, p, key); err != nil {
+	if err := a.signAndWrite(template, p, key); err != nil {
 		return nil, err
 	}
 	a.cert, err = readCertificate(p.Cert)
@@ -74,7 +74,7 @@ func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration)
 
 // validCertificate reports whether the files of s hold a certificate of this CA with the wanted
 // subject, usage and names that does not expire soon.
-func (a *authority) validCertificate(s spec, now time.Time) bool {
+func (a *authority) validCertificate(s certSpec, now time.Time) bool {
 	pair, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key)
 	if err != nil || a.cert == nil {
 		return false
@@ -83,12 +83,12 @@ func (a *authority) validCertificate(s spec, now time.Time) bool {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
-	return err == nil && !expiresSoon(leaf, now) && s.matches(leaf)
+	return err == nil && !expiresSoon(leaf, now) && s.matchesCert(leaf)
 }
 
-// matches reports whether a certificate has the subject, usage and names of s.
-func (s spec) matches(leaf *x509.Certificate) bool {
-	if !slices.Equal(leaf.ExtKeyUsage, s.use.extended()) || leaf.Subject.CommonName != s.cn || !slices.Equal(leaf.Subject.Organization, s.organizations) {
+// matchesCert reports whether a certificate has the subject, usage and names of s.
+func (s certSpec) matchesCert(leaf *x509.Certificate) bool {
+	if !slices.Equal(leaf.ExtKeyUsage, s.use.extKeyUsages()) || leaf.Subject.CommonName != s.commonName || !slices.Equal(leaf.Subject.Organization, s.organizations) {
 		return false
 	}
 	for _, name := range s.dns {
@@ -104,8 +104,8 @@ func (s spec) matches(leaf *x509.Certificate) bool {
 	return true
 }
 
-// issue creates a key and a certificate for s and writes both files.
-func (a *authority) issue(s spec, now time.Time, lifetime time.Duration) error {
+// issueCert creates a key and a certificate for s and writes both files.
+func (a *authority) issueCert(s certSpec, now time.Time, lifetime time.Duration) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("generate key: %w", err)
@@ -115,10 +115,10 @@ func (a *authority) issue(s spec, now time.Time, lifetime time.Duration) error {
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = s.use.extended()
+	template.ExtKeyUsage = s.use.extKeyUsages()
 	template.DNSNames = s.dns
 	template.IPAddresses = s.ips
-	return a.sign(template, s.pair, key)
+	return a.signAndWrite(template, s.pair, key)
 }
 
 // newTemplate returns a certificate template with a random serial number.
@@ -136,9 +136,9 @@ func newTemplate(subject pkix.Name, now time.Time, lifetime time.Duration) (*x50
 	}, nil
 }
 
-// sign signs a certificate for key and writes both files. The key comes first: the
+// signAndWrite signs a certificate for key and writes both files. The key comes first: the
 // next call of Ensure replaces a pair that does not match.
-func (a *authority) sign(template *x509.Certificate, p Pair, key *ecdsa.PrivateKey) error {
+func (a *authority) signAndWrite(template *x509.Certificate, p Pair, key *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return fmt.Errorf("sign %s: %w", p.Cert, err)
@@ -156,7 +156,7 @@ func (a *authority) sign(template *x509.Certificate, p Pair, key *ecdsa.PrivateK
 // expiresSoon reports whether less than 30 days are left, or less than a third of
 // the lifetime if that is shorter.
 func expiresSoon(c *x509.Certificate, now time.Time) bool {
-	return now.Add(min(renewal, c.NotAfter.Sub(c.NotBefore)/3)).After(c.NotAfter)
+	return now.Add(min(renewBefore, c.NotAfter.Sub(c.NotBefore)/3)).After(c.NotAfter)
 }
 
 // readCertificate returns the first certificate of a file.

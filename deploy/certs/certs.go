@@ -19,8 +19,8 @@ const (
 	DefaultCALifetime = 10 * DefaultLifetime
 )
 
-// renewal is the remaining lifetime below which Ensure replaces a certificate.
-const renewal = 30 * 24 * time.Hour
+// renewBefore is the remaining lifetime below which Ensure replaces a certificate.
+const renewBefore = 30 * 24 * time.Hour
 
 // MissingCAError reports a CA that cannot sign certificates. Ensure does not replace
 // it, because certificates that it signed exist, or because Options.Renew is set.
@@ -102,7 +102,7 @@ func Ensure(o Options) (created []string, err error) {
 
 // loadAuthorities reads the CAs. The result has no entry for a CA that Ensure has to
 // create.
-func (o Options) loadAuthorities(programs []program, now time.Time) (map[CA]*authority, error) {
+func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[CA]*authority, error) {
 	l := Layout{o.Dir}
 	for _, ca := range o.ExternalCAs {
 		if !slices.Contains(CAs(), ca) {
@@ -138,10 +138,10 @@ func (o Options) loadAuthorities(programs []program, now time.Time) (map[CA]*aut
 }
 
 // signedBy returns the paths of existing certificates of a CA.
-func signedBy(programs []program, ca CA) (out []string) {
+func signedBy(programs []programFolder, ca CA) (out []string) {
 	for _, p := range programs {
 		for _, s := range p.certs {
-			if s.by != ca {
+			if s.signer != ca {
 				continue
 			}
 			if _, err := os.Lstat(s.pair.Cert); err == nil {
@@ -154,7 +154,7 @@ func signedBy(programs []program, ca CA) (out []string) {
 
 // ensureProgram fills the folder of a program. It adds to unsigned what an external
 // CA has to sign.
-func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (created []string, err error) {
+func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (created []string, err error) {
 	l := Layout{o.Dir}
 	for _, ca := range p.trusts {
 		if signers[ca].cert == nil {
@@ -165,7 +165,7 @@ func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Ti
 		}
 	}
 	for _, s := range p.certs {
-		signer := signers[s.by]
+		signer := signers[s.signer]
 		if !o.Renew && signer.validCertificate(s, now) {
 			if err := os.Remove(s.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return created, err
@@ -179,7 +179,7 @@ func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Ti
 			unsigned.Requests = append(unsigned.Requests, s.pair.requestPath())
 			continue
 		}
-		if err := signer.issue(s, now, o.lifetime()); err != nil {
+		if err := signer.issueCert(s, now, o.lifetime()); err != nil {
 			return created, err
 		}
 		created = append(created, s.pair.Cert)

@@ -48,7 +48,7 @@ func Check(o Options, now time.Time, within time.Duration) []Entry {
 	}
 	for _, p := range o.programs() {
 		for _, s := range p.certs {
-			add(s.pair.Cert, func(c *x509.Certificate) error { return o.verify(s, c, now) })
+			add(s.pair.Cert, func(c *x509.Certificate) error { return o.verifyCert(s, c, now) })
 		}
 	}
 	return out
@@ -84,7 +84,7 @@ func (o Options) checkFile(path string, now time.Time, within time.Duration, ver
 		e.Problem = err.Error()
 		return e
 	}
-	e.Subject, e.Issuer, e.Expires, e.Use = c.Subject.CommonName, c.Issuer.CommonName, c.NotAfter, usage(c)
+	e.Subject, e.Issuer, e.Expires, e.Use = c.Subject.CommonName, c.Issuer.CommonName, c.NotAfter, describeUsage(c)
 	switch err := verify(c); {
 	case now.After(c.NotAfter):
 		e.Problem = "expired"
@@ -96,8 +96,8 @@ func (o Options) checkFile(path string, now time.Time, within time.Duration, ver
 	return e
 }
 
-// usage returns what a certificate may be used for, for the table.
-func usage(c *x509.Certificate) string {
+// describeUsage returns what a certificate may be used for, for the table.
+func describeUsage(c *x509.Certificate) string {
 	if c.IsCA {
 		return "CA"
 	}
@@ -113,23 +113,23 @@ func usage(c *x509.Certificate) string {
 	return strings.Join(out, ",")
 }
 
-// verify returns an error if a certificate has another subject, usage or name than s,
+// verifyCert returns an error if a certificate has another subject, usage or name than s,
 // another key, or another CA.
-func (o Options) verify(s spec, c *x509.Certificate, now time.Time) error {
+func (o Options) verifyCert(s certSpec, c *x509.Certificate, now time.Time) error {
 	if _, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key); err != nil {
 		return err
 	}
-	bundle, err := tlsfiles.LoadBundle(o.authorityFile(s.by))
+	bundle, err := tlsfiles.LoadBundle(o.authorityFile(s.signer))
 	if err != nil {
 		return fmt.Errorf("the CA cannot be read: %w", err)
 	}
 	_, err = c.Verify(x509.VerifyOptions{Roots: bundle.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return fmt.Errorf("not signed by %s", s.by)
+		return fmt.Errorf("not signed by %s", s.signer)
 	case err != nil:
 		return err
-	case !s.matches(c):
+	case !s.matchesCert(c):
 		return errors.New("subject, usage or names differ from the wanted ones")
 	}
 	return nil

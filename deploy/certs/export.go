@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// files returns the paths of all files of a program's folder.
-func (p program) files(l Layout) []string {
+// filePaths returns the paths of all files of a program's folder.
+func (p programFolder) filePaths(l Layout) []string {
 	var out []string
 	for _, a := range p.trusts {
 		out = append(out, l.TrustBundle(p.name, a))
@@ -43,7 +43,7 @@ func Secrets(o Options) ([]byte, error) {
 			ObjectMeta: metav1.ObjectMeta{Name: p.name + "-certs"},
 			Type:       corev1.SecretTypeOpaque, Data: map[string][]byte{},
 		}
-		for _, f := range p.files(Layout{o.Dir}) {
+		for _, f := range p.filePaths(Layout{o.Dir}) {
 			data, err := os.ReadFile(f)
 			if err != nil {
 				return nil, fmt.Errorf("secret of %s: %w", p.name, err)

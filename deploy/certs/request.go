@@ -40,18 +40,18 @@ func (e *UnsignedError) Error() string {
 // requestPath returns the path of the signing request of a certificate.
 func (p Pair) requestPath() string { return strings.TrimSuffix(p.Cert, ".crt") + ".csr" }
 
-func (s spec) subject() pkix.Name {
-	return pkix.Name{CommonName: s.cn, Organization: s.organizations}
+func (s certSpec) subject() pkix.Name {
+	return pkix.Name{CommonName: s.commonName, Organization: s.organizations}
 }
 
 // writeRequest writes a signing request for s. It keeps an existing key, so that a
 // certificate in use stays valid until the new one replaces it.
-func writeRequest(s spec) error {
+func writeRequest(s certSpec) error {
 	key, err := loadOrCreateKey(s.pair.Key)
 	if err != nil {
 		return err
 	}
-	usage, err := extendedUsage(s.use.extended())
+	usage, err := extendedUsage(s.use.extKeyUsages())
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func Rotate(o Options, step Step, which ...CA) (created []string, err error) {
 		}
 		r, err := newRotation(l, a)
 		if err == nil {
-			err = r.check(step)
+			err = r.checkOrder(step)
 		}
 		if err != nil {
 			return nil, err
@@ -92,8 +92,8 @@ func newRotation(l Layout, a CA) (*rotation, error) {
 	return r, nil
 }
 
-// check returns an error if the step is out of order.
-func (r *rotation) check(step Step) error {
+// checkOrder returns an error if the step is out of order.
+func (r *rotation) checkOrder(step Step) error {
 	switch step {
 	case Prepare:
 		if r.successor != nil || len(r.chain) > 1 {
@@ -121,23 +121,23 @@ func (r *rotation) runStep(step Step, lifetime time.Duration) (created []string,
 		if err != nil {
 			return nil, err
 		}
-		return []string{r.next.Cert, r.pair.Cert}, r.write(nil, r.chain[0], a.cert.Raw)
+		return []string{r.next.Cert, r.pair.Cert}, r.writeTrusted(nil, r.chain[0], a.cert.Raw)
 	case Switch:
 		key, err := os.ReadFile(r.next.Key)
 		if err != nil {
 			return nil, err
 		}
-		if err := r.write(key, r.successor, r.chain[0]); err != nil {
+		if err := r.writeTrusted(key, r.successor, r.chain[0]); err != nil {
 			return nil, err
 		}
 		return []string{r.pair.Cert}, errors.Join(os.Remove(r.next.Cert), os.Remove(r.next.Key))
 	}
-	return []string{r.pair.Cert}, r.write(nil, r.chain[0])
+	return []string{r.pair.Cert}, r.writeTrusted(nil, r.chain[0])
 }
 
-// write writes the trusted certificates, the signing one first, and key if it is not
+// writeTrusted writes the trusted certificates, the signing one first, and key if it is not
 // nil.
-func (r *rotation) write(key []byte, certs ...[]byte) error {
+func (r *rotation) writeTrusted(key []byte, certs ...[]byte) error {
 	var out bytes.Buffer
 	for _, der := range slices.CompactFunc(certs, bytes.Equal) {
 		out.Write(tlsfiles.EncodeCertificate(der))

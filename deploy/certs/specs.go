@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// use is the extended key usage of a certificate.
-type use int
+// keyUsage is the extended key usage of a certificate.
+type keyUsage int
 
 const (
-	serving use = iota
-	client
-	peer // server and client
+	usageServing keyUsage = iota
+	usageClient
+	usagePeer // server and client
 )
 
-func (u use) extended() []x509.ExtKeyUsage {
+func (u keyUsage) extKeyUsages() []x509.ExtKeyUsage {
 	return [][]x509.ExtKeyUsage{
-		serving: {x509.ExtKeyUsageServerAuth},
-		client:  {x509.ExtKeyUsageClientAuth},
-		peer:    {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		usageServing: {x509.ExtKeyUsageServerAuth},
+		usageClient:  {x509.ExtKeyUsageClientAuth},
+		usagePeer:    {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}[u]
 }
 
@@ -39,22 +39,22 @@ func memberNames(name string) []string {
 	return out
 }
 
-// spec describes a certificate.
-type spec struct {
+// certSpec describes a certificate.
+type certSpec struct {
 	pair          Pair
-	by            CA
-	cn            string
+	signer        CA
+	commonName    string
 	organizations []string
-	use           use
+	use           keyUsage
 	dns           []string
 	ips           []net.IP
 }
 
-// program describes the folder of a program: its certificates and the CAs that it
+// programFolder describes the folder of a program: its certificates and the CAs that it
 // trusts.
-type program struct {
+type programFolder struct {
 	name   string
-	certs  []spec
+	certs  []certSpec
 	trusts []CA
 	// deployed reports whether deploy/manifests runs the program, which needs a Secret.
 	deployed bool
@@ -83,11 +83,11 @@ type Options struct {
 func (o Options) lifetime() time.Duration   { return cmp.Or(o.Lifetime, DefaultLifetime) }
 func (o Options) caLifetime() time.Duration { return cmp.Or(o.CALifetime, DefaultCALifetime) }
 
-// suite is the group of the suite's own identities.
-var suite = []string{"system:binnacle"}
+// suiteGroup is the group of the suite's own identities.
+var suiteGroup = []string{"system:binnacle"}
 
-// apiserverNames returns the names and addresses of the API server. They include those of the present
-// certificate, so that a renewal without the options keeps them.
+// apiserverNames returns the names and addresses of the API server. They include those of the
+// present certificate, so that a renewal without the options keeps them.
 func (o Options) apiserverNames(local []net.IP) (dns []string, ips []net.IP) {
 	dns = slices.Concat(memberNames("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local"}, o.Names)
@@ -111,42 +111,42 @@ func (o Options) apiserverNames(local []net.IP) (dns []string, ips []net.IP) {
 }
 
 // programs returns the content of each folder.
-func (o Options) programs() []program {
+func (o Options) programs() []programFolder {
 	l := Layout{o.Dir}
 	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	names, addresses := o.apiserverNames(local)
-	out := []program{{
+	out := []programFolder{{
 		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
-		certs: []spec{
+		certs: []certSpec{
 			{
-				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver", dns: names, ips: addresses,
+				pair: l.APIServer(), signer: ServingCA, commonName: "kube-apiserver", dns: names, ips: addresses,
 			},
-			{pair: l.WebhookClient(), by: ClientCA, cn: WebhookClientName, organizations: suite, use: client},
-			{pair: l.EtcdClient(), by: EtcdCA, cn: "apiserver", use: client},
-			{pair: l.NATSClient(), by: NATSCA, cn: "apiserver", use: client},
-			{pair: l.ProxyClient(), by: FrontProxyCA, cn: FrontProxyName, use: client},
-			{pair: l.KubeletClient(), by: KubeletCA, cn: KubeletClientName, use: client},
+			{pair: l.WebhookClient(), signer: ClientCA, commonName: WebhookClientName, organizations: suiteGroup, use: usageClient},
+			{pair: l.EtcdClient(), signer: EtcdCA, commonName: "apiserver", use: usageClient},
+			{pair: l.NATSClient(), signer: NATSCA, commonName: "apiserver", use: usageClient},
+			{pair: l.ProxyClient(), signer: FrontProxyCA, commonName: FrontProxyName, use: usageClient},
+			{pair: l.KubeletClient(), signer: KubeletCA, commonName: KubeletClientName, use: usageClient},
 		},
 	}}
 	for _, s := range Services() {
-		out = append(out, program{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, certs: []spec{
-			{pair: l.Serving(s), by: ServingCA, cn: s, dns: memberNames(s), ips: local},
-			{pair: l.Client(s), by: ClientCA, cn: "system:binnacle:" + s, organizations: suite, use: client},
+		out = append(out, programFolder{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, certs: []certSpec{
+			{pair: l.Serving(s), signer: ServingCA, commonName: s, dns: memberNames(s), ips: local},
+			{pair: l.Client(s), signer: ClientCA, commonName: "system:binnacle:" + s, organizations: suiteGroup, use: usageClient},
 		}})
 	}
 	return append(out,
-		program{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []spec{{pair: l.Etcd(), by: EtcdCA, cn: "etcd", use: peer, dns: memberNames("etcd"), ips: local}}},
-		program{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []spec{{pair: l.NATS(), by: NATSCA, cn: "nats", use: peer, dns: memberNames("nats"), ips: local}}},
-		program{name: balancerFolder, trusts: []CA{ServingCA}},
-		program{name: adminFolder, trusts: []CA{ServingCA}, certs: []spec{
-			{pair: l.Admin(), by: ClientCA, cn: "binnacle-admin", organizations: []string{"system:masters"}, use: client}}},
-		program{name: monitoringFolder, trusts: []CA{ServingCA}, certs: []spec{
-			{pair: l.Monitoring(), by: ClientCA, cn: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: client}}},
-		program{name: frontProxyFolder, trusts: []CA{ServingCA}, certs: []spec{
-			{pair: l.FrontProxy(), by: FrontProxyCA, cn: FrontProxyName, use: client}}},
-		program{name: managerFolder, trusts: []CA{ServingCA}, certs: []spec{
-			{pair: l.ControllerManager(), by: ClientCA, cn: "system:" + managerFolder, use: client}}},
-		program{name: schedulerFolder, trusts: []CA{ServingCA}, certs: []spec{
-			{pair: l.Scheduler(), by: ClientCA, cn: "system:" + schedulerFolder, use: client}}},
+		programFolder{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []certSpec{{pair: l.Etcd(), signer: EtcdCA, commonName: "etcd", use: usagePeer, dns: memberNames("etcd"), ips: local}}},
+		programFolder{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []certSpec{{pair: l.NATS(), signer: NATSCA, commonName: "nats", use: usagePeer, dns: memberNames("nats"), ips: local}}},
+		programFolder{name: balancerFolder, trusts: []CA{ServingCA}},
+		programFolder{name: adminFolder, trusts: []CA{ServingCA}, certs: []certSpec{
+			{pair: l.Admin(), signer: ClientCA, commonName: "binnacle-admin", organizations: []string{"system:masters"}, use: usageClient}}},
+		programFolder{name: monitoringFolder, trusts: []CA{ServingCA}, certs: []certSpec{
+			{pair: l.Monitoring(), signer: ClientCA, commonName: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: usageClient}}},
+		programFolder{name: frontProxyFolder, trusts: []CA{ServingCA}, certs: []certSpec{
+			{pair: l.FrontProxy(), signer: FrontProxyCA, commonName: FrontProxyName, use: usageClient}}},
+		programFolder{name: managerFolder, trusts: []CA{ServingCA}, certs: []certSpec{
+			{pair: l.ControllerManager(), signer: ClientCA, commonName: "system:" + managerFolder, use: usageClient}}},
+		programFolder{name: schedulerFolder, trusts: []CA{ServingCA}, certs: []certSpec{
+			{pair: l.Scheduler(), signer: ClientCA, commonName: "system:" + schedulerFolder, use: usageClient}}},
 	)
 }

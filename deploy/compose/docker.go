@@ -16,8 +16,8 @@ import (
 // should be detected soon.
 const pullTimeout = 2 * time.Minute
 
-// console is the compose profile that includes the console, and the console's name there.
-const console = "console"
+// consoleProfile is the compose profile that includes the console, and the console's name there.
+const consoleProfile = "console"
 
 // findCompose returns the program that reads compose files.
 func findCompose(ctx context.Context) ([]string, error) {
@@ -32,14 +32,14 @@ func findCompose(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("neither docker compose nor docker-compose works here: %w", errors.Join(errs...))
 }
 
-// run runs a compose command with the variables of the compose file.
-func (c *config) run(ctx context.Context, compose, env []string, args ...string) error {
+// runCompose runs a compose command with the variables of the compose file.
+func (c *config) runCompose(ctx context.Context, compose, env []string, args ...string) error {
 	composeArgs := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
 	if c.etcdctl {
 		composeArgs = append(composeArgs, "--file", filepath.Join(filepath.Dir(c.File), "etcd-health.yaml"))
 	}
 	cmd := exec.CommandContext(ctx, compose[0], append(composeArgs, args...)...)
-	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
+	cmd.Env = append(append(os.Environ(), env...), c.composeVariables()...)
 	cmd.Stdout = c.out
 	cmd.Stderr = c.out
 	if err := cmd.Run(); err != nil {
@@ -48,12 +48,12 @@ func (c *config) run(ctx context.Context, compose, env []string, args ...string)
 	return nil
 }
 
-// variables returns the variables of the compose file, except for third-party images.
-func (c *config) variables() []string {
-	uid, gid := owner()
+// composeVariables returns the variables of the compose file, except for third-party images.
+func (c *config) composeVariables() []string {
+	uid, gid := containerUser()
 	var profiles []string
 	if c.Console {
-		profiles = append(profiles, console)
+		profiles = append(profiles, consoleProfile)
 	}
 	return []string{
 		"COMPOSE_PROFILES=" + strings.Join(profiles, ","), "BINNACLE_CONSOLE_PORT=" + strconv.Itoa(c.ConsolePort),
@@ -62,9 +62,9 @@ func (c *config) variables() []string {
 	}
 }
 
-// owner returns the user of the containers: the current user. It can then remove their files, but
-// never root.
-func owner() (uid, gid int) {
+// containerUser returns the user that the containers run as: the current user, so that it can
+// remove their files, but never root.
+func containerUser() (uid, gid int) {
 	const nonroot = 65532
 	uid, gid = os.Getuid(), os.Getgid()
 	if uid <= 0 {
@@ -73,7 +73,7 @@ func owner() (uid, gid int) {
 	return uid, gid
 }
 
-func docker(ctx context.Context, args ...string) (string, error) {
+func runDocker(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
@@ -90,7 +90,8 @@ func stockImages() map[string][2]string {
 	}
 }
 
-// findImages builds or finds all images, and returns the variables with the images of etcd and NATS.
+// findImages builds or finds all images, and returns the variables with the images of etcd and
+// NATS.
 func (c *config) findImages(ctx context.Context) (env []string, err error) {
 	var missing []string
 	for variable, image := range stockImages() {
@@ -121,7 +122,7 @@ func (c *config) findImages(ctx context.Context) (env []string, err error) {
 
 // hasImage reports whether a third-party image exists on this machine, or can be pulled.
 func (c *config) hasImage(ctx context.Context, image string) bool {
-	if _, err := docker(ctx, "image", "inspect", image); err == nil {
+	if _, err := runDocker(ctx, "image", "inspect", image); err == nil {
 		return true
 	}
 	if c.NoPull || c.NoBuild {
@@ -130,7 +131,7 @@ func (c *config) hasImage(ctx context.Context, image string) bool {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	c.printf("pull %s", image)
-	_, err := docker(ctx, "pull", image)
+	_, err := runDocker(ctx, "pull", image)
 	c.NoPull = err != nil // the next one would fail too
 	return err == nil
 }

@@ -79,17 +79,17 @@ func (c *config) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.prepare(); err != nil {
+	if err := c.createFolders(); err != nil {
 		return err
 	}
 	env, err := c.findImages(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.certificates(); err != nil {
+	if err := c.ensureCertificates(); err != nil {
 		return err
 	}
-	kubeconfig, err := c.kubeconfig()
+	kubeconfig, err := c.writeKubeconfig()
 	if err != nil {
 		return err
 	}
@@ -98,10 +98,10 @@ func (c *config) up(ctx context.Context) error {
 		args = append(append(args, "--no-deps"), c.Only...)
 	}
 	c.printf("start the containers")
-	if err := c.run(ctx, compose, env, args...); err != nil {
+	if err := c.runCompose(ctx, compose, env, args...); err != nil {
 		return err
 	}
-	if err := c.wait(ctx); err != nil {
+	if err := c.waitUntilReady(ctx); err != nil {
 		return err
 	}
 	c.printf("all containers are ready")
@@ -118,7 +118,7 @@ func (c *config) down(ctx context.Context) error {
 		return err
 	}
 	c.Console = true // it may be running
-	return c.run(ctx, compose, nil, "down", "--remove-orphans")
+	return c.runCompose(ctx, compose, nil, "down", "--remove-orphans")
 }
 
 func (c *config) printf(format string, args ...any) {

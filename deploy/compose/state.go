@@ -14,19 +14,19 @@ import (
 // layout returns the layout of the certificates.
 func (c *config) layout() certs.Layout { return certs.Layout{Dir: filepath.Join(c.State, "certs")} }
 
-// prepare creates the mounted folders.
-func (c *config) prepare() error {
+// createFolders creates the mounted folders.
+func (c *config) createFolders() error {
 	for i := range 3 {
 		if err := os.MkdirAll(filepath.Join(c.State, "data", fmt.Sprintf("etcd-%d", i)), 0o700); err != nil {
 			return err
 		}
 	}
 	// Docker checks mounted folders as root, so they may be private.
-	return chown(filepath.Join(c.State, "data"))
+	return chownToContainerUser(filepath.Join(c.State, "data"))
 }
 
-// certificates creates missing certificates and prints the written files.
-func (c *config) certificates() error {
+// ensureCertificates creates missing certificates and prints the written files.
+func (c *config) ensureCertificates() error {
 	l := c.layout()
 	written, err := certs.Ensure(certs.Options{Dir: l.Dir})
 	if err != nil {
@@ -36,16 +36,17 @@ func (c *config) certificates() error {
 		c.printf("made %d certificates and keys in %s", len(written), l.Dir)
 	}
 	for _, program := range certs.Programs() {
-		if err := chown(l.Folder(program)); err != nil {
+		if err := chownToContainerUser(l.Folder(program)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chown changes the owner of files to the user of the containers, if that is not the current user.
-func chown(dir string) error {
-	uid, gid := owner()
+// chownToContainerUser changes the owner of files to the user of the containers, if that is not the
+// current user.
+func chownToContainerUser(dir string) error {
+	uid, gid := containerUser()
 	if uid == os.Getuid() {
 		return nil
 	}
@@ -57,8 +58,8 @@ func chown(dir string) error {
 	})
 }
 
-// kubeconfig writes the kubeconfig of the administrator.
-func (c *config) kubeconfig() (path string, err error) {
+// writeKubeconfig writes the kubeconfig of the administrator.
+func (c *config) writeKubeconfig() (path string, err error) {
 	path = filepath.Join(c.State, "kubeconfig")
 	if err := clientcmd.WriteToFile(*c.layout().AdminKubeconfig(fmt.Sprintf("https://127.0.0.1:%d", c.Port)), path); err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)

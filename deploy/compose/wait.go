@@ -31,31 +31,32 @@ var servicePorts = []struct {
 // consolePort is the port of the console, which has one instance.
 const consolePort = 6448
 
-// instances returns the addresses of the instances that must be ready, as host:port in the network
-// of the balancer. It does not include etcd, because API servers are not ready without it, and
-// NATS, which the balancer does not reach.
-func (c *config) instances() (out []string) {
+// instanceAddresses returns the addresses of the instances that must be ready, as host:port in the
+// network of the balancer. It does not include etcd, because API servers are not ready without it,
+// and NATS, which the balancer does not reach.
+func (c *config) instanceAddresses() (out []string) {
 	for _, s := range servicePorts {
 		for i := 1; i <= 2; i++ {
 			out = append(out, fmt.Sprintf("%s-%d:%d", s.service, i, s.port))
 		}
 	}
 	if c.Console {
-		out = append(out, fmt.Sprintf("%s:%d", console, consolePort))
+		out = append(out, fmt.Sprintf("%s:%d", consoleProfile, consolePort))
 	}
 	return out
 }
 
-// wait waits until all instances are ready. Every reportInterval, it logs what it waits for. After
-// c.Timeout, it logs the output of containers that are not running, and returns an error.
-func (c *config) wait(ctx context.Context) error {
+// waitUntilReady waits until all instances are ready. Every reportInterval, it logs what it waits
+// for. After c.Timeout, it logs the output of containers that are not running, and returns an
+// error.
+func (c *config) waitUntilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	reported := time.Now()
 	for {
-		waiting := c.waiting(ctx)
+		waiting := c.notReadyReasons(ctx)
 		if waiting == "" {
 			return nil
 		}
@@ -74,18 +75,18 @@ func (c *config) wait(ctx context.Context) error {
 	}
 }
 
-// waiting returns the reasons why the cluster is not ready, one per line: the containers that are
-// not running, or else the output of the balancer's health check of all instances. It returns "" if
-// everything is ready.
-func (c *config) waiting(ctx context.Context) string {
+// notReadyReasons returns the reasons why the cluster is not ready, one per line: the containers
+// that are not running, or else the output of the balancer's health check of all instances. It
+// returns "" if everything is ready.
+func (c *config) notReadyReasons(ctx context.Context) string {
 	if dead := c.exitedContainers(ctx); dead != "" {
 		return dead
 	}
-	balancer, err := c.container(ctx, "balancer")
+	balancer, err := c.containerID(ctx, "balancer")
 	if err != nil {
 		return err.Error()
 	}
-	args := append([]string{"exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt"}, c.instances()...)
+	args := append([]string{"exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt"}, c.instanceAddresses()...)
 	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err == nil {
 		return ""
@@ -96,9 +97,9 @@ func (c *config) waiting(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// container returns the id of a service's container.
-func (c *config) container(ctx context.Context, service string) (string, error) {
-	out, err := docker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project, "--filter=label=com.docker.compose.service="+service)
+// containerID returns the id of a service's container.
+func (c *config) containerID(ctx context.Context, service string) (string, error) {
+	out, err := runDocker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project, "--filter=label=com.docker.compose.service="+service)
 	if err != nil {
 		return "", err
 	}
@@ -111,7 +112,7 @@ func (c *config) container(ctx context.Context, service string) (string, error) 
 
 // exitedContainers returns the containers that are not running, one per line.
 func (c *config) exitedContainers(ctx context.Context) string {
-	out, err := docker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
+	out, err := runDocker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
 	if err != nil {
 		return err.Error()
 	}
@@ -124,7 +125,7 @@ func (c *config) exitedContainers(ctx context.Context) string {
 func (c *config) showLogs(ctx context.Context) {
 	for line := range strings.Lines(c.exitedContainers(ctx)) {
 		name, state, _ := strings.Cut(strings.TrimSpace(line), " ")
-		log, err := docker(ctx, "logs", "--tail="+logTail, name)
+		log, err := runDocker(ctx, "logs", "--tail="+logTail, name)
 		c.printf("%s is %s (%v); its last lines:\n%s", name, state, err, log)
 	}
 }

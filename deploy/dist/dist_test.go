@@ -108,7 +108,7 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	} {
 		write(t, filepath.Join(one.dir, name), text)
 	}
-	got, err := licenses([]module{one})
+	got, err := collectNotices([]module{one})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
-	if _, err := licenses([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no license") {
+	if _, err := collectNotices([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no license") {
 		t.Errorf("module without license: got %v, want the error that example.com/none has no license", err)
 	}
 }
@@ -139,7 +139,7 @@ func TestLicensesAreDetected(t *testing.T) {
 		"all mine":                                                                               noAssertion,
 	} {
 		n := moduleNotices{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
-		if got, err := n.declared("m"); err != nil || got != want {
+		if got, err := n.declaredLicense("m"); err != nil || got != want {
 			t.Errorf("%q: got %s %v, want %s", text, got, err, want)
 		}
 	}
@@ -156,7 +156,7 @@ func TestBillOfMaterials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d document
+	var d spdxDocument
 	if err := json.Unmarshal(data, &d); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
 	for _, p := range d.Packages {
-		if ids[p.ID] || notInID.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
+		if ids[p.ID] || invalidIDChars.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
 			t.Errorf("got ID %s, want a unique one of allowed characters", p.ID)
 		}
 		ids[p.ID] = true

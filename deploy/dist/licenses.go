@@ -26,14 +26,14 @@ type module struct {
 	packages []string
 }
 
-// modules returns the modules of the program, the standard library first.
-func modules(ctx context.Context, arch string) ([]module, error) {
-	root, err := output(ctx, "go", "env", "GOROOT")
+// listModules returns the modules of the program, the standard library first.
+func listModules(ctx context.Context, arch string) ([]module, error) {
+	root, err := commandOutput(ctx, "go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Standard,Module", programPath)
-	cmd.Env = environment(arch)
+	cmd.Env = buildEnv(arch)
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
@@ -84,12 +84,12 @@ type moduleNotices map[string][]notice
 // licenseFile matches the names of licenses and of files that licenses require to be distributed.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
 
-// code matches the names of code files, which are not license texts.
-var code = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
+// codeFile matches the names of source files, such as license.go, which are not license texts.
+var codeFile = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
 
-// licenses collects the notices of modules: those in the folder of each included package, and in
-// the folders above it up to the module's. A module without a notice is an error.
-func licenses(list []module) (moduleNotices, error) {
+// collectNotices collects the notices of modules: those in the folder of each included package, and
+// in the folders above it up to the module's. A module without a notice is an error.
+func collectNotices(list []module) (moduleNotices, error) {
 	out := moduleNotices{}
 	var errs []error
 	for _, m := range list {
@@ -105,7 +105,7 @@ func licenses(list []module) (moduleNotices, error) {
 				return nil, err
 			}
 			for _, f := range files {
-				if f.Type().IsRegular() && licenseFile.MatchString(f.Name()) && !code.MatchString(f.Name()) {
+				if f.Type().IsRegular() && licenseFile.MatchString(f.Name()) && !codeFile.MatchString(f.Name()) {
 					path := filepath.Join(d, f.Name())
 					name, err := filepath.Rel(m.dir, path)
 					if err != nil {
@@ -148,8 +148,8 @@ func licensePhrases() []struct{ id, words string } {
 
 const noAssertion = "NOASSERTION"
 
-// declared returns the SPDX name of a module's license, according to its first license text.
-func (n moduleNotices) declared(module string) (string, error) {
+// declaredLicense returns the SPDX name of a module's license, according to its first license text.
+func (n moduleNotices) declaredLicense(module string) (string, error) {
 	for _, l := range n[module] {
 		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
 			continue

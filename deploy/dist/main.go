@@ -23,7 +23,7 @@ import (
 
 // The released program: its name and its package.
 const (
-	program     = "binnacle"
+	programName = "binnacle"
 	programPath = "./cmd/binnacle"
 	versionPath = "binnacle/libs/version"
 )
@@ -70,21 +70,21 @@ func (c *config) run(ctx context.Context) error {
 	}
 	var created []string
 	for _, arch := range c.Architectures {
-		names, err := c.release(ctx, arch)
+		names, err := c.buildRelease(ctx, arch)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
 		created = append(created, names...)
 	}
-	goVersion, err := output(ctx, "go", "env", "GOVERSION")
+	goVersion, err := commandOutput(ctx, "go", "env", "GOVERSION")
 	if err != nil {
 		return err
 	}
-	data, err := c.statement(created, goVersion)
+	data, err := c.newStatement(created, goVersion)
 	if err != nil {
 		return fmt.Errorf("provenance: %w", err)
 	}
-	statement := fmt.Sprintf("%s-%s.provenance.json", program, c.Version)
+	statement := fmt.Sprintf("%s-%s.provenance.json", programName, c.Version)
 	if err := os.WriteFile(filepath.Join(c.Out, statement), data, 0o644); err != nil {
 		return err
 	}
@@ -95,23 +95,23 @@ func (c *config) run(ctx context.Context) error {
 func (c *config) complete(ctx context.Context) error {
 	var err error
 	if c.Version == "" {
-		if c.Version, err = output(ctx, "git", "describe", "--tags", "--always", "--dirty"); err != nil {
+		if c.Version, err = commandOutput(ctx, "git", "describe", "--tags", "--always", "--dirty"); err != nil {
 			return fmt.Errorf("no --version: %w", err)
 		}
 	}
 	if strings.ContainsAny(c.Version, "/\\ \t\n'\"") {
 		return fmt.Errorf("--version %q cannot be part of a file's name", c.Version)
 	}
-	changes, err := output(ctx, "git", "status", "--porcelain")
+	changes, err := commandOutput(ctx, "git", "status", "--porcelain")
 	if err == nil && changes == "" {
-		c.Commit, err = output(ctx, "git", "rev-parse", "HEAD")
+		c.Commit, err = commandOutput(ctx, "git", "rev-parse", "HEAD")
 	}
 	if err != nil {
 		c.Commit = "" // sources without a git history
 	}
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
-		if epoch, err = output(ctx, "git", "log", "-1", "--format=%ct"); err != nil {
+		if epoch, err = commandOutput(ctx, "git", "log", "-1", "--format=%ct"); err != nil {
 			return fmt.Errorf("cannot determine the build time: set SOURCE_DATE_EPOCH or build from a git checkout: %w", err)
 		}
 	}
@@ -123,24 +123,24 @@ func (c *config) complete(ctx context.Context) error {
 	return nil
 }
 
-// release creates the files of one architecture and returns their names.
-func (c *config) release(ctx context.Context, arch string) ([]string, error) {
-	name := fmt.Sprintf("%s-%s-linux-%s", program, c.Version, arch)
+// buildRelease creates the files of one architecture and returns their names.
+func (c *config) buildRelease(ctx context.Context, arch string) ([]string, error) {
+	name := fmt.Sprintf("%s-%s-linux-%s", programName, c.Version, arch)
 	work, err := os.MkdirTemp(c.Out, ".work-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	binary := filepath.Join(work, program)
+	binary := filepath.Join(work, programName)
 	fmt.Fprintf(c.log, "build %s\n", name)
-	if err := c.build(ctx, arch, binary); err != nil {
+	if err := c.buildBinary(ctx, arch, binary); err != nil {
 		return nil, err
 	}
-	inside, err := modules(ctx, arch)
+	inside, err := listModules(ctx, arch)
 	if err != nil {
 		return nil, err
 	}
-	notices, err := licenses(inside)
+	notices, err := collectNotices(inside)
 	if err != nil {
 		return nil, err
 	}
@@ -148,13 +148,13 @@ func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	pages, err := documents("docs")
+	pages, err := documentEntries("docs")
 	if err != nil {
 		return nil, err
 	}
 	entries := slices.Concat([]entry{
-		{name: program, path: binary, executable: true},
-		{name: program + ".spdx.json", content: bill},
+		{name: programName, path: binary, executable: true},
+		{name: programName + ".spdx.json", content: bill},
 		{name: "LICENSE", path: "LICENSE"},
 		{name: "README.md", path: "README.md"},
 	}, pages, notices.entries())
@@ -170,8 +170,8 @@ func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	return []string{archive, sbom}, nil
 }
 
-// documents returns the files below a folder of documentation.
-func documents(folder string) (out []entry, err error) {
+// documentEntries returns the files below a folder of documentation.
+func documentEntries(folder string) (out []entry, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			out = append(out, entry{name: filepath.ToSlash(path), path: path})
@@ -181,27 +181,27 @@ func documents(folder string) (out []entry, err error) {
 	return out, err
 }
 
-// build builds the binary for an architecture with the version in it.
-func (c *config) build(ctx context.Context, arch, path string) error {
+// buildBinary builds the binary for an architecture with the version in it.
+func (c *config) buildBinary(ctx context.Context, arch, path string) error {
 	flags := []string{"-s", "-w", "-buildid=", "-X", versionPath + ".release=" + c.Version}
 	if c.Commit != "" {
 		flags = append(flags, "-X", versionPath+".commit="+c.Commit, "-X", versionPath+".date="+c.Time.Format(time.RFC3339))
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack", "-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
-	cmd.Env = environment(arch)
+	cmd.Env = buildEnv(arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
 }
 
-// environment returns the environment of a build for an architecture.
-func environment(arch string) []string {
+// buildEnv returns the environment of a build for an architecture.
+func buildEnv(arch string) []string {
 	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 }
 
-// output returns the output of a program, without the trailing newline.
-func output(ctx context.Context, name string, args ...string) (string, error) {
+// commandOutput returns the output of a program, without the trailing newline.
+func commandOutput(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

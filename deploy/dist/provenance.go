@@ -61,9 +61,9 @@ type builder struct {
 	Version map[string]string `json:"version"`
 }
 
-// statement returns the provenance of files in the output folder. goVersion is the version of the
-// Go toolchain.
-func (c *config) statement(files []string, goVersion string) ([]byte, error) {
+// newStatement returns the provenance of files in the output folder. goVersion is the version of
+// the Go toolchain.
+func (c *config) newStatement(files []string, goVersion string) ([]byte, error) {
 	s := statement{Type: statementType, PredicateType: provenanceType, Predicate: provenance{
 		Definition: buildDefinition{
 			Type:     buildType,

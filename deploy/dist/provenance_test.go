@@ -19,7 +19,7 @@ func provenanceOf(t *testing.T, c config) map[string]any {
 	sources := t.TempDir()
 	write(t, filepath.Join(sources, "go.sum"), "")
 	t.Chdir(sources)
-	data, err := c.statement([]string{"a.tar.gz"}, "go1.99")
+	data, err := c.newStatement([]string{"a.tar.gz"}, "go1.99")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestCommitIsRecordedForCleanSources(t *testing.T) {
 	git := func(args ...string) {
 		t.Helper()
 		args = append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)
-		if _, err := output(t.Context(), "git", args...); err != nil {
+		if _, err := commandOutput(t.Context(), "git", args...); err != nil {
 			t.Fatal(err)
 		}
 	}

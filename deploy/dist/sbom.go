@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// document is a bill of materials in the JSON form of SPDX 2.3.
-type document struct {
+// spdxDocument is a bill of materials in the JSON form of SPDX 2.3.
+type spdxDocument struct {
 	Version       string         `json:"spdxVersion"`
 	DataLicense   string         `json:"dataLicense"`
 	ID            string         `json:"SPDXID"`
 	Name          string         `json:"name"`
 	Namespace     string         `json:"documentNamespace"`
-	Creation      creation       `json:"creationInfo"`
+	Creation      creationInfo   `json:"creationInfo"`
 	Packages      []spdxPackage  `json:"packages"`
 	Relationships []relationship `json:"relationships"`
 }
 
-// creation states when and with which tool a document was created.
-type creation struct {
+// creationInfo states when and with which tool a document was created.
+type creationInfo struct {
 	Created  string   `json:"created"`
 	Creators []string `json:"creators"`
 }
 
 // spdxPackage describes a module or the binary.
 type spdxPackage struct {
-	ID            string     `json:"SPDXID"`
-	Name          string     `json:"name"`
-	Version       string     `json:"versionInfo,omitempty"`
-	Purpose       string     `json:"primaryPackagePurpose,omitempty"`
-	Download      string     `json:"downloadLocation"`
-	FilesAnalyzed bool       `json:"filesAnalyzed"`
-	Concluded     string     `json:"licenseConcluded"`
-	Declared      string     `json:"licenseDeclared"`
-	Copyright     string     `json:"copyrightText"`
-	Checksums     []checksum `json:"checksums,omitempty"`
-	References    []external `json:"externalRefs,omitempty"`
-	Comment       string     `json:"comment,omitempty"`
+	ID            string        `json:"SPDXID"`
+	Name          string        `json:"name"`
+	Version       string        `json:"versionInfo,omitempty"`
+	Purpose       string        `json:"primaryPackagePurpose,omitempty"`
+	Download      string        `json:"downloadLocation"`
+	FilesAnalyzed bool          `json:"filesAnalyzed"`
+	Concluded     string        `json:"licenseConcluded"`
+	Declared      string        `json:"licenseDeclared"`
+	Copyright     string        `json:"copyrightText"`
+	Checksums     []checksum    `json:"checksums,omitempty"`
+	References    []externalRef `json:"externalRefs,omitempty"`
+	Comment       string        `json:"comment,omitempty"`
 }
 
 // checksum is a checksum of a package.
@@ -51,8 +51,8 @@ type checksum struct {
 	Value     string `json:"checksumValue"`
 }
 
-// external names a package in another system, such as a package URL.
-type external struct {
+// externalRef names a package in another system, such as a package URL.
+type externalRef struct {
 	Category string `json:"referenceCategory"`
 	Type     string `json:"referenceType"`
 	Locator  string `json:"referenceLocator"`
@@ -81,11 +81,11 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	doc := document{
+	doc := spdxDocument{
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: documentID, Name: name,
 		// A unique name for each binary; it need not resolve.
 		Namespace: "https://binnacle.invalid/spdx/" + url.PathEscape(name) + "-" + sum,
-		Creation:  creation{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
+		Creation:  creationInfo{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
 		Packages: []spdxPackage{{
 			ID:        programID,
 			Name:      name,
@@ -104,7 +104,7 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 		if d.Replace != nil {
 			d = d.Replace
 		}
-		p, err := packageOf(i, d, notices)
+		p, err := newPackage(i, d, notices)
 		if err != nil {
 			return nil, err
 		}
@@ -115,17 +115,17 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 	return append(out, '\n'), err
 }
 
-// notInID matches characters that SPDX identifiers must not contain.
-var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+// invalidIDChars matches characters that SPDX identifiers must not contain.
+var invalidIDChars = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
-// packageOf returns the description of a module.
-func packageOf(i int, d *debug.Module, notices moduleNotices) (spdxPackage, error) {
-	license, err := notices.declared(d.Path)
+// newPackage returns the description of a module.
+func newPackage(i int, d *debug.Module, notices moduleNotices) (spdxPackage, error) {
+	license, err := notices.declaredLicense(d.Path)
 	if err != nil {
 		return spdxPackage{}, err
 	}
 	p := spdxPackage{
-		ID:         fmt.Sprintf("SPDXRef-Module-%d-%s", i, notInID.ReplaceAllString(d.Path, "-")),
+		ID:         fmt.Sprintf("SPDXRef-Module-%d-%s", i, invalidIDChars.ReplaceAllString(d.Path, "-")),
 		Name:       d.Path,
 		Version:    d.Version,
 		Purpose:    "LIBRARY",
@@ -133,7 +133,7 @@ func packageOf(i int, d *debug.Module, notices moduleNotices) (spdxPackage, erro
 		Concluded:  noAssertion,
 		Declared:   license,
 		Copyright:  noAssertion,
-		References: []external{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
+		References: []externalRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
 	}
 	if d.Path == standardLibrary {
 		p.Download = "https://go.dev/dl/"

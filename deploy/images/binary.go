@@ -9,8 +9,8 @@ import (
 	"runtime/debug"
 )
 
-// machines maps GOARCH to the machine type of ELF files.
-func machines() map[string]elf.Machine {
+// elfMachines maps GOARCH to the machine type of ELF files.
+func elfMachines() map[string]elf.Machine {
 	return map[string]elf.Machine{
 		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "386": elf.EM_386,
 		"ppc64le": elf.EM_PPC64, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
@@ -24,7 +24,7 @@ func checkStatic(path, arch string) error {
 		return fmt.Errorf("%s is not a Linux binary: %w", path, err)
 	}
 	defer f.Close()
-	if expected, ok := machines()[arch]; !ok || f.Machine != expected {
+	if expected, ok := elfMachines()[arch]; !ok || f.Machine != expected {
 		return fmt.Errorf("%s is for %s, not for %s", path, f.Machine, arch)
 	}
 	for _, p := range f.Progs {
@@ -35,8 +35,8 @@ func checkStatic(path, arch string) error {
 	return nil
 }
 
-// bill is a bill of materials in the CycloneDX 1.5 format.
-type bill struct {
+// billOfMaterials is a bill of materials in the CycloneDX 1.5 format.
+type billOfMaterials struct {
 	Format      string      `json:"bomFormat"`
 	SpecVersion string      `json:"specVersion"`
 	Version     int         `json:"version"`
@@ -78,8 +78,8 @@ func writeBill(binary, service, path string) error {
 }
 
 // newBill returns the bill of materials of a service.
-func newBill(service string, info *debug.BuildInfo) bill {
-	b := bill{
+func newBill(service string, info *debug.BuildInfo) billOfMaterials {
+	b := billOfMaterials{
 		Format: "CycloneDX", SpecVersion: "1.5", Version: 1,
 		Metadata: metadata{component{Type: "application", Name: service, Version: info.Main.Version, Properties: []property{
 			{"go:version", info.GoVersion}, {"go:path", info.Path},

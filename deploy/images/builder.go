@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// none selects no builder.
-const none = "none"
+// noBuilder selects no builder.
+const noBuilder = "none"
 
 // builder is a program that builds images.
 type builder struct {
@@ -34,7 +34,7 @@ func builders() []builder {
 
 // findBuilder returns the requested builder, or the first that works; nil for none.
 func findBuilder(ctx context.Context, desired string) (*builder, error) {
-	if desired == none {
+	if desired == noBuilder {
 		return nil, nil
 	}
 	var errs []error
@@ -42,7 +42,7 @@ func findBuilder(ctx context.Context, desired string) (*builder, error) {
 		if desired != "" && desired != b.name {
 			continue
 		}
-		if _, err := b.run(ctx, b.probe...); err != nil {
+		if _, err := b.runCommand(ctx, b.probe...); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -54,35 +54,35 @@ func findBuilder(ctx context.Context, desired string) (*builder, error) {
 	return nil, fmt.Errorf("no image builder works: %w", errors.Join(errs...))
 }
 
-// build builds an image from a directory with a Dockerfile.
-func (b *builder) build(ctx context.Context, dir, arch, tag string) error {
+// buildImage builds an image from a directory with a Dockerfile.
+func (b *builder) buildImage(ctx context.Context, dir, arch, tag string) error {
 	args := []string{b.command, "--file=" + filepath.Join(dir, "Dockerfile"), "--build-arg=TARGETARCH=" + arch, "--tag=" + tag}
 	if arch != runtime.GOARCH {
 		args = append(args, "--platform=linux/"+arch) // not supported by every builder
 	}
-	_, err := b.run(ctx, append(args, dir)...)
+	_, err := b.runCommand(ctx, append(args, dir)...)
 	return err
 }
 
-// join creates a manifest list, and reports whether the builder supports that.
-func (b *builder) join(ctx context.Context, name string, images []string) (bool, error) {
+// createManifestList creates a manifest list, and reports whether the builder supports that.
+func (b *builder) createManifestList(ctx context.Context, name string, images []string) (bool, error) {
 	if !b.lists {
 		return false, nil
 	}
 	// Remove the list of an earlier run.
-	_, _ = b.run(ctx, "manifest", "rm", name)
-	if _, err := b.run(ctx, "manifest", "create", name); err != nil {
+	_, _ = b.runCommand(ctx, "manifest", "rm", name)
+	if _, err := b.runCommand(ctx, "manifest", "create", name); err != nil {
 		return false, err
 	}
 	for _, image := range images {
-		if _, err := b.run(ctx, "manifest", "add", name, "containers-storage:"+image); err != nil {
+		if _, err := b.runCommand(ctx, "manifest", "add", name, "containers-storage:"+image); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-func (b *builder) run(ctx context.Context, args ...string) (string, error) {
+func (b *builder) runCommand(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, b.name, args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w: %s", b.name, args[0], err, strings.TrimSpace(string(out)))

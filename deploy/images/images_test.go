@@ -37,7 +37,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	c := config{BinDir: bin, Out: out, Builder: none, CABundle: ca, Services: []string{"tokencleaner"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: &log}
+	c := config{BinDir: bin, Out: out, Builder: noBuilder, CABundle: ca, Services: []string{"tokencleaner"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: &log}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bill
+	var b billOfMaterials
 	if err := json.Unmarshal(data, &b); err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +76,14 @@ func TestSizeOfImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	size, err := measure(noise, zeros)
+	size, err := measureFiles(noise, zeros)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if size.unpacked != 4<<20 || size.packed < 1<<20 || size.packed > 5<<18 {
 		t.Errorf("1 MiB of noise and 3 MiB of zeros: got %s, want 4 MiB unpacked, 1 to 1.25 MiB packed", size)
 	}
-	if _, err := measure(filepath.Join(dir, "none")); err == nil {
+	if _, err := measureFiles(filepath.Join(dir, "none")); err == nil {
 		t.Error("missing file: error = nil, want one")
 	}
 }
@@ -130,7 +130,7 @@ func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 }
 
 func TestUnknownProgramFails(t *testing.T) {
-	c := config{Out: t.TempDir(), Builder: none, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
+	c := config{Out: t.TempDir(), Builder: noBuilder, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
 		t.Errorf("got %v", err)
 	}

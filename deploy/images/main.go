@@ -34,7 +34,7 @@ func main() {
 	pflag.StringVar(&c.Version, "version", "", "version of the suite that built binaries report; devel if empty")
 	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services trust, for example for OpenID Connect providers")
 	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
-	pflag.StringSliceVar(&c.Services, "service", append(suite(), "balancer"), "services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
+	pflag.StringSliceVar(&c.Services, "service", append(suiteServices(), "balancer"), "services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -55,22 +55,22 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	stage := filepath.Join(c.Out, "context")
-	if err := c.stage(ctx, stage); err != nil {
+	if err := c.stageAll(ctx, stage); err != nil {
 		return err
 	}
 	if b == nil {
 		return nil
 	}
 	for _, service := range c.Services {
-		if err := c.image(ctx, b, stage, service); err != nil {
+		if err := c.buildImages(ctx, b, stage, service); err != nil {
 			return fmt.Errorf("image of %s: %w", service, err)
 		}
 	}
 	return nil
 }
 
-// stage creates the build contexts and the bills of materials.
-func (c *config) stage(ctx context.Context, stage string) error {
+// stageAll creates the build contexts and the bills of materials.
+func (c *config) stageAll(ctx context.Context, stage string) error {
 	if err := os.RemoveAll(stage); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *config) stage(ctx context.Context, stage string) error {
 		if err := c.stageProgram(ctx, p, dir); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(p.recipe(string(recipe))), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(p.dockerfile(string(recipe))), 0o644); err != nil {
 			return err
 		}
 		ca := filepath.Join(dir, "ca-certificates.crt")
@@ -108,7 +108,7 @@ func (c *config) stageProgram(ctx context.Context, p program, dir string) error 
 			return err
 		}
 		path := filepath.Join(dir, arch, p.name)
-		if err := c.binary(ctx, p, arch, path); err != nil {
+		if err := c.provideBinary(ctx, p, arch, path); err != nil {
 			return fmt.Errorf("binary of %s for %s: %w", p.name, arch, err)
 		}
 		if err := checkStatic(path, arch); err != nil {
@@ -126,7 +126,7 @@ func (c *config) stageProgram(ctx context.Context, p program, dir string) error 
 // reportSize prints the size of the images of a program.
 func (c *config) reportSize(p program, dir, ca string) error {
 	for _, arch := range c.Architectures {
-		size, err := measure(filepath.Join(dir, arch, p.name), ca)
+		size, err := measureFiles(filepath.Join(dir, arch, p.name), ca)
 		if err != nil {
 			return err
 		}
@@ -135,8 +135,9 @@ func (c *config) reportSize(p program, dir, ca string) error {
 	return nil
 }
 
-// binary copies the binary of a program from BinDir, or builds it if it does not exist there.
-func (c *config) binary(ctx context.Context, p program, arch, path string) error {
+// provideBinary copies the binary of a program from BinDir, or builds it if it does not exist
+// there.
+func (c *config) provideBinary(ctx context.Context, p program, arch, path string) error {
 	if c.BinDir != "" {
 		from := filepath.Join(c.BinDir, p.name)
 		if len(c.Architectures) > 1 {
@@ -148,11 +149,11 @@ func (c *config) binary(ctx context.Context, p program, arch, path string) error
 		fmt.Fprintf(c.log, "%s does not exist\n", from)
 	}
 	fmt.Fprintf(c.log, "build %s for %s\n", p.name, arch)
-	return p.build(ctx, arch, c.Version, path)
+	return p.buildBinary(ctx, arch, c.Version, path)
 }
 
-// image builds the images of a service, and a manifest list for several architectures.
-func (c *config) image(ctx context.Context, b *builder, stage, service string) error {
+// buildImages builds the images of a service, and a manifest list for several architectures.
+func (c *config) buildImages(ctx context.Context, b *builder, stage, service string) error {
 	name := strings.TrimSuffix(c.Prefix, "/") + "/" + service + ":" + c.Tag
 	var images []string
 	for _, arch := range c.Architectures {
@@ -160,7 +161,7 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 		if len(c.Architectures) > 1 {
 			tag += "-" + arch
 		}
-		if err := b.build(ctx, filepath.Join(stage, service), arch, tag); err != nil {
+		if err := b.buildImage(ctx, filepath.Join(stage, service), arch, tag); err != nil {
 			return err
 		}
 		fmt.Fprintln(c.log, tag)
@@ -169,7 +170,7 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 	if len(images) < 2 {
 		return nil
 	}
-	joined, err := b.join(ctx, name, images)
+	joined, err := b.createManifestList(ctx, name, images)
 	if err == nil && joined {
 		fmt.Fprintln(c.log, name)
 	}

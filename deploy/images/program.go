@@ -29,7 +29,7 @@ type program struct {
 // registry is reachable: the same programs, in the versions of e2e/go.mod, at the same paths.
 func programs() []program {
 	var out []program
-	for i, s := range suite() {
+	for i, s := range suiteServices() {
 		out = append(out, program{name: s, pkg: "./services/" + s, path: "/" + s, port: 6443 + i})
 	}
 	return append(out,
@@ -41,8 +41,8 @@ func programs() []program {
 	)
 }
 
-// suite returns the services of the suite in the order of their ports.
-func suite() []string { return append([]string{"apiserver"}, certs.Services()...) }
+// suiteServices returns the services of the suite in the order of their ports.
+func suiteServices() []string { return append([]string{"apiserver"}, certs.Services()...) }
 
 func findProgram(name string) (program, error) {
 	all := programs()
@@ -57,9 +57,9 @@ func findProgram(name string) (program, error) {
 	return all[i], nil
 }
 
-// build builds a static binary that reports a version of the suite, if version is not empty. The tag
-// nomsgpack excludes an unused encoding of gin, which saves some MiB.
-func (p program) build(ctx context.Context, arch, version, path string) error {
+// buildBinary builds a static binary that reports a version of the suite, if version is not empty.
+// The tag nomsgpack excludes an unused encoding of gin, which saves some MiB.
+func (p program) buildBinary(ctx context.Context, arch, version, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ func (p program) build(ctx context.Context, arch, version, path string) error {
 	return nil
 }
 
-// recipe returns the Dockerfile for a program.
-func (p program) recipe(template string) string {
+// dockerfile returns the Dockerfile for a program.
+func (p program) dockerfile(template string) string {
 	user := "65532:65532"
 	if p.root {
 		user = "0:0"

@@ -12,15 +12,15 @@ import (
 // image. Builders compress harder, so their images are smaller.
 type imageSize struct{ unpacked, packed int64 }
 
-// measure returns the total size of files, and their size when compressed.
-func measure(files ...string) (imageSize, error) {
+// measureFiles returns the total size of files, and their size when compressed.
+func measureFiles(files ...string) (imageSize, error) {
 	var size imageSize
-	zip, err := gzip.NewWriterLevel(counter{&size.packed}, gzip.BestSpeed)
+	zip, err := gzip.NewWriterLevel(byteCounter{&size.packed}, gzip.BestSpeed)
 	if err != nil {
 		return imageSize{}, err
 	}
 	for _, path := range files {
-		n, err := pack(zip, path)
+		n, err := compress(zip, path)
 		if err != nil {
 			return imageSize{}, err
 		}
@@ -29,7 +29,7 @@ func measure(files ...string) (imageSize, error) {
 	return size, zip.Close()
 }
 
-func pack(to io.Writer, path string) (int64, error) {
+func compress(to io.Writer, path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -42,10 +42,10 @@ func (s imageSize) String() string {
 	return fmt.Sprintf("%.1f MB packed, %.1f unpacked", float64(s.packed)/1e6, float64(s.unpacked)/1e6)
 }
 
-// counter counts the bytes that are written to it.
-type counter struct{ n *int64 }
+// byteCounter counts the bytes that are written to it.
+type byteCounter struct{ n *int64 }
 
-func (c counter) Write(p []byte) (int, error) {
+func (c byteCounter) Write(p []byte) (int, error) {
 	*c.n += int64(len(p))
 	return len(p), nil
 }

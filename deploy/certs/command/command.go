@@ -21,9 +21,9 @@ type UsageError struct{ error }
 // flags holds the values of the command line.
 type flags struct {
 	certs.Options
-	step, secrets   string
-	rotate, outside []string
-	within          time.Duration
+	step, secrets       string
+	rotate, externalCAs []string
+	within              time.Duration
 }
 
 // New returns the command. Help and errors show it under name, which may have several
@@ -38,7 +38,7 @@ func New(name string) *cobra.Command {
 			"and print the path and the expiry of each file that was written.",
 		Args:          usageArgs(cobra.NoArgs),
 		SilenceErrors: true, SilenceUsage: true,
-		RunE: func(c *cobra.Command, _ []string) error { return f.ensure(c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error { return f.runEnsure(c.OutOrStdout()) },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 	p := root.PersistentFlags()
@@ -48,7 +48,7 @@ func New(name string) *cobra.Command {
 	l := root.Flags()
 	l.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
 	l.BoolVar(&f.NewCA, "new-ca", false, "Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
-	l.StringSliceVar(&f.outside, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
+	l.StringSliceVar(&f.externalCAs, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
 	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
 	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
 	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.", certs.AllSteps()))
@@ -64,7 +64,7 @@ func (f *flags) newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Print subject, use, issuer, expiry and state of all certificates; exit with 1 if one of them needs attention.",
 		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(c *cobra.Command, _ []string) error { return f.check(c.OutOrStdout()) },
+		RunE:  func(c *cobra.Command, _ []string) error { return f.runCheck(c.OutOrStdout()) },
 	}
 	c.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "Report certificates that expire within this time.")
 	return c
@@ -101,7 +101,7 @@ func Run(c *cobra.Command, args []string, out, errs io.Writer) int {
 // validate parses the names of CAs, and checks the lifetimes and the step of a rotation.
 func (f *flags) validate() error {
 	var err error
-	if f.ExternalCAs, err = parseCAs("external-ca", f.outside); err != nil {
+	if f.ExternalCAs, err = parseCAs("external-ca", f.externalCAs); err != nil {
 		return err
 	}
 	if _, err = parseCAs("ca", f.rotate); err != nil {
@@ -135,8 +135,8 @@ func parseCAs(flag string, names []string) (out []certs.CA, err error) {
 	return out, nil
 }
 
-// ensure creates or rotates certificates and prints the written files.
-func (f *flags) ensure(out io.Writer) error {
+// runEnsure creates or rotates certificates and prints the written files.
+func (f *flags) runEnsure(out io.Writer) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
@@ -151,13 +151,13 @@ func (f *flags) ensure(out io.Writer) error {
 		err = writeSecrets(f.Options, f.secrets)
 	}
 	for _, path := range created {
-		fmt.Fprintln(out, describe(path))
+		fmt.Fprintln(out, describeFile(path))
 	}
 	return err
 }
 
-// describe returns the path of a file, and the expiry of a certificate.
-func describe(path string) string {
+// describeFile returns the path of a file, and the expiry of a certificate.
+func describeFile(path string) string {
 	if expires, err := certs.Expiry(path); err == nil {
 		return fmt.Sprintf("%s  expires %s", path, expires.Format(time.DateOnly))
 	}
@@ -172,8 +172,8 @@ func writeSecrets(o certs.Options, path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// check prints a table of all certificates. It returns an error if one needs attention.
-func (f *flags) check(out io.Writer) error {
+// runCheck prints a table of all certificates. It returns an error if one needs attention.
+func (f *flags) runCheck(out io.Writer) error {
 	now := time.Now()
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")

@@ -70,8 +70,8 @@ func (r *rules) decide(s *spec) status {
 	return status{Reason: "no rule allows it"}
 }
 
-// handler responds to SubjectAccessReviews by the rules.
-func handler(rules *rules) http.Handler {
+// newHandler responds to SubjectAccessReviews by the rules.
+func newHandler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil || in.Kind != "SubjectAccessReview" {
@@ -108,7 +108,7 @@ func main() {
 	if !pool.AppendCertsFromPEM(ca) {
 		log.Fatalf("the file %s of --client-ca contains no certificate", *clientCA)
 	}
-	server := &http.Server{Addr: *address, Handler: handler(allowed), ReadTimeout: 10 * time.Second,
+	server := &http.Server{Addr: *address, Handler: newHandler(allowed), ReadTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}}
 	log.Fatal(server.ListenAndServeTLS(*cert, *key))
 }

@@ -9,7 +9,7 @@ import (
 
 // TestAccessReviewResponses checks the responses to access reviews.
 func TestAccessReviewResponses(t *testing.T) {
-	server := httptest.NewTLSServer(handler(&rules{Users: map[string][]string{"ada": {"*"}}, Groups: map[string][]string{"dev": {"get", "list"}}}))
+	server := httptest.NewTLSServer(newHandler(&rules{Users: map[string][]string{"ada": {"*"}}, Groups: map[string][]string{"dev": {"get", "list"}}}))
 	defer server.Close()
 	review := func(version, spec string) string {
 		return `{"apiVersion":"authorization.k8s.io/` + version + `","kind":"SubjectAccessReview","spec":{` + spec + `}}`

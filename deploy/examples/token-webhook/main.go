@@ -1,6 +1,5 @@
-// Command token-webhook is the least that can take the place of authn-webhook: a
-// service that reviews bearer tokens. Its users stand in a JSON file, by the
-// SHA-256 of their token in hexadecimal:
+// Command token-webhook is a minimal replacement for authn-webhook: a service that reviews bearer
+// tokens. A JSON file maps the SHA-256 of each token, in hexadecimal, to its user:
 //
 //	{"<digest>": {"username": "ada", "groups": ["dev"]}}
 //
@@ -47,9 +46,9 @@ type user struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// handler answers reviews. Users are looked up by digest, so that timing does not reveal how much
-// of a guessed token was right.
-func handler(users map[string]user) http.Handler {
+// newHandler returns the handler of reviews. Users are looked up by digest, so that timing does not
+// reveal how much of a guessed token was right.
+func newHandler(users map[string]user) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil || in.Kind != "TokenReview" {
@@ -87,7 +86,7 @@ func main() {
 		log.Fatalf("--client-ca %q cannot be read: %v", *clientCA, err)
 	}
 	server := &http.Server{
-		Addr: *address, Handler: handler(users), ReadTimeout: 10 * time.Second,
+		Addr: *address, Handler: newHandler(users), ReadTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
 	}
 	log.Fatal(server.ListenAndServeTLS(*cert, *key))

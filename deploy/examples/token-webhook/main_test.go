@@ -13,7 +13,7 @@ import (
 // TestTokenReviewResponses checks the responses to token reviews.
 func TestTokenReviewResponses(t *testing.T) {
 	digest := sha256.Sum256([]byte("secret"))
-	server := httptest.NewTLSServer(handler(map[string]user{
+	server := httptest.NewTLSServer(newHandler(map[string]user{
 		hex.EncodeToString(digest[:]): {Username: "ada", UID: "7", Groups: []string{"dev"}},
 	}))
 	defer server.Close()

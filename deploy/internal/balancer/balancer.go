@@ -31,8 +31,8 @@ type Config struct {
 	Backends []string // host:port
 	// Ready returns the state of a backend.
 	Ready func(ctx context.Context, backend string) State
-	// UnresponsiveTimeout is how long a backend may not respond before its connections are closed; 0
-	// means unlimited.
+	// UnresponsiveTimeout is how long a backend may not respond before its connections are closed;
+	// 0 means unlimited.
 	UnresponsiveTimeout time.Duration
 }
 
@@ -51,11 +51,11 @@ type Balancer struct {
 	Config
 	listener net.Listener
 
-	mu      sync.Mutex // leaf lock
-	changed chan struct{}
-	ready   map[string]bool
-	next    int
-	open    map[net.Conn]string // backend of each connection
+	mu            sync.Mutex // leaf lock
+	changed       chan struct{}
+	ready         map[string]bool
+	nextIndex     int
+	backendByConn map[net.Conn]string // backend of each connection
 }
 
 // New binds the address. Run releases it.
@@ -64,7 +64,7 @@ func New(c Config) (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, open: map[net.Conn]string{}}, nil
+	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, backendByConn: map[net.Conn]string{}}, nil
 }
 
 // Addr returns the address that clients connect to.
@@ -74,9 +74,9 @@ func (b *Balancer) Addr() string { return b.listener.Addr().String() }
 func (b *Balancer) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	defer b.closeAll()
+	defer b.closeConns()
 	for _, backend := range b.Backends {
-		group.Go(func() { b.monitor(ctx, backend) })
+		group.Go(func() { b.monitorBackend(ctx, backend) })
 	}
 	stop := context.AfterFunc(ctx, func() { _ = b.listener.Close() })
 	defer stop()
@@ -88,7 +88,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 			}
 			return err
 		}
-		group.Go(func() { b.serve(ctx, client) })
+		group.Go(func() { b.serveClient(ctx, client) })
 	}
 }
 
@@ -109,9 +109,9 @@ func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error 
 	}
 }
 
-// monitor checks the state of a backend at each interval. It closes the connections of a backend that
-// did not respond for UnresponsiveTimeout.
-func (b *Balancer) monitor(ctx context.Context, backend string) {
+// monitorBackend checks the state of a backend at each interval. It closes the connections of a
+// backend that did not respond for UnresponsiveTimeout.
+func (b *Balancer) monitorBackend(ctx context.Context, backend string) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	lastResponse := time.Now()
@@ -120,7 +120,7 @@ func (b *Balancer) monitor(ctx context.Context, backend string) {
 		if state != Silent {
 			lastResponse = time.Now()
 		} else if b.UnresponsiveTimeout > 0 && time.Since(lastResponse) > b.UnresponsiveTimeout {
-			b.closeAll(backend)
+			b.closeConns(backend)
 		}
 		ready := state == Ready
 		b.mu.Lock()
@@ -145,9 +145,9 @@ func (b *Balancer) candidates() []string {
 	n := len(b.Backends)
 	out := make([]string, 0, n)
 	for i := range n {
-		out = append(out, b.Backends[(b.next+i)%n])
+		out = append(out, b.Backends[(b.nextIndex+i)%n])
 	}
-	b.next = (b.next + 1) % n
+	b.nextIndex = (b.nextIndex + 1) % n
 	slices.SortStableFunc(out, func(x, y string) int {
 		switch {
 		case b.ready[x] == b.ready[y]:
@@ -160,8 +160,8 @@ func (b *Balancer) candidates() []string {
 	return out
 }
 
-// serve connects a client to the first backend that accepts the connection.
-func (b *Balancer) serve(ctx context.Context, client net.Conn) {
+// serveClient connects a client to the first backend that accepts the connection.
+func (b *Balancer) serveClient(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	dialer := net.Dialer{Timeout: dialTimeout}
 	for _, backend := range b.candidates() {
@@ -170,9 +170,9 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 			continue
 		}
 		defer server.Close()
-		if b.register(ctx, backend, client, server) {
+		if b.trackConns(ctx, backend, client, server) {
 			splice(client, server)
-			b.unregister(client, server)
+			b.untrackConns(client, server)
 		}
 		return
 	}
@@ -194,33 +194,33 @@ func splice(client, server net.Conn) {
 	group.Wait()
 }
 
-// register registers open connections, so that closeAll closes them. It returns false if ctx has
-// ended.
-func (b *Balancer) register(ctx context.Context, backend string, conns ...net.Conn) bool {
+// trackConns registers open connections, so that closeConns closes them. It returns false if ctx
+// has ended.
+func (b *Balancer) trackConns(ctx context.Context, backend string, conns ...net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
 		return false
 	}
 	for _, c := range conns {
-		b.open[c] = backend
+		b.backendByConn[c] = backend
 	}
 	return true
 }
 
-func (b *Balancer) unregister(conns ...net.Conn) {
+func (b *Balancer) untrackConns(conns ...net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range conns {
-		delete(b.open, c)
+		delete(b.backendByConn, c)
 	}
 }
 
-// closeAll closes the connections to some backends, or all connections if none is given.
-func (b *Balancer) closeAll(backends ...string) {
+// closeConns closes the connections to some backends, or all connections if none is given.
+func (b *Balancer) closeConns(backends ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c, backend := range b.open {
+	for c, backend := range b.backendByConn {
 		if len(backends) == 0 || slices.Contains(backends, backend) {
 			_ = c.Close()
 		}

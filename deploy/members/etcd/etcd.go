@@ -17,7 +17,7 @@ import (
 
 // Run runs a member until ctx ends. For --help it writes to out and returns flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
-	c, err := configure(args, out)
+	c, err := parseConfig(args, out)
 	if err != nil {
 		return err
 	}
@@ -38,12 +38,12 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 
 // Flags returns the flags of Run.
 func Flags() *flag.FlagSet {
-	set, _, _ := flagSet(embed.NewConfig())
+	set, _, _ := newFlagSet(embed.NewConfig())
 	return set
 }
 
-// flagSet returns the flags that set c, and the values of two of them that c does not have.
-func flagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringValue, file *string) {
+// newFlagSet returns the flags that set c, and the values of two of them that c does not have.
+func newFlagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringValue, file *string) {
 	set = flag.NewFlagSet("etcd", flag.ContinueOnError)
 	c.AddFlags(set)
 	state = flags.NewSelectiveStringValue(embed.ClusterStateFlagNew, embed.ClusterStateFlagExisting)
@@ -52,10 +52,10 @@ func flagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringVa
 	return set, state, file
 }
 
-// configure parses the flags like etcd's own program.
-func configure(args []string, out io.Writer) (*embed.Config, error) {
+// parseConfig parses the flags like etcd's own program.
+func parseConfig(args []string, out io.Writer) (*embed.Config, error) {
 	c := embed.NewConfig()
-	set, state, file := flagSet(c)
+	set, state, file := newFlagSet(c)
 	set.SetOutput(out)
 	if err := set.Parse(args); err != nil {
 		return nil, err

@@ -27,19 +27,19 @@ func TestConfigureChecksFlags(t *testing.T) {
 		"invalid cluster state":                    {args: []string{"--initial-cluster-state=odd"}, want: "odd"},
 		"no file":                                  {args: []string{"--config-file=/there/is/none"}, want: "/there/is/none"},
 	} {
-		_, err := configure(c.args, io.Discard)
+		_, err := parseConfig(c.args, io.Discard)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: configure = %v, want an error with %q (empty: no error)", name, err, c.want)
 		}
 	}
-	if _, err := configure([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parseConfig([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("configure(--help) = %v, want %v", err, flag.ErrHelp)
 	}
 }
 
 // TestConfigureAcceptsFlagsOfSuites passes the flags with which the test suites start a member.
 func TestConfigureAcceptsFlagsOfSuites(t *testing.T) {
-	config, err := configure([]string{
+	config, err := parseConfig([]string{
 		"--name=etcd-1", "--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1",
 		"--listen-peer-urls=https://127.0.0.1:2", "--initial-advertise-peer-urls=https://127.0.0.1:2",
 		"--initial-cluster=etcd-0=https://127.0.0.1:3,etcd-1=https://127.0.0.1:2", "--initial-cluster-token=t",
@@ -65,7 +65,7 @@ func TestConfigFileReplacesFlags(t *testing.T) {
 	if err := os.WriteFile(path, []byte("name: filed\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := configure([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
+	c, err := parseConfig([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ const (
 	supervisorName = "binnacle"
 	// nameWidth is the width of the column of names, in characters.
 	nameWidth = 15
-	// keptLines is how many last lines of a service are kept.
+	// keptLines is the number of output lines of a service that are kept for the log of its exit.
 	keptLines = 20
 	// maxLineSize is the size in bytes from which a line is split.
 	maxLineSize = 64 << 10
@@ -34,8 +34,8 @@ func IsTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// line writes one line of a source; color is an ANSI color code.
-func (c *console) line(name string, color int, data []byte) {
+// writeLine writes one line of a source; color is an ANSI color code.
+func (c *console) writeLine(name string, color int, data []byte) {
 	prefix := fmt.Sprintf("%-*s | ", nameWidth, name)
 	if c.color {
 		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, prefix)
@@ -50,22 +50,23 @@ func (c *console) line(name string, color int, data []byte) {
 func (c *console) printf(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
-	c.line(supervisorName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
+	c.writeLine(supervisorName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
 }
 
-// lines is the output of one service: it forwards whole lines and keeps the last ones.
-type lines struct {
+// serviceOutput receives the output of one service. It forwards whole lines to the console and
+// keeps the last ones.
+type serviceOutput struct {
 	console *console
 	name    string
 	color   int
 
-	mu      sync.Mutex // taken before console.mu
-	partial []byte
-	last    []string // at most keptLines
+	mu        sync.Mutex // taken before console.mu
+	partial   []byte
+	lastLines []string // at most keptLines
 }
 
 // Write implements io.Writer for os/exec.
-func (l *lines) Write(p []byte) (int, error) {
+func (l *serviceOutput) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(p)
@@ -74,33 +75,33 @@ func (l *lines) Write(p []byte) (int, error) {
 		if i < 0 {
 			break
 		}
-		l.emit(append(l.partial, p[:i]...))
+		l.emitLine(append(l.partial, p[:i]...))
 		l.partial = l.partial[:0]
 		p = p[i+1:]
 	}
 	l.partial = append(l.partial, p...)
 	if len(l.partial) >= maxLineSize {
-		l.emit(l.partial)
+		l.emitLine(l.partial)
 		l.partial = nil
 	}
 	return n, nil
 }
 
-func (l *lines) emit(data []byte) {
-	if len(l.last) == keptLines {
-		l.last = append(l.last[:0], l.last[1:]...)
+func (l *serviceOutput) emitLine(data []byte) {
+	if len(l.lastLines) == keptLines {
+		l.lastLines = append(l.lastLines[:0], l.lastLines[1:]...)
 	}
-	l.last = append(l.last, string(data))
-	l.console.line(l.name, l.color, data)
+	l.lastLines = append(l.lastLines, string(data))
+	l.console.writeLine(l.name, l.color, data)
 }
 
-// flush forwards an unterminated line, and returns the last lines.
-func (l *lines) flush() []string {
+// flushPartial forwards an unterminated line, and returns the last lines.
+func (l *serviceOutput) flushPartial() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.partial) > 0 {
-		l.emit(l.partial)
+		l.emitLine(l.partial)
 		l.partial = nil
 	}
-	return l.last
+	return l.lastLines
 }

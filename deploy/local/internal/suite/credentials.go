@@ -18,7 +18,7 @@ import (
 // kube-controller-manager, kube-scheduler and the other services. It also writes those with which
 // the API server calls its webhooks.
 func writeKubeconfigs(p paths, services []service, port int) error {
-	layout, server := p.certs(), address(port)
+	layout, server := p.certs(), localURL(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, layout.AdminTrust(), layout.Admin()); err != nil {
 		return err
 	}
@@ -38,14 +38,14 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 		if !isWebhook(s.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), localURL(port+s.offset), apiserver, layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
+func localURL(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
 	data, err := clientcmd.Write(*certs.Kubeconfig(server, user, ca, client))
@@ -55,24 +55,24 @@ func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
 	return writeFile(path, data)
 }
 
-// viewer is the user of the console's link.
-const viewer = "binnacle-viewer"
+// viewerUser is the user of the console's link.
+const viewerUser = "binnacle-viewer"
 
 // writeConsoleLink creates a token for users of the console, once, and the link that contains it.
 // Both files are accessible to this user only.
 func writeConsoleLink(p paths, url string) error {
-	line, err := os.ReadFile(p.tokens())
+	line, err := os.ReadFile(p.tokenFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		// The permissions of monitoring: reading metrics and health.
-		line = []byte(rand.Text() + "," + viewer + "," + viewer + ",\"system:monitoring\"\n")
-		err = tlsfiles.WriteFile(p.tokens(), line, 0o600)
+		line = []byte(rand.Text() + "," + viewerUser + "," + viewerUser + ",\"system:monitoring\"\n")
+		err = tlsfiles.WriteFile(p.tokenFile(), line, 0o600)
 	}
 	if err != nil {
 		return err
 	}
 	token, remaining, _ := strings.Cut(string(line), ",")
-	if !strings.HasPrefix(remaining, viewer+",") {
-		return fmt.Errorf("%s does not begin with the token of %s", p.tokens(), viewer)
+	if !strings.HasPrefix(remaining, viewerUser+",") {
+		return fmt.Errorf("%s does not begin with the token of %s", p.tokenFile(), viewerUser)
 	}
 	// Browsers do not send the part after #.
 	return writeFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"))

@@ -44,10 +44,10 @@ const clusterID = "local"
 // shutdownDelay allows a balancer to notice.
 const shutdownDelay = "--shutdown-delay-duration=1s"
 
-// replicated returns a plan with several instances of everything.
-func replicated(c Config) plan {
+// replicatedPlan returns a plan with several instances of everything.
+func replicatedPlan(c Config) plan {
 	p := plan{
-		services: table(c),
+		services: serviceTable(c),
 		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
 	}
 	port := c.Port + instanceOffset
@@ -70,15 +70,15 @@ func replicated(c Config) plan {
 		}
 		p.groups = append(p.groups, group)
 		if s.name == apiserver || isWebhook(s.name) {
-			p.balancers = append(p.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
+			p.balancers = append(p.balancers, balancedService{name: s.name, port: c.Port + s.offset, instances: group})
 		}
 	}
 	return p
 }
 
-func member(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
+func memberName(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
 
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+func loopbackAddr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // etcdPort returns the ports of a member of etcd. Health and metrics have a port of their own, as
 // etcd recommends.
@@ -98,9 +98,9 @@ func clusterFlags(c Config) []string {
 	var etcdURLs, natsURLs []string
 	for i := range members {
 		client, _, _ := etcdPort(c, i)
-		etcdURLs = append(etcdURLs, address(client))
+		etcdURLs = append(etcdURLs, localURL(client))
 		client, _ = natsPort(c, i)
-		natsURLs = append(natsURLs, "tls://"+loopback(client))
+		natsURLs = append(natsURLs, "tls://"+loopbackAddr(client))
 	}
 	return []string{
 		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + l.TrustBundle(apiserver, certs.EtcdCA),
@@ -118,18 +118,18 @@ func etcdMembers(c Config) []instance {
 	var all []string
 	for i := range members {
 		_, peer, _ := etcdPort(c, i)
-		all = append(all, member("etcd", i)+"="+address(peer))
+		all = append(all, memberName("etcd", i)+"="+localURL(peer))
 	}
 	var out []instance
 	for i := range members {
 		client, peer, health := etcdPort(c, i)
-		name := member("etcd", i)
+		name := memberName("etcd", i)
 		out = append(out, instance{
-			name: name, program: etcdProgram, port: client, health: address(health) + "/health", identity: identityEtcdClient,
+			name: name, program: etcdProgram, port: client, health: localURL(health) + "/health", identity: identityEtcdClient,
 			args: []string{
 				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
-				"--listen-client-urls=" + address(client), "--listen-client-http-urls=" + address(health), "--advertise-client-urls=" + address(client),
-				"--listen-peer-urls=" + address(peer), "--initial-advertise-peer-urls=" + address(peer),
+				"--listen-client-urls=" + localURL(client), "--listen-client-http-urls=" + localURL(health), "--advertise-client-urls=" + localURL(client),
+				"--listen-peer-urls=" + localURL(peer), "--initial-advertise-peer-urls=" + localURL(peer),
 				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=local",
 				"--client-cert-auth", "--trusted-ca-file=" + ca, "--cert-file=" + pair.Cert, "--key-file=" + pair.Key,
 				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + pair.Cert, "--peer-key-file=" + pair.Key,
@@ -141,7 +141,7 @@ func etcdMembers(c Config) []instance {
 }
 
 func natsConfig(c Config, i int) string {
-	return filepath.Join(c.Dir, "ha", member("nats", i)+".conf")
+	return filepath.Join(c.Dir, "ha", memberName("nats", i)+".conf")
 }
 
 // natsMembers returns the servers of the NATS cluster.
@@ -150,9 +150,9 @@ func natsMembers(c Config) []instance {
 	for i := range members {
 		client, _ := natsPort(c, i)
 		out = append(out, instance{
-			name: member("nats", i), program: natsProgram, port: client, health: loopback(client), identity: identityNATS,
+			name: memberName("nats", i), program: natsProgram, port: client, health: loopbackAddr(client), identity: identityNATS,
 			args: []string{
-				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client), "--log-level=warn",
+				"--config=" + natsConfig(c, i), "--name=" + memberName("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client), "--log-level=warn",
 			},
 		})
 	}
@@ -196,7 +196,7 @@ func writeNATSConfigs(c Config) error {
 	var routes []string
 	for i := range members {
 		_, route := natsPort(c, i)
-		routes = append(routes, "tls://"+loopback(route))
+		routes = append(routes, "tls://"+loopbackAddr(route))
 	}
 	for i := range members {
 		_, route := natsPort(c, i)
@@ -205,7 +205,7 @@ func writeNATSConfigs(c Config) error {
 			Pair                  certs.Pair
 			CA, Listen, ClusterID string
 			Routes                []string
-		}{l.NATS(), l.TrustBundle("nats", certs.NATSCA), loopback(route), clusterID, routes})
+		}{l.NATS(), l.TrustBundle("nats", certs.NATSCA), loopbackAddr(route), clusterID, routes})
 		if err != nil {
 			return err
 		}
@@ -216,17 +216,17 @@ func writeNATSConfigs(c Config) error {
 	return nil
 }
 
-// balance starts the balancers, which end with ctx.
-func (r *run) balance(ctx context.Context) error {
+// startBalancers starts the balancers, which end with ctx.
+func (r *run) startBalancers(ctx context.Context) error {
 	for _, s := range r.plan.balancers {
 		instances := map[string]instance{}
 		var backends []string
 		for _, i := range s.instances {
-			backends = append(backends, loopback(i.port))
-			instances[loopback(i.port)] = i
+			backends = append(backends, loopbackAddr(i.port))
+			instances[loopbackAddr(i.port)] = i
 		}
-		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) balancer.State {
-			if ready, _ := r.prober.ready(ctx, instances[backend]); ready {
+		b, err := balancer.New(balancer.Config{Listen: loopbackAddr(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) balancer.State {
+			if ready, _ := r.prober.checkReady(ctx, instances[backend]); ready {
 				return balancer.Ready
 			}
 			return balancer.Busy
@@ -244,19 +244,19 @@ func (r *run) balance(ctx context.Context) error {
 	return nil
 }
 
-// restart restarts every process, one at a time, each when the one before is ready and its balancer
-// has noticed.
-func (r *run) restart(ctx, killNow context.Context) error {
+// restartAll restarts every process, one at a time, each when the one before is ready and its
+// balancer has noticed.
+func (r *run) restartAll(ctx, killNow context.Context) error {
 	r.out.printf("rolling restart ...")
 	for n, g := range r.groups {
 		for k, old := range g {
 			r.stopProcess(killNow, old)
-			p, err := r.restarted(old.instance)
+			p, err := r.startAgain(old.instance)
 			if err != nil {
 				return err
 			}
 			r.groups[n][k] = p
-			if err := r.whileAllLive(ctx, func(ctx context.Context) error { return r.waitUntilBack(ctx, p) }); err != nil {
+			if err := r.whileAllLive(ctx, func(ctx context.Context) error { return r.waitUntilServing(ctx, p) }); err != nil {
 				return err
 			}
 		}
@@ -265,16 +265,16 @@ func (r *run) restart(ctx, killNow context.Context) error {
 	return nil
 }
 
-// waitUntilBack waits until a restarted service is ready and its balancer uses it again.
-func (r *run) waitUntilBack(ctx context.Context, p *process) error {
-	if err := r.awaitRestarted(ctx, p); err != nil {
+// waitUntilServing waits until a restarted service is ready and its balancer uses it again.
+func (r *run) waitUntilServing(ctx context.Context, p *process) error {
+	if err := r.waitForRestarted(ctx, p); err != nil {
 		return err
 	}
 	b, ok := r.balancers[p.program]
 	if !ok {
 		return nil
 	}
-	if err := b.Await(ctx, loopback(p.port), true); err != nil {
+	if err := b.Await(ctx, loopbackAddr(p.port), true); err != nil {
 		return fmt.Errorf("the balancer does not see %s: %w", p.name, err)
 	}
 	return nil

@@ -20,17 +20,17 @@ const (
 // process is a running instance of a service.
 type process struct {
 	instance
-	stopRequested atomic.Bool // the process was asked to end
+	stopRequested atomic.Bool // its exit is expected
 	cmd           *exec.Cmd
 	begin         time.Time
-	output        *lines
+	output        *serviceOutput
 	done          chan struct{} // closed when it has ended
 	err           error         // of cmd.Wait; valid once done is closed
 }
 
-// start starts an instance in its own process group, so that Ctrl-C reaches it through the
+// startProcess starts an instance in its own process group, so that Ctrl-C reaches it through the
 // supervisor, in order. Its exit is sent to exited unless it was asked to end.
-func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
+func startProcess(i instance, c Config, out *serviceOutput, exited chan<- *process) (*process, error) {
 	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
 	cmd.Dir = c.Dir
 	cmd.Stdout = out
@@ -56,8 +56,8 @@ func (p *process) String() string {
 	return fmt.Sprintf("%s (port %d, process %d)", p.name, p.port, p.cmd.Process.Pid)
 }
 
-// contextOf returns a context that ends with the process or when ended is closed.
-func (p *process) contextOf(ended <-chan struct{}) context.Context {
+// newContext returns a context that ends with the process or when ended is closed.
+func (p *process) newContext(ended <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
@@ -69,9 +69,9 @@ func (p *process) contextOf(ended <-chan struct{}) context.Context {
 	return ctx
 }
 
-// stop ends the process, gracefully unless killNow ends or the process takes too long. It reports
-// whether the process had to be killed.
-func (p *process) stop(killNow context.Context) (killed bool) {
+// stopGracefully ends the process, gracefully unless killNow ends or the process takes too long. It
+// reports whether the process had to be killed.
+func (p *process) stopGracefully(killNow context.Context) (killed bool) {
 	select {
 	case <-p.done:
 		return false

@@ -104,15 +104,15 @@ func newClient(c *tls.Config) *http.Client {
 	return &http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}}
 }
 
-// awaitReady gives processes time to become ready, so that those started next find them. Later
+// giveTimeToStart gives processes time to become ready, so that those started next find them. Later
 // processes wait for slower ones themselves.
-func (pr *prober) awaitReady(group []*process) {
+func (pr *prober) giveTimeToStart(group []*process) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for _, p := range group {
-		for ready := false; !ready; ready, _ = pr.ready(ctx, p.instance) {
+		for ready := false; !ready; ready, _ = pr.checkReady(ctx, p.instance) {
 			select {
 			case <-ctx.Done():
 				return
@@ -124,8 +124,8 @@ func (pr *prober) awaitReady(group []*process) {
 	}
 }
 
-// wait polls a service until it is ready, and periodically logs the state.
-func (pr *prober) wait(ctx context.Context, c *console, p *process) error {
+// waitUntilReady polls a service until it is ready, and periodically logs the state.
+func (pr *prober) waitUntilReady(ctx context.Context, c *console, p *process) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	report := time.NewTicker(reportInterval)
@@ -140,7 +140,7 @@ func (pr *prober) wait(ctx context.Context, c *console, p *process) error {
 			continue
 		case <-tick.C:
 		}
-		ready, reason := pr.ready(ctx, p.instance)
+		ready, reason := pr.checkReady(ctx, p.instance)
 		if ready {
 			return nil
 		}
@@ -150,8 +150,8 @@ func (pr *prober) wait(ctx context.Context, c *console, p *process) error {
 	}
 }
 
-// ready checks once. If the instance is not ready, it returns the reason.
-func (pr *prober) ready(ctx context.Context, i instance) (ready bool, reason string) {
+// checkReady checks once. If the instance is not ready, it returns the reason.
+func (pr *prober) checkReady(ctx context.Context, i instance) (ready bool, reason string) {
 	switch i.identity {
 	case identityNATS:
 		return pr.isNATS(ctx, i.health)
@@ -248,7 +248,7 @@ func checkPorts(c Config, p plan) error {
 	var busy []string
 	ports := usedPorts(c, p)
 	for _, port := range ports {
-		l, err := net.Listen("tcp", loopback(port))
+		l, err := net.Listen("tcp", loopbackAddr(port))
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
 			busy = append(busy, fmt.Sprint(port))

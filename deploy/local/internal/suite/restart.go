@@ -22,13 +22,13 @@ const (
 
 // restarts tracks exited processes. The goroutine of Up owns it.
 type restarts struct {
-	exits  map[string]int         // consecutive exits, by instance
-	timers map[string]*time.Timer // of waiting instances
-	due    chan instance          // has capacity for all instances
+	exits        map[string]int         // consecutive exits, by instance
+	timers       map[string]*time.Timer // of waiting instances
+	dueInstances chan instance          // has capacity for all instances
 }
 
 func newRestarts(instances int) *restarts {
-	return &restarts{exits: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
+	return &restarts{exits: map[string]int{}, timers: map[string]*time.Timer{}, dueInstances: make(chan instance, instances)}
 }
 
 // delayFor returns the restart delay of an instance that has just exited.
@@ -52,13 +52,13 @@ func (rs *restarts) schedule(i instance, wait time.Duration) {
 	}
 	rs.timers[i.name] = time.AfterFunc(wait, func() {
 		select {
-		case rs.due <- i:
+		case rs.dueInstances <- i:
 		default: // it is due already
 		}
 	})
 }
 
-func (rs *restarts) stop() {
+func (rs *restarts) stopTimers() {
 	for _, t := range rs.timers {
 		t.Stop()
 	}
@@ -89,7 +89,7 @@ func (r *run) restartInstance(i instance) {
 			default:
 				return
 			}
-			p, err := r.restarted(i)
+			p, err := r.startAgain(i)
 			if err != nil {
 				r.out.printf("cannot start %s: %v; next attempt in %s", i.name, err, maxRestartDelay)
 				r.restarts.schedule(i, maxRestartDelay)
@@ -97,7 +97,7 @@ func (r *run) restartInstance(i instance) {
 			}
 			r.groups[n][k] = p
 			// Its exit is reported elsewhere.
-			r.waiting.Go(func() { _ = r.awaitRestarted(p.contextOf(r.ended), p) })
+			r.backgroundChecks.Go(func() { _ = r.waitForRestarted(p.newContext(r.ended), p) })
 			return
 		}
 	}
@@ -105,7 +105,7 @@ func (r *run) restartInstance(i instance) {
 
 // logExit logs an exited process with its last lines.
 func (r *run) logExit(p *process) {
-	last := p.output.flush()
+	last := p.output.flushPartial()
 	r.out.printf("%s", strings.Repeat("!", 60))
 	r.out.printf("%s exited (%s); its last lines:", p.name, p.exitStatus())
 	for _, line := range last {
@@ -146,16 +146,16 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 
 func (r *run) anyReady(ctx context.Context, members []instance) bool {
 	for _, m := range members {
-		if ready, _ := r.prober.ready(ctx, m); ready {
+		if ready, _ := r.prober.checkReady(ctx, m); ready {
 			return true
 		}
 	}
 	return false
 }
 
-// renew replaces the certificates that expire soon. Services and etcd read new files themselves.
-// NATS reads them when it reloads its configuration.
-func (r *run) renew() {
+// renewCertificates replaces the certificates that expire soon. Services and etcd read new files
+// themselves. NATS reads them when it reloads its configuration.
+func (r *run) renewCertificates() {
 	renewed, err := certs.Ensure(certs.Options{Dir: r.paths.certs().Dir})
 	if err != nil {
 		r.out.printf("certificates cannot be renewed: %v", err)

@@ -140,7 +140,7 @@ type up struct {
 	done       chan error
 }
 
-func start(t *testing.T, change func(*suite.Config)) *up {
+func startProcess(t *testing.T, change func(*suite.Config)) *up {
 	t.Helper()
 	u := &up{out: newOutput(t), done: make(chan error, 1)}
 	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), Self: fake, Port: freePorts(t), Timeout: 5 * time.Minute, Out: u.out}
@@ -163,7 +163,7 @@ func start(t *testing.T, change func(*suite.Config)) *up {
 }
 
 func TestUpStartsAndStopsInOrder(t *testing.T) {
-	u := start(t, nil)
+	u := startProcess(t, nil)
 	u.out.await("all services are ready")
 	u.out.await("Ctrl-C stops everything")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "kubeconfig"))
@@ -220,7 +220,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
 	for i := range 2 {
-		u := start(t, func(c *suite.Config) { c.Dir = dir })
+		u := startProcess(t, func(c *suite.Config) { c.Dir = dir })
 		u.out.await("all services are ready")
 		u.stop()
 		if err := <-u.done; err != nil {
@@ -241,7 +241,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
-		u := start(t, nil)
+		u := startProcess(t, nil)
 		err := <-u.done
 		text := u.out.String()
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
@@ -255,7 +255,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		}
 	})
 	t.Run("later", func(t *testing.T) {
-		u := start(t, nil)
+		u := startProcess(t, nil)
 		u.out.await("all services are ready")
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
@@ -272,7 +272,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := start(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
+	u := startProcess(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
@@ -283,7 +283,7 @@ func TestUpReportsProgress(t *testing.T) {
 
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := start(t, nil)
+	u := startProcess(t, nil)
 	u.out.await("fake console begins")
 	u.stop()
 	if err := <-u.done; err != nil {
@@ -293,7 +293,7 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 
 func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
-	u := start(t, nil)
+	u := startProcess(t, nil)
 	u.out.await("all services are ready")
 	u.stop()
 	u.out.await("authz-webhook stopped")
@@ -311,7 +311,7 @@ func TestSecondSignalKills(t *testing.T) {
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
 	run := func() map[string]time.Time {
-		u := start(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
+		u := startProcess(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
 		u.out.await("all services are ready")
 		u.stop()
 		if err := <-u.done; err != nil {
@@ -344,7 +344,7 @@ func TestUpWritesNothingTwice(t *testing.T) {
 // TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while
 // the suite runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
-	u := start(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
+	u := startProcess(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
 	u.out.await("all services are ready")
 	path := filepath.Join(u.Dir, "certs", "nats", "nats.crt")
 	before, err := os.ReadFile(path)
@@ -371,7 +371,7 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 // TestStartIsQuiet checks that besides the lines of the services, a start prints little.
 func TestStartIsQuiet(t *testing.T) {
 	for _, replicated := range []bool{false, true} {
-		u := start(t, func(c *suite.Config) { c.HA = replicated })
+		u := startProcess(t, func(c *suite.Config) { c.HA = replicated })
 		u.out.await("Ctrl-C stops everything")
 		own := 0
 		for line := range strings.Lines(u.out.String()) {

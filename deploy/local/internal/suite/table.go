@@ -20,7 +20,7 @@ const (
 // service is a service of the suite.
 type service struct {
 	name   string
-	offset int // of its port from that of the API server
+	offset int // its port minus the port of the API server
 	args   func(p paths, port int) []string
 }
 
@@ -34,25 +34,25 @@ type instance struct {
 	args     []string
 }
 
-// plan is the content of a run.
+// plan holds what a run starts.
 type plan struct {
 	services []service
-	// groups are started in order, and ended in reverse order. The instances of one group are
-	// equal.
+	// groups are started in order, and stopped in reverse order. A group holds the instances of one
+	// service.
 	groups    [][]instance
-	balancers []balanced
+	balancers []balancedService
 }
 
-// balanced is a service whose connections are distributed over its instances.
-type balanced struct {
+// balancedService is a service whose connections are distributed over its instances.
+type balancedService struct {
 	name      string
 	port      int
 	instances []instance
 }
 
-// single returns a plan with one instance of each service, on consecutive ports.
-func single(c Config) plan {
-	out := plan{services: table(c)}
+// singlePlan returns a plan with one instance of each service, on consecutive ports.
+func singlePlan(c Config) plan {
+	out := plan{services: serviceTable(c)}
 	for _, s := range out.services {
 		port := c.Port + s.offset
 		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.consoleFlags(s)...)})
@@ -78,7 +78,7 @@ func (p plan) consoleFlags(s service) (args []string) {
 	for _, g := range p.groups {
 		for _, i := range g {
 			if i.identity == identityAdmin {
-				args = append(args, "--target="+i.program+"="+address(i.port))
+				args = append(args, "--target="+i.program+"="+localURL(i.port))
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (p plan) consoleFlags(s service) (args []string) {
 
 func serviceInstance(s service, name string, c Config, port int, more ...string) instance {
 	return instance{
-		name: name, program: s.name, port: port, health: address(port) + "/readyz",
+		name: name, program: s.name, port: port, health: localURL(port) + "/readyz",
 		args: append(s.args(paths{dir: c.Dir}, port), more...),
 	}
 }
@@ -95,13 +95,13 @@ func serviceInstance(s service, name string, c Config, port int, more ...string)
 // isWebhook reports whether the API server calls a service, which then accepts no other callers.
 func isWebhook(name string) bool { return name == authnWebhook || name == authzWebhook }
 
-// table returns the services in the order of their start. The console is the last, because it needs
-// to know the others.
-func table(c Config) []service {
+// serviceTable returns the services in the order of their start. The console is the last, because
+// it needs to know the others.
+func serviceTable(c Config) []service {
 	services := []service{{name: apiserver, args: apiserverArgs(c)}}
 	var last service
 	for i, name := range certs.Services() {
-		s := service{name: name, offset: i + 1, args: clientArgs(name)}
+		s := service{name: name, offset: i + 1, args: serviceArgs(name)}
 		switch {
 		case name == consoleService:
 			last = s
@@ -166,8 +166,8 @@ func tokenArgs(l certs.Layout) []string {
 	}
 }
 
-// clientArgs returns the flags of every service other than the API server.
-func clientArgs(name string) func(paths, int) []string {
+// serviceArgs returns the flags of every service other than the API server.
+func serviceArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
 		args := []string{
@@ -182,7 +182,7 @@ func clientArgs(name string) func(paths, int) []string {
 			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {
-			args = append(append(args, tokenArgs(l)...), "--token-auth-file="+p.tokens())
+			args = append(append(args, tokenArgs(l)...), "--token-auth-file="+p.tokenFile())
 		}
 		return args
 	}
@@ -199,8 +199,8 @@ type paths struct{ dir string }
 func (p paths) certs() certs.Layout     { return certs.Layout{Dir: filepath.Join(p.dir, "certs")} }
 func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfig") }
 
-// tokens returns the file with the token of the console's link.
-func (p paths) tokens() string      { return filepath.Join(p.dir, "tokens.csv") }
+// tokenFile returns the file with the token of the console's link.
+func (p paths) tokenFile() string   { return filepath.Join(p.dir, "tokens.csv") }
 func (p paths) consoleLink() string { return filepath.Join(p.dir, "console.url") }
 
 func (p paths) kubeconfig(service string) string {

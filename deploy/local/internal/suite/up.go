@@ -50,9 +50,9 @@ func Up(ctx, killNow context.Context, c Config) error {
 		c.RenewInterval = 24 * time.Hour
 	}
 	out := &console{out: c.Out, color: c.Color, begin: time.Now()}
-	todo := single(c)
+	todo := singlePlan(c)
 	if c.HA {
-		todo = replicated(c)
+		todo = replicatedPlan(c)
 	}
 	if err := checkPorts(c, todo); err != nil {
 		return err
@@ -72,17 +72,17 @@ func Up(ctx, killNow context.Context, c Config) error {
 	defer r.prober.close()
 	balancing, stopBalancing := context.WithCancel(context.Background())
 	defer stopBalancing()
-	defer r.stop(killNow)
+	defer r.stopAll(killNow)
 	watching, stopWatching := context.WithCancel(context.Background())
-	defer r.waiting.Wait()
+	defer r.backgroundChecks.Wait()
 	defer stopWatching()
 	defer close(r.ended)
-	defer r.restarts.stop()
-	if err := r.start(balancing); err != nil {
+	defer r.restarts.stopTimers()
+	if err := r.startGroups(balancing); err != nil {
 		return err
 	}
 	if c.HA {
-		r.waiting.Go(func() { r.watchQuorum(watching, todo.groups[0]) })
+		r.backgroundChecks.Go(func() { r.watchQuorum(watching, todo.groups[0]) })
 	}
 	if err := r.waitReady(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -101,14 +101,14 @@ func Up(ctx, killNow context.Context, c Config) error {
 			if err := r.handleExit(p); err != nil {
 				return err
 			}
-		case i := <-r.restarts.due:
+		case i := <-r.restarts.dueInstances:
 			r.restartInstance(i)
 		case err := <-r.fatal:
 			return err
 		case <-renew.C:
-			r.renew()
+			r.renewCertificates()
 		case <-c.Restart:
-			if err := r.restart(ctx, killNow); err != nil {
+			if err := r.restartAll(ctx, killNow); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
@@ -137,7 +137,7 @@ func prepare(c Config, out *console, todo plan) error {
 	if err := writeKubeconfigs(p, todo.services, c.Port); err != nil {
 		return fmt.Errorf("kubeconfigs: %w", err)
 	}
-	return writeConsoleLink(p, address(todo.consolePort(c)))
+	return writeConsoleLink(p, localURL(todo.consolePort(c)))
 }
 
 // writeFile writes a file that only this user can read, unless it has that content already.
@@ -150,19 +150,19 @@ func writeFile(path string, data []byte) error {
 
 // run is the state of a running suite.
 type run struct {
-	config    Config
-	out       *console
-	paths     paths
-	prober    *prober
-	plan      plan
-	groups    [][]*process // like those of the plan, as far as they are started
-	outputs   map[string]*lines
-	balancers map[string]*balancer.Balancer // by service
-	exited    chan *process                 // has capacity for all processes
-	restarts  *restarts
-	fatal     chan error     // why a replicated suite cannot continue
-	ended     chan struct{}  // closed when nothing is started or checked any more
-	waiting   sync.WaitGroup // background checks
+	config           Config
+	out              *console
+	paths            paths
+	prober           *prober
+	plan             plan
+	groups           [][]*process // like those of the plan, as far as they are started
+	outputs          map[string]*serviceOutput
+	balancers        map[string]*balancer.Balancer // by service
+	exited           chan *process                 // has capacity for all processes
+	restarts         *restarts
+	fatal            chan error     // why a replicated suite cannot continue
+	ended            chan struct{}  // closed when nothing is started or checked any more
+	backgroundChecks sync.WaitGroup // background checks
 }
 
 // newRun returns the state of a suite before its start.
@@ -172,7 +172,7 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{config: c, out: out, paths: p, prober: asker, plan: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
+	r := &run{config: c, out: out, paths: p, prober: asker, plan: todo, outputs: map[string]*serviceOutput{}, balancers: map[string]*balancer.Balancer{}}
 	n := 0
 	for _, g := range todo.groups {
 		n += len(g)
@@ -184,25 +184,25 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	return r, nil
 }
 
-// start starts the groups of services one after the other. Each group starts when the previous one
-// is ready.
-func (r *run) start(balancing context.Context) error {
-	if err := r.balance(balancing); err != nil {
+// startGroups starts the groups of services one after the other. Each group starts when the
+// previous one is ready.
+func (r *run) startGroups(balancing context.Context) error {
+	if err := r.startBalancers(balancing); err != nil {
 		return err
 	}
 	colors := []int{36, 32, 33, 35, 34}
 	for n, g := range r.plan.groups {
 		r.groups = append(r.groups, nil)
 		for _, i := range g {
-			r.outputs[i.name] = &lines{console: r.out, name: i.name, color: colors[n%len(colors)]}
-			proc, err := start(i, r.config, r.outputs[i.name], r.exited)
+			r.outputs[i.name] = &serviceOutput{console: r.out, name: i.name, color: colors[n%len(colors)]}
+			proc, err := startProcess(i, r.config, r.outputs[i.name], r.exited)
 			if err != nil {
 				return err
 			}
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.plan.groups) {
-			r.prober.awaitReady(r.groups[n])
+			r.prober.giveTimeToStart(r.groups[n])
 		}
 		if err := r.checkStarted(r.groups[n]); err != nil {
 			return err
@@ -225,18 +225,18 @@ func (r *run) checkStarted(group []*process) error {
 	return nil
 }
 
-// restarted starts an instance that has ended.
-func (r *run) restarted(i instance) (*process, error) {
-	proc, err := start(i, r.config, r.outputs[i.name], r.exited)
+// startAgain starts an instance that has ended.
+func (r *run) startAgain(i instance) (*process, error) {
+	proc, err := startProcess(i, r.config, r.outputs[i.name], r.exited)
 	if err == nil {
 		r.out.printf("started %s", proc)
 	}
 	return proc, err
 }
 
-// awaitRestarted waits until a restarted process is ready.
-func (r *run) awaitRestarted(ctx context.Context, p *process) error {
-	if err := r.prober.wait(ctx, r.out, p); err != nil {
+// waitForRestarted waits until a restarted process is ready.
+func (r *run) waitForRestarted(ctx context.Context, p *process) error {
+	if err := r.prober.waitUntilReady(ctx, r.out, p); err != nil {
 		return err
 	}
 	r.out.printf("%s is ready after %.1fs", p.name, time.Since(p.begin).Seconds())
@@ -250,7 +250,7 @@ func (r *run) waitReady(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, g := range r.groups {
 			for _, p := range g {
-				group.Go(func() error { return r.prober.wait(ctx, r.out, p) })
+				group.Go(func() error { return r.prober.waitUntilReady(ctx, r.out, p) })
 			}
 		}
 		return group.Wait()
@@ -271,7 +271,7 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 			return err
 		case p := <-r.exited:
 			err = r.handleExit(p)
-		case i := <-r.restarts.due:
+		case i := <-r.restarts.dueInstances:
 			r.restartInstance(i)
 		case err = <-r.fatal:
 		}
@@ -296,7 +296,7 @@ func (r *run) printUsage() {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
 	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nThe console is at %s; the link in %s signs you in.\nCtrl-C stops everything and keeps the data.\n",
-		r.paths.adminKubeconfig(), address(r.plan.consolePort(r.config)), r.paths.consoleLink())
+		r.paths.adminKubeconfig(), localURL(r.plan.consolePort(r.config)), r.paths.consoleLink())
 }
 
 // exitError logs the unexpected exit of a process and returns it as an error.
@@ -305,8 +305,8 @@ func (r *run) exitError(p *process) error {
 	return fmt.Errorf("%s exited (%s)", p.name, p.exitStatus())
 }
 
-// stop ends the processes in the reverse order of their start, those of one group concurrently.
-func (r *run) stop(killNow context.Context) {
+// stopAll ends the processes in the reverse order of their start, those of one group concurrently.
+func (r *run) stopAll(killNow context.Context) {
 	for _, g := range slices.Backward(r.groups) {
 		var group sync.WaitGroup
 		for _, p := range g {
@@ -324,10 +324,10 @@ func (r *run) stopProcess(killNow context.Context, p *process) {
 	default:
 	}
 	start := time.Now()
-	if p.stop(killNow) {
+	if p.stopGracefully(killNow) {
 		r.out.printf("%s did not stop and was killed", p.name)
 	} else {
 		r.out.printf("%s stopped in %.1fs", p.name, time.Since(start).Seconds())
 	}
-	p.output.flush()
+	p.output.flushPartial()
 }

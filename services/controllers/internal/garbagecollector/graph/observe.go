@@ -9,7 +9,8 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// StartList announces a complete list, and returns the epoch for Sweep.
+// StartList must be called before the objects of a complete list are observed. It returns the epoch
+// of the list, for Sweep.
 func (g *Graph) StartList() (epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +24,7 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	defer g.mu.Unlock()
 	u, _ := packUID(m.UID)
 	n := g.nodes[u]
-	before := nodeFlags(0)
+	var before nodeFlags
 	if n == nil {
 		n = &Node{uid: u}
 		n.setCoordinates(identityOf(r, m))
@@ -51,8 +52,9 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	g.Changed(r, n.namespace.Value(), false)
 }
 
-// setObservedIdentity gives a known node the identity under which its object was observed.
-// Dependents that refer to a virtual node by another identity may have an absent owner.
+// setObservedIdentity sets the identity of a known node to the one under which its object was
+// observed. If the node was virtual, dependents that refer to it by another identity may have an
+// absent owner, so they are verified.
 func (g *Graph) setObservedIdentity(n *Node, id Identity) *Node {
 	before := g.identity(n)
 	if before == id {
@@ -76,7 +78,8 @@ func (g *Graph) setObservedIdentity(n *Node, id Identity) *Node {
 	return n
 }
 
-// referencedIdentity returns the identity that a reference of a dependent states.
+// referencedIdentity returns the identity that the owner reference ref of d states, in the
+// namespace of d.
 func (g *Graph) referencedIdentity(d *Node, ref *owner) Identity {
 	k := ref.kind.Value()
 	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: ref.name, UID: g.originalUID(ref.uid)}
@@ -111,8 +114,8 @@ func (g *Graph) schedulePropagation(n *Node, before nodeFlags) {
 	}
 }
 
-// propagationFlag returns which dependents the deletion of the object has to handle first:
-// orphaning, foreground, or 0 if the object is not deleted or waits for no dependents.
+// propagationFlag returns how the dependents of a deleted object must be handled before it is
+// removed: flagOrphaning, flagForeground, or 0 if the object is not deleted or need not wait.
 func (f nodeFlags) propagationFlag() nodeFlags {
 	switch {
 	case f&flagDeleting == 0:
@@ -156,8 +159,8 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	g.addToOwners(n, added)
 }
 
-// ownersByUID indexes references. The first reference to a uid counts. An object can have tens of
-// thousands.
+// ownersByUID indexes references by uid, because an object can have tens of thousands. If several
+// have the same uid, it uses the first one.
 func ownersByUID(refs []owner) map[uid]*owner {
 	out := make(map[uid]*owner, len(refs))
 	for i := range refs {
@@ -190,8 +193,8 @@ func (g *Graph) deleteFromMaps(n *Node) {
 // requestDelete passes a node to Tasks.Delete.
 func (g *Graph) requestDelete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
 
-// addToOwners makes a node a dependent of owners. Unknown owners become virtual nodes, whose
-// existence must be verified. A node with a reference that may be wrong must be verified, too.
+// addToOwners adds n to the dependents of owners. An unknown owner becomes a virtual node, whose
+// existence a worker must verify. If a reference may be wrong, a worker must verify n, too.
 func (g *Graph) addToOwners(n *Node, owners []owner) {
 	doubtful := false
 	for i := range owners {
@@ -278,9 +281,10 @@ func (g *Graph) removeNode(n *Node, id Identity) {
 	}
 }
 
-// RemoveVirtual handles the verified absence of an object with an identity. Other objects may refer
-// to the same uid by other coordinates, which are not verified. It returns true if the node of the
-// object has other coordinates from now on, which the caller verifies later.
+// RemoveVirtual is called when the API server has confirmed that no object with an identity exists.
+// Dependents may refer to the same uid by other coordinates, which are not verified yet. If so, the
+// node gets other coordinates, and RemoveVirtual returns true. The caller must verify the node
+// again.
 func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -314,8 +318,9 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	return !n.hasFlag(flagObserved) && g.identity(n) == id && g.replaceIdentity(n, others)
 }
 
-// replaceIdentity gives a virtual node whose identity does not exist another identity under which
-// dependents refer to it, if there is one. The choice goes through all of them in order.
+// replaceIdentity replaces the absent identity of a virtual node with the next identity, in the
+// order of compareIdentities, by which dependents refer to it. After the last one it continues with
+// the first. It returns false if there is no other identity.
 func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	absent := g.identity(n)
 	next, found := leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
