@@ -101,6 +101,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestLinkNamesSelectTheCommand checks which names of links to the binary select a command.
 func TestLinkNamesSelectTheCommand(t *testing.T) {
 	for file, want := range map[string]string{
 		"binnacle": "", "binnacle-v1": "", "kube-apiserver": "apiserver", "apiserver": "apiserver", "etcd": "etcd", "nats-server": "nats-server", "tokencleaner": "tokencleaner", "up": "", "kubectl": "",
@@ -111,6 +112,8 @@ func TestLinkNamesSelectTheCommand(t *testing.T) {
 	}
 }
 
+// TestKubeconfigHoldsCertificates checks that the printed kubeconfig is complete without other
+// files.
 func TestKubeconfigHoldsCertificates(t *testing.T) {
 	dir := t.TempDir()
 	if code, _, errs := runCommand(t, "certs", "--dir", dir); code != 0 {

@@ -13,7 +13,8 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-func TestServices(t *testing.T) {
+// TestParseService checks the syntax of --balance.
+func TestParseService(t *testing.T) {
 	for text, want := range map[string]string{
 		":6443=a:1,b:2":       "",
 		"127.0.0.1:1=[::1]:2": "",
@@ -51,6 +52,8 @@ func instance(t *testing.T, code int, body string) (address, ca string) {
 	return strings.TrimPrefix(s.URL, "https://"), ca
 }
 
+// TestStates checks the state for ready, failing and unreachable instances, and the output of the
+// command check.
 func TestStates(t *testing.T) {
 	ready, ca := instance(t, http.StatusOK, "ok")
 	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
@@ -75,7 +78,9 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func TestUnknownCAIsNotTrusted(t *testing.T) {
+// TestProberVerifiesCertificates checks that an instance whose certificate lacks the requested name
+// counts as silent, and that a missing CA file is an error.
+func TestProberVerifiesCertificates(t *testing.T) {
 	address, ca := instance(t, http.StatusOK, "ok")
 	a, err := newProber(ca)
 	if err != nil {

@@ -31,6 +31,7 @@ func leafOf(t *testing.T, p certs.Pair) *x509.Certificate {
 	return pair.Certificate().Leaf
 }
 
+// TestCertificatesHaveOnePurpose checks the subject, usage, names and issuer of every certificate.
 func TestCertificatesHaveOnePurpose(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki"), Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}
 	ensureFiles(t, o)
@@ -151,6 +152,8 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 	}
 }
 
+// TestEnsureReplacesOnlyUnusableFiles checks which files are written again after each kind of
+// damage.
 func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	remove := func(paths ...string) func(*testing.T, *certs.Options) {
 		return func(t *testing.T, o *certs.Options) {
@@ -235,6 +238,8 @@ func TestRenewalKeepsNames(t *testing.T) {
 	}
 }
 
+// TestDamagedTokenKeyIsNotReplaced checks that Ensure fails instead of replacing a key that it
+// cannot read.
 func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
 	o := certs.Options{Dir: t.TempDir()}
 	ensureFiles(t, o)

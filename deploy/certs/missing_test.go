@@ -38,7 +38,9 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestEnsureRejectsToReplaceCA(t *testing.T) {
+// TestEnsureDoesNotReplaceCA checks that Ensure returns a MissingCAError and writes nothing if a CA
+// with certificates is missing.
+func TestEnsureDoesNotReplaceCA(t *testing.T) {
 	for name, c := range map[string]struct {
 		remove []string
 		renew  bool
@@ -80,6 +82,8 @@ func TestEnsureRejectsToReplaceCA(t *testing.T) {
 	}
 }
 
+// TestCertificatesHaveConfiguredLifetimes checks the expiry of certificates and CAs, and that
+// short-lived certificates are not replaced at once.
 func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 	o := folder(t)
 	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
@@ -148,6 +152,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
+// TestExternalCASignsRequests checks the requests for an external CA, and that its signed
+// certificates are accepted.
 func TestExternalCASignsRequests(t *testing.T) {
 	o := folder(t)
 	o.ExternalCAs = []certs.CA{certs.FrontProxyCA}
@@ -190,6 +196,8 @@ func TestExternalCASignsRequests(t *testing.T) {
 	}
 }
 
+// TestCheckReportsProblems checks the problem that Check reports for each kind of invalid
+// certificate.
 func TestCheckReportsProblems(t *testing.T) {
 	o := folder(t)
 	ensureFiles(t, o)

@@ -62,6 +62,8 @@ func folder(t *testing.T) certs.Options {
 	return o
 }
 
+// TestRotationKeepsTrust checks that after each step, processes that last read their files in the
+// previous step still trust each other.
 func TestRotationKeepsTrust(t *testing.T) {
 	o := folder(t)
 	ensureFiles(t, o)
@@ -122,6 +124,7 @@ func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	}
 }
 
+// TestSingleCARotation checks that the rotation of one CA does not change the others.
 func TestSingleCARotation(t *testing.T) {
 	o := folder(t)
 	ensureFiles(t, o)
@@ -143,6 +146,8 @@ func TestSingleCARotation(t *testing.T) {
 	}
 }
 
+// TestRenewReissuesLeafCertificates checks that Options.Renew replaces all certificates except
+// those of the CAs.
 func TestRenewReissuesLeafCertificates(t *testing.T) {
 	o := folder(t)
 	all := ensureFiles(t, o)
@@ -160,6 +165,8 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 	}
 }
 
+// TestSecretsHoldOnlyNeededFiles checks that each Secret has the files of one program, and no key
+// of a CA.
 func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 	o := folder(t)
 	ensureFiles(t, o)

@@ -53,7 +53,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 	}
 	one, other := archive(time.Unix(1, 0), 0o600, false), archive(time.Unix(2_000_000_000, 0), 0o755, true)
 	if !bytes.Equal(one, other) {
-		t.Error("got different archives of two runs")
+		t.Error("two archives of equal content differ, want equal bytes")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(one))
 	if err != nil {
@@ -86,6 +86,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 	}
 }
 
+// TestSumsHaveTheFormatOfSha256sum checks that sha256sum can read the file of checksums.
 func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "")
@@ -100,6 +101,8 @@ func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 
 const bsd = "Redistribution ... Neither the name nor ... may be used to endorse or\npromote products ..."
 
+// TestLicensesOfAllPackagesAreCollected checks that license files are found in the folders of
+// included packages and above them, and that a module without one is an error.
 func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	dir := t.TempDir()
 	one := module{path: "example.com/one", dir: filepath.Join(dir, "one"), packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")}}
@@ -128,6 +131,7 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	}
 }
 
+// TestLicensesAreDetected checks the SPDX names for license texts.
 func TestLicensesAreDetected(t *testing.T) {
 	for text, want := range map[string]string{
 		"Apache License\nVersion 2.0, January 2004": "Apache-2.0",
@@ -189,8 +193,9 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 }
 
-func TestPathsOfModules(t *testing.T) {
+// TestEscapeModulePath checks that capital letters are escaped as in module proxies.
+func TestEscapeModulePath(t *testing.T) {
 	if got := escapeModulePath("github.com/Azure/go-ansiterm"); got != "github.com/!azure/go-ansiterm" {
-		t.Error(got)
+		t.Errorf("escapeModulePath() = %q, want github.com/!azure/go-ansiterm", got)
 	}
 }

@@ -29,6 +29,7 @@ func binary(t *testing.T, dir, name string) string {
 	return path
 }
 
+// TestContextHoldsBinariesAndBills checks the files of a build context and the printed size.
 func TestContextHoldsBinariesAndBills(t *testing.T) {
 	bin, out := t.TempDir(), t.TempDir()
 	binary(t, bin, "tokencleaner")
@@ -66,7 +67,8 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 	}
 }
 
-func TestSizeOfImage(t *testing.T) {
+// TestMeasureFilesCompresses checks the size of files that compress well and of files that do not.
+func TestMeasureFilesCompresses(t *testing.T) {
 	dir := t.TempDir()
 	noise, zeros := filepath.Join(dir, "noise"), filepath.Join(dir, "zeros")
 	random := make([]byte, 1<<20)
@@ -88,6 +90,7 @@ func TestSizeOfImage(t *testing.T) {
 	}
 }
 
+// TestBillListsModules checks that a bill of materials lists the modules of a binary.
 func TestBillListsModules(t *testing.T) {
 	self, err := os.Executable() // has dependencies
 	if err != nil {
@@ -106,6 +109,8 @@ func TestBillListsModules(t *testing.T) {
 	}
 }
 
+// TestCheckStaticRejectsUnsuitableBinaries checks the errors for scripts and for binaries of other
+// architectures.
 func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -129,6 +134,7 @@ func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 	}
 }
 
+// TestUnknownProgramFails checks that the error lists the known programs.
 func TestUnknownProgramFails(t *testing.T) {
 	c := config{Out: t.TempDir(), Builder: noBuilder, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
@@ -136,6 +142,7 @@ func TestUnknownProgramFails(t *testing.T) {
 	}
 }
 
+// TestUnknownBuilderFails checks that the error lists the known builders.
 func TestUnknownBuilderFails(t *testing.T) {
 	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(), "not docker, podman, buildah or none") {
 		t.Errorf("got %v, want the error: not docker, podman, buildah or none", err)

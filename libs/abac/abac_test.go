@@ -77,6 +77,7 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 	}
 }
 
+// TestInvalidFiles checks that errors of a policy file name the line and the problem.
 func TestInvalidFiles(t *testing.T) {
 	good := line(`"user":"a"`)
 	for text, want := range map[string]string{
@@ -125,6 +126,8 @@ func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
 	}
 }
 
+// FuzzParse checks that parsing does not panic, and that no policy allows a request of a user
+// without a name.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(line(`"user":"*","nonResourcePath":"/a*"`)))
 	f.Add([]byte("# x\n{}"))
@@ -201,6 +204,8 @@ func TestUnversionedPolicies(t *testing.T) {
 	}
 }
 
+// TestUnversionedPoliciesAreLogged checks that Load warns about lines in the unversioned form, and
+// only then.
 func TestUnversionedPoliciesAreLogged(t *testing.T) {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))

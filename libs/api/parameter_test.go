@@ -8,6 +8,8 @@ import (
 	"binnacle/libs/api"
 )
 
+// FuzzParameter compares Parameter with url.ParseQuery, except for queries with too many
+// parameters.
 func FuzzParameter(f *testing.F) {
 	for _, q := range []string{
 		"", "pretty", "pretty=", "pretty=true&pretty=false", "a=b&pretty=1", "p%72etty=x", "pr+etty=x", "pretty=%zz&pretty=2",

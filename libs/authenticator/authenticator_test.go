@@ -57,6 +57,8 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 	}
 }
 
+// TestForAudiences checks that tokens are valid for those requested audiences that the server has,
+// or for all of them if none is requested.
 func TestForAudiences(t *testing.T) {
 	own := []string{"api", "api2"}
 	for name, c := range map[string]struct {
@@ -86,6 +88,8 @@ func TestForAudiences(t *testing.T) {
 	}
 }
 
+// TestUnreservedRejectsSuiteUsers checks that tokens whose user has a name or a group of the
+// suite's services are rejected.
 func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {

@@ -55,7 +55,7 @@ func TestOptionsSource(t *testing.T) {
 			o := authnconfig.NewOptions()
 			c.set(o)
 			if errs := o.Validate(); len(errs) > 0 || o.IsSet() != (name != "nothing") {
-				t.Fatal(errs, o.IsSet())
+				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, o.IsSet(), name != "nothing")
 			}
 			s, err := o.Source(authnconfig.Config{DisallowedIssuers: c.issuers, AnonymousFixed: c.fixed, Logger: slog.New(slog.DiscardHandler)})
 			if c.err != "" {
@@ -65,7 +65,7 @@ func TestOptionsSource(t *testing.T) {
 				return
 			}
 			if err != nil || (s != nil) != (c.user != "") {
-				t.Fatal(s, err)
+				t.Fatalf("Source() = %v, %v, want a source: %t, no error", s, err, c.user != "")
 			}
 			if s == nil {
 				return
@@ -76,7 +76,7 @@ func TestOptionsSource(t *testing.T) {
 			defer func() { cancel(); <-done }()
 			for s.Check() != nil { // waits for the keys
 				if ctx.Err() != nil {
-					t.Fatal("no keys")
+					t.Fatalf("the keys were not read in time: %v", s.Check())
 				}
 				runtime.Gosched()
 			}

@@ -23,6 +23,8 @@ func issuer(more ...string) string {
 
 const byName = "  claimMappings:\n    username: {claim: sub, prefix: ''}\n"
 
+// TestParseAcceptsValidConfigurations checks files with all fields, few fields, both versions and
+// both formats.
 func TestParseAcceptsValidConfigurations(t *testing.T) {
 	full, err := os.ReadFile(filepath.Join("testdata", "full.yaml"))
 	if err != nil {
@@ -184,6 +186,7 @@ func TestPrefixWithoutClaimIsOneError(t *testing.T) {
 	}
 }
 
+// TestAnonymousAllows checks which paths allow anonymous requests.
 func TestAnonymousAllows(t *testing.T) {
 	tests := []struct {
 		a    authnconfig.Anonymous
@@ -204,6 +207,7 @@ func TestAnonymousAllows(t *testing.T) {
 	}
 }
 
+// FuzzParse checks that Parse returns either a configuration or an error.
 func FuzzParse(f *testing.F) {
 	full, err := os.ReadFile(filepath.Join("testdata", "full.yaml"))
 	if err != nil {

@@ -171,6 +171,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestInvalidFileKeepsConfiguration checks that an invalid file is counted as a failed reload, and
+// that the previous configuration stays in use.
 func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	one := oidctest.New(t)
 	good := header + "jwt:\n" + entry(one, named("a:")) + "anonymous: {enabled: true}\n"
@@ -238,6 +240,8 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 	}
 }
 
+// TestUnreachableIssuerIsNotInitialized checks that tokens of an unreachable issuer fail with
+// ErrNotInitialized, and that other issuers are not affected.
 func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
@@ -254,6 +258,7 @@ func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	}
 }
 
+// TestStartErrors checks that New fails for an invalid and for a missing file.
 func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
@@ -341,6 +346,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestTokensAreNeverLogged checks that neither errors nor log messages contain a rejected token.
 func TestTokensAreNeverLogged(t *testing.T) {
 	i := oidctest.New(t)
 	file := filepath.Join(t.TempDir(), "authn.yaml")

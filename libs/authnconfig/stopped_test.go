@@ -19,7 +19,7 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// silentIssuer is an issuer that never answers.
+// silentIssuer is an issuer that never responds.
 type silentIssuer struct {
 	*httptest.Server
 	asked, left chan struct{}
@@ -108,7 +108,7 @@ func TestRemovedIssuerIsNotRequested(t *testing.T) {
 	select {
 	case <-s.left:
 	case <-bound.C:
-		t.Error("the request was not canceled")
+		t.Error("the request to the removed issuer continues, want it canceled")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			w.write(t, header+"anonymous: {enabled: false}\n")
 			<-reloaded
 			if a.Anonymous().Allows("/") {
-				t.Error("the former file is in use")
+				t.Error("Allows(\"/\") = true after the reload, want false as in the new file")
 			}
 			cancel()
 			if err := <-done; !errors.Is(err, context.Canceled) {
@@ -160,6 +160,6 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 		}
 	}
 	if reloaded == 0 {
-		t.Error("no metric was counted")
+		t.Error("got no counted reload, want at least one")
 	}
 }

@@ -26,6 +26,8 @@ func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Ru
 	return authorizer.Rules{Resource: []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}}, Incomplete: s.err != nil}, s.err
 }
 
+// TestChainReturnsFirstDecision checks that the first member that allows or denies decides, and
+// that all reasons and errors are returned if none does.
 func TestChainReturnsFirstDecision(t *testing.T) {
 	no := says{reason: "a"}
 	yes := says{d: authorizer.Allow, reason: "yes"}

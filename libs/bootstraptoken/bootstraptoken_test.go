@@ -123,6 +123,7 @@ func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	}
 }
 
+// FuzzSplit checks that the parts of each accepted token make up the token.
 func FuzzSplit(f *testing.F) {
 	f.Add("abc123." + secretText)
 	f.Add("abc123.")

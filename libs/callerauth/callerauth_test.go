@@ -163,6 +163,8 @@ func TestCheckAfterClockChange(t *testing.T) {
 	}
 }
 
+// TestOptionsValidateClientCA checks which combinations of flags are valid with and without a
+// client CA.
 func TestOptionsValidateClientCA(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -84,6 +84,7 @@ func TestExpressionsOverPlainValues(t *testing.T) {
 	}
 }
 
+// TestCompileErrors checks the errors for expressions that do not compile or have another type.
 func TestCompileErrors(t *testing.T) {
 	tests := []struct {
 		expression string
@@ -117,6 +118,7 @@ func longVariables() map[string]any {
 	return map[string]any{"claims": map[string]any{"text": strings.Repeat("a", 100_000), "part": strings.Repeat("b", 20_000)}}
 }
 
+// TestEvalIsBounded checks that an evaluation ends at its cost limit and with its context.
 func TestEvalIsBounded(t *testing.T) {
 	env := userEnv(t)
 	p, err := env.Compile(dear)
@@ -145,6 +147,7 @@ func TestEvalIsBounded(t *testing.T) {
 	}
 }
 
+// TestBudgetIsShared checks that several evaluations together exhaust a Budget.
 func TestBudgetIsShared(t *testing.T) {
 	p, err := userEnv(t).Compile(`claims.list.exists(e, e == "b")`)
 	if err != nil {
@@ -165,7 +168,8 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-func TestReads(t *testing.T) {
+// TestReadsField checks which expressions count as reading claims.email.
+func TestReadsField(t *testing.T) {
 	tests := map[string]bool{
 		`claims.email`:                                   true,
 		`claims.?email.orValue("")`:                      true,
@@ -192,6 +196,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// FuzzCompileAndEval checks that an evaluation returns either a value or an error.
 func FuzzCompileAndEval(f *testing.F) {
 	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`, `"a".findAll("[")`, `[1,2].sum()`, dear} {
 		f.Add(s)
@@ -209,6 +214,7 @@ func FuzzCompileAndEval(f *testing.F) {
 	})
 }
 
+// BenchmarkEval measures the evaluation of a short expression.
 func BenchmarkEval(b *testing.B) {
 	p, err := userEnv(b).Compile(`user.username.startsWith("system:")`, cel.BoolType)
 	if err != nil {

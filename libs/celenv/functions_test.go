@@ -136,6 +136,8 @@ func TestRunnersAgreeWithPrograms(t *testing.T) {
 	}
 }
 
+// TestRunnerIsReusableAfterStop checks that a Runner whose evaluation was canceled evaluates again,
+// with the same cost.
 func TestRunnerIsReusableAfterStop(t *testing.T) {
 	env := userEnv(t)
 	checked, issues := env.Check(`claims.many.all(e, e >= 0)`)

@@ -81,6 +81,8 @@ func checkResult(t *testing.T, got any, err error, want, wrong string) {
 	}
 }
 
+// TestOperations checks the conversion of expression results to JSON patch operations, and its
+// errors.
 func TestOperations(t *testing.T) {
 	env := patchEnv(t)
 	for _, tt := range []struct{ expression, want, wrong string }{

@@ -54,6 +54,8 @@ func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
 	return &authority{c, key}
 }
 
+// TestVerify checks which presented certificates form a trusted chain, in any order and with
+// unrelated ones among them.
 func TestVerify(t *testing.T) {
 	root := issue(t, nil, "root", true)
 	first := issue(t, root, "first", true)
@@ -108,6 +110,8 @@ func TestUntrustedKeysAreNotUsed(t *testing.T) {
 	}
 }
 
+// TestBoundVerifiesServers checks that a client configured by Bound accepts only servers with a
+// trusted chain and the expected name.
 func TestBoundVerifiesServers(t *testing.T) {
 	root := issue(t, nil, "root", true)
 	intermediate := issue(t, root, "intermediate", true)

@@ -29,6 +29,8 @@ func signed(t *testing.T, method jwt.SigningMethod, key any, header, content str
 	return encode(header) + ".." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
+// TestSignIsDetachedHS256 checks that another implementation of JSON Web Signature creates and
+// accepts the same signature.
 func TestSignIsDetachedHS256(t *testing.T) {
 	got := clusterinfo.Sign(kubeconfig, id, secret)
 	if want := signed(t, jwt.SigningMethodHS256, []byte(secret), `{"alg":"HS256","kid":"abcdef"}`, kubeconfig); got != want {
@@ -94,6 +96,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// FuzzVerify checks that Verify accepts only the signature that Sign returns.
 func FuzzVerify(f *testing.F) {
 	good := clusterinfo.Sign(kubeconfig, id, secret)
 	for _, s := range []string{good, "", "..", "a.b.c", encode("null") + "..", encode(`{"alg":1,"kid":[]}`) + ".."} {

@@ -55,6 +55,7 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 	}
 }
 
+// TestEmulateMetric checks that the metric has the stages of the emulated version.
 func TestEmulateMetric(t *testing.T) {
 	g, reg := features.New(), prometheus.NewRegistry()
 	g.Emulate(32)

@@ -68,6 +68,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// TestMetricReportsEnabledGates checks the values of the metric for gates that are set by name and
+// by stage.
 func TestMetricReportsEnabledGates(t *testing.T) {
 	g := features.New()
 	if err := g.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
@@ -95,7 +97,9 @@ func TestMetricReportsEnabledGates(t *testing.T) {
 	}
 }
 
-func TestWarn(t *testing.T) {
+// TestWarnLogsGatesThatWillBeRemoved checks that only gates that are set and will be removed are
+// logged.
+func TestWarnLogsGatesThatWillBeRemoved(t *testing.T) {
 	g := features.New()
 	if err := g.Set("AnyVolumeDataSource=true,KMSv1=true,WatchList=true"); err != nil {
 		t.Fatal(err)
@@ -107,6 +111,7 @@ func TestWarn(t *testing.T) {
 	}
 }
 
+// TestHelpListsChangeableGates checks that the help omits gates that are locked.
 func TestHelpListsChangeableGates(t *testing.T) {
 	help := features.Help()
 	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {

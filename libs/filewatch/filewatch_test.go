@@ -49,6 +49,8 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
+// TestFollowReportsEachChange checks that changes, removal and recreation of the file are reported,
+// each once.
 func TestFollowReportsEachChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
@@ -141,6 +143,7 @@ func TestFollowRecreatedFolder(t *testing.T) {
 	}
 }
 
+// TestReadIsLimited checks that a file larger than maxBytes is an error.
 func TestReadIsLimited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
 	write(t, file, strings.Repeat("a", 5<<20))

@@ -60,6 +60,8 @@ func TestClientCertificateIsPresented(t *testing.T) {
 	}
 }
 
+// TestExitCodeFollowsHealth checks the exit code and the error text for healthy, failing and
+// unreachable servers.
 func TestExitCodeFollowsHealth(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/livez" {

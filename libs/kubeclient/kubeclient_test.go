@@ -82,6 +82,7 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 	}
 }
 
+// TestValidate checks that rates of zero are rejected.
 func TestValidate(t *testing.T) {
 	o := kubeclient.NewOptions()
 	if errs := o.Validate(); len(errs) != 0 {
@@ -145,6 +146,7 @@ func TestProbeReportsReachability(t *testing.T) {
 	}
 }
 
+// TestProbeReportsFailure checks that the check fails while the API server has not responded yet.
 func TestProbeReportsFailure(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()

@@ -109,6 +109,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	})
 }
 
+// TestNewProbeErrors checks the errors for configurations without a usable client or address.
 func TestNewProbeErrors(t *testing.T) {
 	for want, c := range map[string]*rest.Config{
 		"client for the API server":  {Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}},

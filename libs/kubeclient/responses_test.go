@@ -64,6 +64,8 @@ func get(ctx context.Context, t *testing.T, config *rest.Config, path string) ([
 	return io.ReadAll(resp.Body)
 }
 
+// TestListOfLargeObjectsUsesSmallerPages checks that EachPage continues with smaller pages after a
+// response that is too large, and visits all objects.
 func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
 	const objects, size = 200, 128 << 10 // more than a response may have
 	value := strings.Repeat("x", size)
@@ -143,6 +145,8 @@ func compressed(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(text.Bytes())
 }
 
+// TestResponsesAndEventsAreBounded checks that responses and watch events with too many bytes or
+// values end with ErrResponseTooLarge.
 func TestResponsesAndEventsAreBounded(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -170,6 +174,8 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 	}
 }
 
+// TestOrdinaryObjectsAreDelivered checks that objects whose strings look like protobuf messages or
+// are large arrive unchanged.
 func TestOrdinaryObjectsAreDelivered(t *testing.T) {
 	holder := "\xff is not a message"
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
@@ -190,6 +196,8 @@ func TestOrdinaryObjectsAreDelivered(t *testing.T) {
 	}
 }
 
+// TestWatchDeliversAnyNumberOfEvents checks that the limits apply to each event and not to the
+// whole watch.
 func TestWatchDeliversAnyNumberOfEvents(t *testing.T) {
 	const events = 40
 	value := strings.Repeat(`x}\"`, 128<<10)

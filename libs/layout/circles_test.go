@@ -45,6 +45,7 @@ func TestFilesHaveNoCircles(t *testing.T) {
 	}
 }
 
+// TestImportCyclesAreFound checks that the search finds a cycle between files of one package.
 func TestImportCyclesAreFound(t *testing.T) {
 	got := circles(t, map[string]string{
 		"a.go": "package p\nfunc A() { new(T).b() }",

@@ -67,6 +67,8 @@ func goFiles(t *testing.T, root string, check func(name string, source []byte)) 
 	}
 }
 
+// TestLanguageFindsBannedWords checks that banned words are found in comments, strings and names,
+// also across lines.
 func TestLanguageFindsBannedWords(t *testing.T) {
 	source := "package p\n\n// F returns what was\n// told to it.\nfunc F() string { return \"so \" + \"many\" + \": who asks\" }\n\nfunc TestWhoeverAsks() {}\n\nvar maxTold int\n"
 	if got := uses(t, "p.go", []byte(source)); len(got) != 5 {

@@ -235,6 +235,8 @@ func TestImportGraph(t *testing.T) {
 	}
 }
 
+// TestGoModRequiresNothingForbidden checks that go.mod does not require modules of the Kubernetes
+// server.
 func TestGoModRequiresNothingForbidden(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(moduleRoot(t), "go.mod"))
 	if err != nil {

@@ -28,6 +28,8 @@ func TestCommentsNameIdentifiers(t *testing.T) {
 	})
 }
 
+// TestCommentsNameIdentifiersFindsStaleNames checks that doc comments with names of other
+// identifiers are found.
 func TestCommentsNameIdentifiersFindsStaleNames(t *testing.T) {
 	source := "package p\n\n// f returns x. y is ignored.\nfunc g(x int) int { return x }\n\ntype s struct {\n\t// at is a place.\n\tplace int\n}\n"
 	if got := unknownNames(t, "p.go", []byte(source)); len(got) != 3 {

@@ -80,6 +80,8 @@ func TestBreakerFollowsServer(t *testing.T) {
 	})
 }
 
+// TestOpenBreakerCancelsWaitingRequests checks that opening the breaker cancels the contexts of
+// requests, except those that have a response.
 func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := errors.New("gone")
@@ -89,7 +91,7 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 			Interval: time.Second, Probe: func(context.Context) error { return gone }, OnChange: func(context.Context, error) {},
 		})
 		waits, _, done := b.Context(t.Context())
-		answered, stop, answeredDone := b.Context(t.Context())
+		responded, stop, respondedDone := b.Context(t.Context())
 		stop()
 		b.Probe()
 		synctest.Wait()
@@ -97,11 +99,11 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(b.Open(), &open) {
 			t.Errorf("got cause %v, want an OpenError", err)
 		}
-		if err := answered.Err(); err != nil {
-			t.Errorf("a request that was answered ended: %v", err)
+		if err := responded.Err(); err != nil {
+			t.Errorf("context of a request with a response: got %v, want it not canceled", err)
 		}
 		done()
-		answeredDone()
+		respondedDone()
 		end()
 		probes.Wait()
 	})

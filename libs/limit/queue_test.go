@@ -25,6 +25,8 @@ func fill(q *limit.Queue[string], c claim) (n int) {
 	return n
 }
 
+// TestKeyHoldsNoMoreThanIsFree checks that the first key gets half of the units, and each further
+// key half of the rest.
 func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
 	q := limit.New[string](limit.Options{Size: 100, FairShare: true})
 	a, b, c := fill(q, claim{Key: "a"}), fill(q, claim{Key: "b"}), fill(q, claim{Key: "c"})
@@ -63,7 +65,7 @@ func TestClaimsWaitByBothKeys(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		for _, key := range []string{"1", "2", "3", "4"} {
 			if !q.TryAcquire(claim{Key: key, SecondKey: "slow"}) {
-				t.Fatalf("claim of %s does not fit", key)
+				t.Fatalf("TryAcquire() of key %s = false, want true", key)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -71,15 +73,16 @@ func TestClaimsWaitByBothKeys(t *testing.T) {
 		go func() { ended <- q.Acquire(ctx, claim{Key: "a", SecondKey: "slow"}) }()
 		synctest.Wait()
 		if !q.TryAcquire(claim{Key: "a", SecondKey: "fast"}) {
-			t.Error("a claim waits behind one with another second key")
+			t.Error("TryAcquire() = false, want true: a waiting claim with another second key must not block it")
 		}
 		cancel()
 		if err := <-ended; err == nil {
-			t.Error("the second key got more than its share")
+			t.Error("Acquire() = nil, want an error: the second key has used up its share")
 		}
 	})
 }
 
+// TestNilQueueHasNoLimit checks that a Queue without a size admits every claim.
 func TestNilQueueHasNoLimit(t *testing.T) {
 	q := limit.New[string](limit.Options{})
 	if err := q.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !q.TryAcquire(claim{}) || q.Size() != 0 {
@@ -118,7 +121,7 @@ func TestQueueBounds(t *testing.T) {
 				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", c, used, size, got, want)
 			}
 			if share && !c.NoFairShare && got != (lacking <= 0) {
-				t.Fatalf("%+v: got %t, and a shortage of %d", c, got, lacking)
+				t.Fatalf("TryAcquire(%+v) = %t with a shortage of %d, want %t", c, got, lacking, lacking <= 0)
 			}
 			if got {
 				in, used = append(in, c), used+c.Cost
@@ -131,11 +134,13 @@ func TestQueueBounds(t *testing.T) {
 	})
 }
 
+// TestQueueServesKeysInTurn checks that one claim of each key is admitted before a second claim of
+// any key, and that canceled claims are skipped.
 func TestQueueServesKeysInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 1})
 		if !q.TryAcquire(claim{Key: "many"}) {
-			t.Fatal("a free unit was rejected")
+			t.Fatal("TryAcquire() of a free unit = false, want true")
 		}
 		var order []string
 		gone, leave := context.WithCancel(t.Context())
@@ -184,7 +189,7 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := limit.New[string](limit.Options{Size: 100, FairShare: true})
 				if !q.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
-					t.Fatal("no units for the holder")
+					t.Fatal("TryAcquire() of the holder = false, want true")
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				admitted := false
@@ -198,13 +203,13 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 					t.Errorf("after %d small claims, small claims are blocked = %t, want %t", n, blocked, tc.blocked)
 				}
 				if !q.TryAcquire(claim{Key: "reserve"}) {
-					t.Error("a claim with a reserve is blocked")
+					t.Error("TryAcquire() of a claim that may use reserved units = false, want true")
 				}
 				q.Release(claim{Key: "reserve"})
 				q.Release(claim{Key: tc.holder, Cost: 40})
 				synctest.Wait()
 				if !admitted {
-					t.Error("the large claim was not admitted")
+					t.Error("the large claim still waits after the release, want it admitted")
 				}
 				cancel()
 			})
@@ -212,11 +217,13 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 	}
 }
 
+// TestCanceledLargeClaimUnblocksOthers checks that smaller claims are admitted when the overdue
+// claim before them is canceled.
 func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 10})
 		if !q.TryAcquire(claim{Key: "holder", Cost: 5}) {
-			t.Fatal("no units for the holder")
+			t.Fatal("TryAcquire() of the holder = false, want true")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = q.Acquire(ctx, claim{Key: "large", Cost: 10}) }()
@@ -228,7 +235,7 @@ func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 		go func() { admitted = q.Acquire(t.Context(), claim{Key: "small"}) == nil }()
 		synctest.Wait()
 		if admitted {
-			t.Fatal("a small claim overtook the overdue one")
+			t.Fatal("a small claim was admitted before the overdue one, want it to wait")
 		}
 		cancel()
 		synctest.Wait()
@@ -238,6 +245,8 @@ func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 	})
 }
 
+// TestMaxWaitingBoundsTheQueueOfAKey checks that a claim fails at once if MaxWaiting claims of its
+// key wait.
 func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := limit.New[string](limit.Options{Size: 1, MaxWaiting: 1})
@@ -288,6 +297,8 @@ func TestQueueUnderLoad(t *testing.T) {
 	}
 }
 
+// TestAcquireWithoutWaitAllocatesNothing protects the fast path of Acquire, which runs for every
+// request.
 func TestAcquireWithoutWaitAllocatesNothing(t *testing.T) {
 	q := limit.New[string](limit.Options{Size: 400, FairShare: true})
 	q.TryAcquire(claim{Key: "b"})

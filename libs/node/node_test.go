@@ -406,6 +406,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 	}
 }
 
+// TestAuthorizerIgnoresOtherUsers checks which combinations of user name and group count as a node.
 func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}

@@ -193,6 +193,7 @@ func TestBrokenTokens(t *testing.T) {
 	}
 }
 
+// TestAlgorithms checks that tokens of each supported algorithm are accepted.
 func TestAlgorithms(t *testing.T) {
 	issuer := oidctest.New(t)
 	for _, algorithm := range oidctoken.SigningAlgorithms() {
@@ -216,12 +217,12 @@ func TestKeysRotate(t *testing.T) {
 		return ok
 	}
 	if !accepted(old) {
-		t.Fatal("the first key was rejected")
+		t.Fatal("token of the first key: got rejected, want accepted")
 	}
 	asked := issuer.KeyRequests()
 	for range 10 {
 		if !accepted(old) {
-			t.Fatal("the token was rejected")
+			t.Fatal("token of a known key during an outage: got rejected, want accepted")
 		}
 	}
 	if n := issuer.KeyRequests(); n != asked {
@@ -229,18 +230,18 @@ func TestKeysRotate(t *testing.T) {
 	}
 	issuer.Rotate("RS256")
 	if !accepted(issuer.Token(nil)) {
-		t.Error("the new key was rejected")
+		t.Error("token of the new key: got rejected, want accepted")
 	}
 	if accepted(old) {
-		t.Error("the withdrawn key was accepted")
+		t.Error("token of the withdrawn key: got accepted, want rejected")
 	}
 	publish := issuer.RotateSecretly("RS256")
 	if accepted(issuer.Token(nil)) {
-		t.Error("an unpublished key was accepted")
+		t.Error("token of an unpublished key: got accepted, want rejected")
 	}
 	publish()
 	if !accepted(issuer.Token(nil)) {
-		t.Error("a published key was rejected")
+		t.Error("token of a published key: got rejected, want accepted")
 	}
 	// During an outage the known keys stay in use.
 	issuer.SetStatus(http.StatusServiceUnavailable)
@@ -280,6 +281,8 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 	}
 }
 
+// TestUnknownKeyWaitsNoLongerThanItsRequest checks that a token with an unknown key fails when its
+// request is canceled, even if the provider does not respond.
 func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
@@ -311,6 +314,8 @@ func TestKeysAreReadWithFirstToken(t *testing.T) {
 	}
 }
 
+// TestDiscoveryIsRetried checks that tokens are rejected until discovery succeeds, that a failed
+// discovery is logged, and that a token causes another discovery.
 func TestDiscoveryIsRetried(t *testing.T) {
 	issuer := oidctest.New(t)
 	issuer.SetStatus(http.StatusBadGateway)
@@ -378,6 +383,7 @@ func (h *firstError) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// TestBrokenProviders checks the errors for providers with invalid metadata or keys.
 func TestBrokenProviders(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -411,6 +417,7 @@ func TestBrokenProviders(t *testing.T) {
 	}
 }
 
+// TestDiscoveryURL checks that DiscoveryURL is used instead of the issuer URL.
 func TestDiscoveryURL(t *testing.T) {
 	issuer := oidctest.New(t)
 	// Only the metadata elsewhere can be reached, not the issuer itself.
@@ -428,6 +435,7 @@ func TestDiscoveryURL(t *testing.T) {
 	}
 }
 
+// TestNewProviderErrors checks the errors for invalid provider configurations.
 func TestNewProviderErrors(t *testing.T) {
 	tests := []struct {
 		name string
@@ -454,6 +462,7 @@ func TestNewProviderErrors(t *testing.T) {
 	}
 }
 
+// FuzzToken checks that no modified token is accepted with a user outside the prefix.
 func FuzzToken(f *testing.F) {
 	issuer := oidctest.New(f)
 	a := ready(f, issuer, bySubject)
@@ -472,6 +481,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
+// BenchmarkAuthenticate measures the authentication of a token with a known key.
 func BenchmarkAuthenticate(b *testing.B) {
 	issuer := oidctest.New(b)
 	a := ready(b, issuer, bySubject)

@@ -28,6 +28,7 @@ func parse(t *testing.T, o *oidctoken.Options, args ...string) string {
 	return errOut.String()
 }
 
+// TestOptionErrors checks the errors for invalid combinations of the --oidc-* flags.
 func TestOptionErrors(t *testing.T) {
 	const together = "--oidc-issuer-url and --oidc-client-id must be specified together"
 	ok := []string{"--oidc-issuer-url=https://x", "--oidc-client-id=y"}
@@ -107,6 +108,8 @@ func TestOptionsAuthenticator(t *testing.T) {
 	}
 }
 
+// TestNoFlagsNoAuthenticator checks that no authenticator is returned without flags, and the errors
+// for an unusable CA file.
 func TestNoFlagsNoAuthenticator(t *testing.T) {
 	o := oidctoken.NewOptions()
 	a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)

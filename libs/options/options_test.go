@@ -119,6 +119,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// TestSectionsKeepTheirOrder checks that the help lists sections in the order in which they were
+// added.
 func TestSectionsKeepTheirOrder(t *testing.T) {
 	r := run(t, &testOptions{}, nil, "-h")
 	serving, auth := strings.Index(r.stdout, "Secure serving flags"), strings.Index(r.stdout, "Authorization flags")
@@ -127,6 +129,7 @@ func TestSectionsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// TestCompleteErrorIsUsageError checks that an error of Complete ends the program with ExitUsage.
 func TestCompleteErrorIsUsageError(t *testing.T) {
 	o := &testOptions{completeErr: errors.New("no such host")}
 	if r := run(t, o, nil); r.code != options.ExitUsage || r.ran || !strings.Contains(r.stderr, "no such host") {
@@ -143,6 +146,8 @@ func config(t *testing.T, text string) string {
 	return path
 }
 
+// TestConfigFile checks the values of all kinds of flags in a file, and that the command line takes
+// precedence.
 func TestConfigFile(t *testing.T) {
 	path := config(t, `
 secure-port: 7443
@@ -164,14 +169,15 @@ runtime-config:
 	case o.port != 1:
 		t.Errorf("got port %d, want 1, that of the command line", o.port)
 	case o.delay != 3*time.Second, o.secure, !o.completed:
-		t.Errorf("got %+v", o)
+		t.Errorf("got options %+v, want delay 3s, not secure, completed", o)
 	case !slices.Equal(o.modes, []string{"Node", "RBAC"}), !slices.Equal(o.issuers, []string{"https://a,b", "https://c"}):
-		t.Errorf("got %+v", o)
+		t.Errorf("got options %+v, want the modes Node and RBAC, and the issuers https://a,b and https://c", o)
 	case o.gates["api/all"] != "true" || o.gates["batch/v1"] != "false":
 		t.Errorf("got gates %v, want api/all=true, batch/v1=false", o.gates)
 	}
 }
 
+// TestConfigFileErrorsNameTheirLine checks the errors for invalid files.
 func TestConfigFileErrorsNameTheirLine(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{name: "unknown key", text: "secure-port: 1\n\nno-such: 2\n", want: `config.yaml:3: unknown key "no-such"`},
@@ -195,6 +201,7 @@ func TestConfigFileErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
+// TestEmptyConfigFileKeepsDefaults checks that a file without keys changes nothing.
 func TestEmptyConfigFileKeepsDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n"} {
 		o := &testOptions{}
@@ -204,6 +211,7 @@ func TestEmptyConfigFileKeepsDefaults(t *testing.T) {
 	}
 }
 
+// FuzzConfigFile checks that the service runs exactly if the file is accepted.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("secure-port: 1\n")
 	f.Add("authorization-mode: [a, b]\nruntime-config: {a: b}\n")
@@ -222,6 +230,7 @@ func FuzzConfigFile(f *testing.F) {
 	})
 }
 
+// TestVerbositySelectsLogLevel checks the log level for values of -v.
 func TestVerbositySelectsLogLevel(t *testing.T) {
 	for v, want := range map[int]slog.Level{-1: slog.LevelInfo, 0: slog.LevelInfo, 1: slog.LevelDebug, 4: slog.LevelDebug - 3} {
 		if got := options.Level(v); got != want {
@@ -230,6 +239,8 @@ func TestVerbositySelectsLogLevel(t *testing.T) {
 	}
 }
 
+// TestSubcommands checks that the first argument selects a subcommand, and that flags of other
+// commands are rejected.
 func TestSubcommands(t *testing.T) {
 	service, other := &testOptions{}, &testOptions{}
 	main := func(args ...string) (ran string, code int, out, errOut bytes.Buffer) {
@@ -278,6 +289,7 @@ func TestVerbosityChanges(t *testing.T) {
 	}
 }
 
+// TestLongLogTextsAreTruncated checks that long texts and errors are truncated in both log formats.
 func TestLongLogTextsAreTruncated(t *testing.T) {
 	long := strings.Repeat("é", 500_000)
 	for _, format := range []string{"text", "json"} {

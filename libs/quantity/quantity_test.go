@@ -9,7 +9,9 @@ import (
 	"binnacle/libs/quantity"
 )
 
-func TestCheckRejectsExpensiveQuantities(t *testing.T) {
+// TestCheckCostRejectsExpensiveQuantities checks the limits on length and exponent, and that
+// MayBeExpensive finds each rejected quantity.
+func TestCheckCostRejectsExpensiveQuantities(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"1": true, "-100m": true, "1.5Gi": true, "1E": true, "12e6": true, "1e-9": true, "1e999": true, "1E+0000012": true,
 		"": true, "abc": true, "e1234": false, // rejected although the parser is quick
@@ -18,14 +20,16 @@ func TestCheckRejectsExpensiveQuantities(t *testing.T) {
 		strings.Repeat("9", 256): true, strings.Repeat("9", 257): false, "0." + strings.Repeat("0", 255) + "1": false,
 	} {
 		if err := quantity.CheckCost(text); (err == nil) != ok {
-			t.Errorf("Check(%.40q): %v, want success: %v", text, err, ok)
+			t.Errorf("CheckCost(%.40q) = %v, want success: %t", text, err, ok)
 		}
 		if !ok && !strings.HasPrefix(text, "e") && !quantity.MayBeExpensive([]byte(`{"cpu":"`+text+`"}`)) {
-			t.Errorf("Suspect(%.40q) = false, want true: it does not parse", text)
+			t.Errorf("MayBeExpensive(%.40q) = false, want true, because CheckCost rejects it", text)
 		}
 	}
 }
 
+// TestCheckJSONReadsNestedValues checks that CheckJSON finds expensive quantities in nested values,
+// and ignores invalid JSON.
 func TestCheckJSONReadsNestedValues(t *testing.T) {
 	for doc, ok := range map[string]bool{
 		`[{"a":{"averageValue":"1e-2147483647"}}]`: false, `{"a":[1e2147483647]}`: false,

@@ -55,6 +55,8 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 	}
 }
 
+// TestMissingNamesAreReported checks that the error lists each missing combination of verb and
+// resource name.
 func TestMissingNamesAreReported(t *testing.T) {
 	err := engine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
 	want := []string{
@@ -63,10 +65,11 @@ func TestMissingNamesAreReported(t *testing.T) {
 		`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`,
 	}
 	if err == nil || !strings.HasSuffix(err.Error(), "\n"+strings.Join(want, "\n")) {
-		t.Errorf("%v", err)
+		t.Errorf("CheckEscalation() = %v, want an error that ends with %q", err, want)
 	}
 }
 
+// TestEmptyNamesMatchNoUser checks that subjects and rules with empty names allow nothing.
 func TestEmptyNamesMatchNoUser(t *testing.T) {
 	e := engine(
 		clusterRole("all", rule("*", "*", "*")), clusterRole("nameless", rule("", "", "get"), rule("", "*/", "get")),
@@ -94,6 +97,8 @@ func TestReasonNamesSubject(t *testing.T) {
 	}
 }
 
+// TestRulesFor checks the listed rules of a user, once for each binding, and the error for a
+// missing role.
 func TestRulesFor(t *testing.T) {
 	pods := rule("", "pods", "get", "a")
 	both := rule("apps", "deployments", "list")

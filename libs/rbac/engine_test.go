@@ -75,6 +75,8 @@ func ask(u *authorizer.User, text string) *authorizer.Attributes {
 	return a
 }
 
+// TestDecisionsAndReasons checks decisions and their reasons for all kinds of rules, subjects and
+// bindings.
 func TestDecisionsAndReasons(t *testing.T) {
 	e := engine(
 		role("a", "r",
@@ -145,6 +147,8 @@ func TestDecisionsAndReasons(t *testing.T) {
 	}
 }
 
+// TestEscalationMessage checks that the error names the user, its groups, the missing rules and the
+// missing roles, as in Kubernetes.
 func TestEscalationMessage(t *testing.T) {
 	e := engine(
 		clusterRole("some", rule("", "pods", "get")),
@@ -165,6 +169,7 @@ func TestEscalationMessage(t *testing.T) {
 	}
 }
 
+// TestAggregation checks the rules of aggregated cluster roles, and which of them are stale.
 func TestAggregation(t *testing.T) {
 	labeled := func(name string, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 		r := clusterRole(name, rules...)
@@ -191,6 +196,8 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
+// TestClearAndPosition checks that positions only grow except through Clear, and that a snapshot
+// does not change.
 func TestClearAndPosition(t *testing.T) {
 	r := role("a", "r", rule("", "pods", "get"))
 	r.ResourceVersion = "7"
@@ -223,6 +230,7 @@ func TestClearAndPosition(t *testing.T) {
 	}
 }
 
+// TestConcurrentUpdates checks that no decision sees an intermediate state of updates.
 func TestConcurrentUpdates(t *testing.T) {
 	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
 	u := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
@@ -254,6 +262,7 @@ func TestConcurrentUpdates(t *testing.T) {
 	wg.Wait()
 }
 
+// BenchmarkAuthorize measures decisions with up to 10,000 roles and bindings.
 func BenchmarkAuthorize(b *testing.B) {
 	for _, n := range []int{10, 1000, 10000} {
 		e := rbac.New()
@@ -302,6 +311,8 @@ func TestReasonsAreLimited(t *testing.T) {
 	}
 }
 
+// TestUpdateReturnsTheDecisionsItAffects checks the Change for each kind of update; updates of
+// metadata alone affect nothing.
 func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 	allow := rule("", "pods", "get")
 	annotated := func(o metav1.Object) metav1.Object {

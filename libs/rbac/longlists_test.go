@@ -21,6 +21,7 @@ func names(n int) []string {
 	return out
 }
 
+// TestLongListsOfRulesMatch checks that sorted long lists match the same values as short ones.
 func TestLongListsOfRulesMatch(t *testing.T) {
 	long := rule("", "pods", "get", names(100)...)
 	stars := rbacv1.PolicyRule{APIGroups: append(names(50), "*"), Resources: []string{"secrets"}, Verbs: append(names(50), "*")}

@@ -6,6 +6,7 @@ import (
 	"binnacle/libs/rbac"
 )
 
+// TestPositions checks parsing, formatting and comparison of positions.
 func TestPositions(t *testing.T) {
 	for text, want := range map[string]string{
 		"7":                "clusterrolebindings=7,clusterroles=7,rolebindings=7,roles=7",
@@ -31,6 +32,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
+// FuzzParsePosition checks that the text of each parsed position parses to the same position.
 func FuzzParsePosition(f *testing.F) {
 	f.Add("clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -111,6 +111,7 @@ func genAsk() *rapid.Generator[*authorizer.Attributes] {
 	})
 }
 
+// TestAgreesWithNaiveEvaluation compares decisions of random policies with a simple implementation.
 func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e, n := rbac.New(), naive{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
@@ -166,6 +167,8 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	})
 }
 
+// TestCoveringRulesAllowAtLeastAsMuch checks on random rules that Covers is consistent with
+// decisions, and that adding the missing rules makes them covered.
 func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owner := rapid.SliceOfN(genRule(), 0, 5).Draw(t, "owner")

@@ -106,7 +106,7 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 		go func() { done <- r.Run(ctx) }()
 		time.Sleep(time.Hour)
 		if !r.Synced() {
-			t.Error("not synced")
+			t.Error("Synced() = false after an hour, want true")
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -115,6 +115,8 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 	})
 }
 
+// TestReflectorListsInPagesAndResumesWatches checks that failed pages and watches are retried, and
+// that a watch resumes after the last event or bookmark.
 func TestReflectorListsInPagesAndResumesWatches(t *testing.T) {
 	checkCalls(t, &server{
 		t: t, lists: []any{apierrors.NewInternalError(errors.New("a test")), page("5", "next", "a", "b"), page("5", "", "c")},
@@ -126,6 +128,8 @@ func TestReflectorListsInPagesAndResumesWatches(t *testing.T) {
 		"watch 5", "set d", "set a", "remove b", "advance 9", "watch 9", "watch 9")
 }
 
+// TestReflectorListsAgainWhenResourceVersionIsLost checks that each error that says that the
+// revision is lost causes a new list.
 func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 	tooLarge := apierrors.NewTimeoutError("Too large resource version", 1)
 	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
@@ -141,6 +145,8 @@ func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 	}
 }
 
+// TestReflectorListsAgainAfterServerWasUnreachable checks that RelistUnanswered causes a new list
+// after a connection error, and that the watch resumes without it.
 func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 	unreachable := errors.New("connection refused")
 	checkCalls(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5", "watch 5", "watch 5")
@@ -151,6 +157,8 @@ func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 	}
 }
 
+// TestResourceThatIsNotServedHasNoObjects checks that ErrNotServed counts as an empty list, and
+// that the resource is listed once it is served.
 func TestResourceThatIsNotServedHasNoObjects(t *testing.T) {
 	checkCalls(t, &server{t: t, lists: []any{reflector.ErrNotServed, page("5", "", "a")}},
 		"begin", "list ", "begin", "end ", "begin", "list ", "listed a", "end 5", "watch 5")

@@ -15,6 +15,8 @@ import (
 	"binnacle/libs/reviews"
 )
 
+// TestRead checks which media types and bodies are accepted, and the status codes of the
+// rejections.
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
 		name, media string
@@ -40,6 +42,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestRejectionsAreNotCacheable checks the status and the headers of rejections.
 func TestRejectionsAreNotCacheable(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for path, c := range map[string]struct {

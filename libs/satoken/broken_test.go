@@ -187,7 +187,9 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	}
 }
 
-func TestHintHoldsObjectsAndExpiry(t *testing.T) {
+// TestUnverifiedClaimsHaveObjectsAndExpiry checks that ParseUnverified returns the objects of a
+// bound token and its expiry with leeway.
+func TestUnverifiedClaimsHaveObjectsAndExpiry(t *testing.T) {
 	token := sign(t, rsaKey(), func(r *satoken.Request) {
 		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
 		r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"}
@@ -208,6 +210,7 @@ func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 	}
 }
 
+// FuzzAuthenticate checks that only the unmodified token is accepted.
 func FuzzAuthenticate(f *testing.F) {
 	key := ecKey(f, elliptic.P256())
 	good := sign(f, key, nil)
@@ -224,6 +227,7 @@ func FuzzAuthenticate(f *testing.F) {
 	})
 }
 
+// FuzzParsePublicKeys checks that parsing returns at least one key or an error.
 func FuzzParsePublicKeys(f *testing.F) {
 	f.Add(pkix(f, rsaKey().Public()))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))

@@ -145,6 +145,7 @@ func TestHintsOfClaims(t *testing.T) {
 	}
 }
 
+// TestSplitUsernameRejectsOtherUsers checks user names without the prefix of service accounts.
 func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
 	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
 		if ns, name, ok := satoken.SplitUsername(user); ok {
@@ -209,6 +210,7 @@ func TestDamagedKeyFiles(t *testing.T) {
 	}
 }
 
+// TestValidateIssuers checks the errors for invalid and repeated issuers.
 func TestValidateIssuers(t *testing.T) {
 	for issuers, want := range map[string]string{
 		"https://a":           "",
@@ -228,6 +230,7 @@ func TestValidateIssuers(t *testing.T) {
 	}
 }
 
+// TestUsesAreCounted checks that only registered uses are counted.
 func TestUsesAreCounted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	count := satoken.CountUses(reg, satoken.UseStale)

@@ -28,6 +28,7 @@ func block(kind string, der []byte, err error) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
+// TestLoadPublicKeys checks which PEM blocks are read as public and as private keys.
 func TestLoadPublicKeys(t *testing.T) {
 	r, e := rsaKey(), ecKey(t, elliptic.P384())
 	ecDER, ecErr := x509.MarshalECPrivateKey(e)
@@ -80,12 +81,12 @@ func TestLoadPublicKeys(t *testing.T) {
 				t.Fatalf("private key: %v, want success: %v", err, c.private)
 			}
 			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
-				t.Error("the wrong private key was loaded")
+				t.Errorf("got private key %v, want the one in the file", s.Public())
 			}
 		})
 	}
 	if _, err := satoken.LoadPublicKeys(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("loading a missing file succeeded")
+		t.Error("LoadPublicKeys() of a missing file: got no error, want one")
 	}
 }
 
@@ -122,10 +123,10 @@ func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 	}
 	for _, bad := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
 		if _, err := satoken.Discovery(bad, "https://issuer", keys); err == nil {
-			t.Errorf("Discovery() with issuer %q succeeded", bad)
+			t.Errorf("Discovery() with issuer %q: got no error, want one", bad)
 		}
 		if _, err := satoken.Discovery("https://issuer", bad, keys); err == nil {
-			t.Errorf("Discovery() with keys at %q succeeded", bad)
+			t.Errorf("Discovery() with keys at %q: got no error, want one", bad)
 		}
 	}
 }
@@ -133,11 +134,11 @@ func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 // TestIncompleteSignersAreRejected checks that a signer and an authenticator need an issuer and keys.
 func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
-		t.Error("NewSigner() without an issuer succeeded")
+		t.Error("NewSigner() without an issuer: got no error, want one")
 	}
 	var p224 *ecdsa.PrivateKey = ecKey(t, elliptic.P224())
 	if _, err := satoken.NewSigner(issuer, p224); err == nil {
-		t.Error("NewSigner() with P-224 succeeded")
+		t.Error("NewSigner() with a P-224 key: got no error, want one")
 	}
 	for name, c := range map[string]satoken.Config{
 		"no issuer":  {Keys: public(t, rsaKey()), Objects: full()},
@@ -145,7 +146,7 @@ func TestIncompleteSignersAreRejected(t *testing.T) {
 		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
 	} {
 		if _, err := satoken.New(c); err == nil {
-			t.Errorf("%s: New() succeeded", name)
+			t.Errorf("New() with %s: got no error, want one", name)
 		}
 	}
 }

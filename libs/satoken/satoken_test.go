@@ -137,6 +137,7 @@ func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string
 	return token
 }
 
+// TestEveryKeySignsAndVerifies checks tokens of each supported key type.
 func TestEveryKeySignsAndVerifies(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{
 		"RS256": rsaKey(), "ES256": ecKey(t, elliptic.P256()), "ES384": ecKey(t, elliptic.P384()), "ES512": ecKey(t, elliptic.P521()),
@@ -237,6 +238,8 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	}
 }
 
+// TestExtraOfBoundTokens checks that the user has the pod and the node of the token as extra
+// fields.
 func TestExtraOfBoundTokens(t *testing.T) {
 	key := rsaKey()
 	token := sign(t, key, func(r *satoken.Request) {
@@ -253,6 +256,8 @@ func TestExtraOfBoundTokens(t *testing.T) {
 	}
 }
 
+// TestTokenIsValidOnlyForItsAudiences checks that one of the requested audiences must be in the
+// token.
 func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	key := rsaKey()
 	a := newAuthenticator(t, full(), start, key)
@@ -266,6 +271,7 @@ func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	}
 }
 
+// TestUsesAreObserved checks that stale tokens are observed as stale and get an audit annotation.
 func TestUsesAreObserved(t *testing.T) {
 	key := rsaKey()
 	var seen []satoken.Use
@@ -292,6 +298,7 @@ func TestUsesAreObserved(t *testing.T) {
 	}
 }
 
+// TestSplitUsername checks that only names that a service account can have are split.
 func TestSplitUsername(t *testing.T) {
 	for user, want := range map[string]bool{
 		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,

@@ -193,6 +193,7 @@ func TestEqualChangesNothing(t *testing.T) {
 	}
 }
 
+// BenchmarkEqual compares the speed of Equal with that of apimachinery.
 func BenchmarkEqual(b *testing.B) {
 	p := &corev1.Pod{}
 	filler(7).Fill(p)

@@ -199,6 +199,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 	}
 }
 
+// TestFailedTaskEndsService checks that Run returns the error of a task with its name.
 func TestFailedTaskEndsService(t *testing.T) {
 	s := service(t, "http://127.0.0.1:1")
 	err := s.Run(t.Context(), task.Task{Name: "controller", Run: func(context.Context) error { return errors.New("lost the lease") }})
@@ -207,6 +208,7 @@ func TestFailedTaskEndsService(t *testing.T) {
 	}
 }
 
+// TestNewNeedsAPIServer checks that New fails outside of a pod without flags for the API server.
 func TestNewNeedsAPIServer(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	o := servicerunner.NewOptions("testd", 0)

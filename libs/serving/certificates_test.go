@@ -251,6 +251,7 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	}
 }
 
+// TestMinTLSVersion checks which TLS versions of clients are accepted for each value of the flag.
 func TestMinTLSVersion(t *testing.T) {
 	for version, least := range map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
 		o := testOptions(t)
@@ -268,6 +269,7 @@ func TestMinTLSVersion(t *testing.T) {
 	}
 }
 
+// TestNamedPairs checks the syntax of --tls-sni-cert-key.
 func TestNamedPairs(t *testing.T) {
 	for value, want := range map[string]string{
 		"a.crt,a.key": "a.crt,a.key", "a.crt,a.key:One,*.two": "a.crt,a.key:one,*.two",

@@ -112,6 +112,8 @@ func (f *limitedRegisterer) Register(prometheus.Collector) error {
 	return nil
 }
 
+// TestNewServerFailsIfMetricsCannotBeRegistered checks that NewServer returns the error of each
+// registration.
 func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 	const connections = "register the connection metrics: full"
 	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full", connections, connections, connections, ""} {

@@ -67,7 +67,7 @@ func (c *rawHTTP2) readResponses() (streams chan uint32, pings chan [8]byte) {
 }
 
 // TestFrameFloodIsDelayed checks that a client that floods the server with control frames is read
-// more slowly and still answered, and that other clients are not delayed.
+// more slowly and still get responses, and that other clients are not delayed.
 func TestFrameFloodIsDelayed(t *testing.T) {
 	ping := [8]byte{1}
 	for _, tc := range []struct {

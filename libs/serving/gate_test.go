@@ -95,7 +95,7 @@ func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)
 	})
 }
 
-// TestServerOptions checks that "OPTIONS *" is answered as by net/http, and only when the whole
+// TestServerOptions checks that "OPTIONS *" gets the response of net/http, and only when the whole
 // request arrives.
 func TestServerOptions(t *testing.T) {
 	const all, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"

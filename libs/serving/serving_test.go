@@ -130,6 +130,7 @@ func hello(*serving.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 }
 
+// TestServesHTTP2WithASelfSignedCertificate checks a server with default options.
 func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	resp, body := r.get(t, "/x")
@@ -172,6 +173,7 @@ func TestConnectionContext(t *testing.T) {
 	}
 }
 
+// TestHTTP2CanBeDisabled checks that clients get HTTP/1 if HTTP/2 is disabled.
 func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true
@@ -216,10 +218,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			if line, err := lines.ReadString('\n'); err != nil || line != "begin\n" {
 				t.Fatalf("got %q, %v, want begin", line, err)
 			}
-			answered := make(chan string, 1)
+			response := make(chan string, 1)
 			go func() {
 				_, body := r.get(t, "/short")
-				answered <- body
+				response <- body
 			}()
 			<-inShort
 
@@ -260,7 +262,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Error("a new connection was accepted")
 			}
 			close(release)
-			if body := <-answered; body != "complete" {
+			if body := <-response; body != "complete" {
 				t.Errorf("request in flight got %q, want complete", body)
 			}
 			r.wait(t)
@@ -274,6 +276,8 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 	}
 }
 
+// TestShutdownAbortsSlowRequests checks that a shutdown aborts requests that take longer than the
+// request timeout.
 func TestShutdownAbortsSlowRequests(t *testing.T) {
 	o := testOptions(t)
 	o.RequestTimeout = 10 * time.Millisecond
@@ -301,6 +305,8 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionsDoNotDelayShutdown checks that connections without requests, also ones without
+// a handshake, do not delay a shutdown.
 func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	r.get(t, "/x")
@@ -407,6 +413,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
+// TestCertificateByName checks which certificate a client gets for each server name.
 func TestCertificateByName(t *testing.T) {
 	o := testOptions(t)
 	dir := t.TempDir()
@@ -436,6 +443,7 @@ func TestCertificateByName(t *testing.T) {
 	}
 }
 
+// TestPortSharing checks that a port is shared only if both servers permit it.
 func TestPortSharing(t *testing.T) {
 	o := testOptions(t)
 	o.PermitPortSharing = true

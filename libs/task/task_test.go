@@ -52,6 +52,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunEndsCleanlyWithItsContext checks that the context errors of tasks are no failure after ctx
+// has ended.
 func TestRunEndsCleanlyWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan struct{})
@@ -69,6 +71,7 @@ func TestRunEndsCleanlyWithItsContext(t *testing.T) {
 	}
 }
 
+// TestPanicKeepsItsStack checks that the error for a panic has the stack of the panic.
 func TestPanicKeepsItsStack(t *testing.T) {
 	err := task.Run(t.Context(), task.Task{Name: "a", Run: func(context.Context) error { panic("x") }})
 	var p *task.PanicError
@@ -77,6 +80,8 @@ func TestPanicKeepsItsStack(t *testing.T) {
 	}
 }
 
+// TestAroundKeepsBackgroundUntilForegroundEnds checks that background tasks run until the
+// foreground has returned.
 func TestAroundKeepsBackgroundUntilForegroundEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	backgroundEnded := make(chan struct{})
@@ -100,6 +105,8 @@ func TestAroundKeepsBackgroundUntilForegroundEnds(t *testing.T) {
 	<-backgroundEnded
 }
 
+// TestAroundFailures checks that a failure or panic of either side ends the other side and is
+// returned.
 func TestAroundFailures(t *testing.T) {
 	tests := []struct {
 		name       string

@@ -59,6 +59,7 @@ func TestParseUsersErrorsAndWarnings(t *testing.T) {
 	}
 }
 
+// TestLoadRejectsUnreadableFiles checks the errors for missing, unreadable and too large files.
 func TestLoadRejectsUnreadableFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	if _, _, err := tokenfile.Load(path); !errors.Is(err, os.ErrNotExist) {
@@ -91,6 +92,7 @@ func TestLoadRejectsUnreadableFiles(t *testing.T) {
 	}
 }
 
+// FuzzParse checks that no file makes the empty token valid.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("tok,alice,u1,\"dev,ops\"\n\n,x,y\n"))
 	f.Add([]byte("a\"b,c"))

@@ -223,7 +223,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)
 	}
 	if p.ChildrenOnly() != nil {
-		t.Error("Inner() is not nil")
+		t.Error("ChildrenOnly() of a nil provider is not nil")
 	}
 	p.Close()
 	ctx := t.Context()

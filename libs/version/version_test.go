@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/version"
 )
 
+// TestGitVersionParsesForClients checks that clients can parse the version as a semantic version.
 func TestGitVersionParsesForClients(t *testing.T) {
 	v, err := utilversion.ParseSemantic(version.Get().GitVersion)
 	if err != nil {
@@ -19,6 +20,7 @@ func TestGitVersionParsesForClients(t *testing.T) {
 	}
 }
 
+// TestUserAgentStartsWithTheComponent checks the form of the User-Agent.
 func TestUserAgentStartsWithTheComponent(t *testing.T) {
 	if ua := version.UserAgent("tokencleaner"); !strings.HasPrefix(ua, "tokencleaner/v1.33.") {
 		t.Errorf("got User-Agent %q, want one that begins with tokencleaner/v1.33.", ua)

@@ -17,6 +17,8 @@ func run(args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
+// TestCommandCreatesAndChecks checks the output and the exit codes of the default command and of
+// check.
 func TestCommandCreatesAndChecks(t *testing.T) {
 	dir := t.TempDir()
 	code, out, errs := run("--dir", dir)
@@ -48,6 +50,7 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	}
 }
 
+// TestUsageErrors checks that an invalid command line ends with exit code 2 and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, line := range []string{"--no-such-flag", "argument", "check argument", "check --no-such-flag", "--external-ca=x", "--ca=x", "--rotate-ca=x", "--lifetime=1s", "--ca-lifetime=x"} {
 		code, out, errs := run(strings.Fields(line)...)
@@ -57,6 +60,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// TestHelpNamesProgram checks that the help shows the name that New was given.
 func TestHelpNamesProgram(t *testing.T) {
 	code, out, _ := run("--help")
 	if code != 0 || !strings.Contains(out, "certs [flags]") || !strings.Contains(out, "--new-ca") {

@@ -148,6 +148,8 @@ func (b *fixture) spread(n int) map[string]int {
 	return out
 }
 
+// TestRoundRobinOfReadyBackends checks that connections go to ready backends in turn, to any
+// backend if none is ready, and that existing connections stay.
 func TestRoundRobinOfReadyBackends(t *testing.T) {
 	b := start(t)
 	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
@@ -173,6 +175,8 @@ func TestRoundRobinOfReadyBackends(t *testing.T) {
 	}
 }
 
+// TestUnreachableBackendIsSkipped checks that a connection goes to another backend if the first one
+// rejects it.
 func TestUnreachableBackendIsSkipped(t *testing.T) {
 	b := start(t)
 	b.lns[0].Close() // still ready for the balancer
@@ -181,6 +185,8 @@ func TestUnreachableBackendIsSkipped(t *testing.T) {
 	}
 }
 
+// TestUnresponsiveBackendIsDisconnected checks that only the connections to a backend that does not
+// respond are closed.
 func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 	b := start(t)
 	clients := map[string]*client{}
@@ -202,6 +208,8 @@ func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 	}
 }
 
+// TestHalfCloseIsForwarded checks that a client can close its side and still read the rest of the
+// response.
 func TestHalfCloseIsForwarded(t *testing.T) {
 	b := start(t)
 	c := b.dial()

@@ -60,6 +60,8 @@ func TestConfigureAcceptsFlagsOfSuites(t *testing.T) {
 	}
 }
 
+// TestConfigFileReplacesFlags checks that --config-file takes precedence over other flags, as in
+// etcd.
 func TestConfigFileReplacesFlags(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "etcd.yaml")
 	if err := os.WriteFile(path, []byte("name: filed\n"), 0o600); err != nil {

@@ -50,6 +50,8 @@ func untilTheEnd(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 // advance advances the time of the bubble.
 func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
+// TestReleasedLeaseIsTakenOverAtOnce checks that one replica works at a time, and that another one
+// takes over soon after the leader has released the lease.
 func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -71,13 +73,15 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 		}
 		advance(5 * time.Second) // far less than the lease duration, because the lease was released
 		if !b.working.Load() {
-			t.Error("b did not take over")
+			t.Error("b does not work after a has released the lease, want it to lead")
 		}
 		b.stop()
 		<-b.done
 	})
 }
 
+// TestLostLeaseStopsWork checks that work ends when the lease expires because the API server is
+// unreachable, and is started again later.
 func TestLostLeaseStopsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -88,12 +92,12 @@ func TestLostLeaseStopsWork(t *testing.T) {
 		a := stand(t, client, "a", untilTheEnd)
 		advance(time.Second)
 		if !a.working.Load() {
-			t.Fatal("a does not work")
+			t.Fatal("a does not work, want it to lead")
 		}
 		down.Store(true)
 		advance(15 * time.Second) // the lease duration
 		if a.working.Load() {
-			t.Error("a works without a lease")
+			t.Error("a works after its lease has expired, want it stopped")
 		}
 		down.Store(false)
 		advance(20 * time.Second)
@@ -105,6 +109,7 @@ func TestLostLeaseStopsWork(t *testing.T) {
 	})
 }
 
+// TestFailedWorkEndsRun checks that Run returns the error of work and releases the lease.
 func TestFailedWorkEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, wrong := fake.NewClientset(), errors.New("wrong")
@@ -115,13 +120,14 @@ func TestFailedWorkEndsRun(t *testing.T) {
 		b := stand(t, client, "b", untilTheEnd)
 		advance(5 * time.Second)
 		if !b.working.Load() {
-			t.Error("the lease was not released")
+			t.Error("b does not work after a has failed, want the lease released")
 		}
 		b.stop()
 		<-b.done
 	})
 }
 
+// TestReadyWaitsForTheLease checks that Ready fails until the lease has been read.
 func TestReadyWaitsForTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -140,6 +146,7 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 	})
 }
 
+// TestRunWithoutElection checks that work runs at once if leader election is disabled.
 func TestRunWithoutElection(t *testing.T) {
 	o := election.NewOptions("test")
 	o.Enabled = false
@@ -150,6 +157,7 @@ func TestRunWithoutElection(t *testing.T) {
 	}
 }
 
+// TestValidate checks the errors for invalid flags.
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -246,7 +246,7 @@ func (i *Issuer) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	raw, err := json.Marshal(body)
 	if err != nil {
-		i.t.Errorf("answer %s: %v", r.URL.Path, err)
+		i.t.Errorf("write the response of %s: %v", r.URL.Path, err)
 	}
 	_, _ = w.Write(raw) // the client may have disconnected
 }

@@ -24,7 +24,7 @@ type http1Server struct {
 	t        *testing.T
 	limits   *HeaderLimits
 	listener *pipeListener
-	release  chan struct{} // until it is closed, requests for /quiet are not answered
+	release  chan struct{} // closing it lets requests for /quiet continue
 }
 
 // http1Client is a client of http1Server.
@@ -116,41 +116,43 @@ func headerLines(n, size int) string {
 
 const getLine, postLine, endOfHeader = "GET / HTTP/1.1\r\nHost: a\r\n", "POST / HTTP/1.1\r\nHost: a\r\n", "\r\n"
 
+// TestHTTP1HeaderLimits checks that header sections with too many lines or bytes get 431, and that
+// bodies and pipelined requests do not count as header lines.
 func TestHTTP1HeaderLimits(t *testing.T) {
 	empty := strings.Repeat("\r\n\n", 40_000) // a body, not header lines
 	complete := func(body string) string {
 		return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", postLine, len(body), body)
 	}
 	for name, c := range map[string]struct {
-		say  string
+		sent string
 		want []string // "431" or the response body
 	}{
-		"small":                      {say: getLine + endOfHeader, want: []string{"0 0"}},
-		"one long line":              {say: getLine + headerLines(1, 1_000_000) + endOfHeader, want: []string{"1 0"}},
-		"many lines":                 {say: getLine + headerLines(9_000, 10) + endOfHeader, want: []string{"9000 0"}},
-		"too many lines":             {say: getLine + headerLines(11_000, 1) + endOfHeader, want: []string{"431"}},
-		"too many lines, unfinished": {say: getLine + headerLines(11_000, 1), want: []string{"431"}},
-		"too many bytes":             {say: getLine + headerLines(20, 60_000) + endOfHeader, want: []string{"431"}},
-		"many lines, body, more requests": {say: postLine + headerLines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000, 5) + endOfHeader + getLine + endOfHeader,
+		"small":                      {sent: getLine + endOfHeader, want: []string{"0 0"}},
+		"one long line":              {sent: getLine + headerLines(1, 1_000_000) + endOfHeader, want: []string{"1 0"}},
+		"many lines":                 {sent: getLine + headerLines(9_000, 10) + endOfHeader, want: []string{"9000 0"}},
+		"too many lines":             {sent: getLine + headerLines(11_000, 1) + endOfHeader, want: []string{"431"}},
+		"too many lines, unfinished": {sent: getLine + headerLines(11_000, 1), want: []string{"431"}},
+		"too many bytes":             {sent: getLine + headerLines(20, 60_000) + endOfHeader, want: []string{"431"}},
+		"many lines, body, more requests": {sent: postLine + headerLines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000, 5) + endOfHeader + getLine + endOfHeader,
 			want: []string{"2001 10", "3000 0", "0 0"}},
-		"a body of empty lines": {say: complete(empty) + getLine + headerLines(2_000, 10) + endOfHeader,
+		"a body of empty lines": {sent: complete(empty) + getLine + headerLines(2_000, 10) + endOfHeader,
 			want: []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
-		"empty lines before the request": {say: complete("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader,
+		"empty lines before the request": {sent: complete("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader,
 			want: []string{"1 1", "431"}},
-		"chunked body": {say: postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader,
+		"chunked body": {sent: postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader,
 			want: []string{"1000 3", "0 0"}},
-		"pipelined large headers": {say: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000, 5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader,
+		"pipelined large headers": {sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000, 5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader,
 			want: []string{"1 0", "9000 0", "2000 0", "0 0"}},
-		"pipelined large headers, too many lines": {say: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader,
+		"pipelined large headers, too many lines": {sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader,
 			want: []string{"1 0", "431"}},
-		"pipelined requests, last has too many lines": {say: strings.Repeat(getLine+endOfHeader, 50) + getLine + headerLines(11_000, 1) + endOfHeader,
+		"pipelined requests, last has too many lines": {sent: strings.Repeat(getLine+endOfHeader, 50) + getLine + headerLines(11_000, 1) + endOfHeader,
 			want: append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testHTTP1(t, func(f *http1Server) {
 				client := f.connect()
 				defer client.hangUp()
-				client.send(c.say)
+				client.send(c.sent)
 				for _, want := range c.want {
 					if want == "431" {
 						client.expect(http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large")
@@ -229,7 +231,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			synctest.Wait()
 		}
 		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
-			t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
+			t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
 		remaining := MaxReservedHeaders/2 - f.limits.reserved
 		if !f.limits.reserveBytes(Network(netip.Addr{}), remaining) {
@@ -395,7 +397,7 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 					synctest.Wait()
 				}
 				if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/2-2*size {
-					t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
+					t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
 				}
 				small := f.connect()
 				small.send(getLine + endOfHeader)

@@ -222,7 +222,7 @@ func TestSendErrorIsReturned(t *testing.T) {
 // TestPlaintextHTTPGets400 checks that plaintext HTTP gets a response, and that a client that does
 // not read it is not waited for.
 func TestPlaintextHTTPGets400(t *testing.T) {
-	for request, answered := range map[string]bool{
+	for request, wantHint := range map[string]bool{
 		"GET / HTTP/1.1\r\n\r\n": true, "HEAD / HTTP/1.1\r\n\r\n": true, "POST / HTTP/1.1\r\n\r\n": true, "PUT / HTTP/1.1\r\n\r\n": true,
 		"OPTIONS / HTTP/1.1\r\n\r\n": true, "EHLO mail.example.com\r\n": false,
 	} {
@@ -231,8 +231,8 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 			if _, err := io.WriteString(c, request[:5]); err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := io.ReadAll(c); (string(got) == plainHTTPResponse) != answered {
-				t.Errorf("%q: got %q, want the hint to use TLS: %t", request, got, answered)
+			if got, _ := io.ReadAll(c); (string(got) == plainHTTPResponse) != wantHint {
+				t.Errorf("%q: got %q, want the hint to use TLS: %t", request, got, wantHint)
 			}
 			silent := l.dial()
 			if _, err := io.WriteString(silent, request[:5]); err != nil {

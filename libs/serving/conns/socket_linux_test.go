@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TestConnectionsLimitUnsentBytes checks that the kernel limits the unsent bytes of a connection.
 func TestConnectionsLimitUnsentBytes(t *testing.T) {
 	_, server := tcpPair(t)
 	c := newConn(t.Context(), &Listener{}, server)

@@ -22,15 +22,15 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	var got []byte
 	for i, r := range b.records {
 		if i < len(b.records)-1 && len(*r) != recordSize {
-			t.Errorf("record %d has %d bytes", i, len(*r))
+			t.Errorf("record %d of %d has %d bytes, want %d", i, len(b.records), len(*r), recordSize)
 		}
 		got = append(got, *r...)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("the bytes differ from those that were put")
+		t.Errorf("got %d bytes in the records, want the %d appended bytes", len(got), len(want))
 	}
 	if list := b.recycle(); len(list) != 0 || cap(list) == 0 {
-		t.Errorf("the released list has length %d and capacity %d", len(list), cap(list))
+		t.Errorf("recycle() returned a slice of length %d and capacity %d, want length 0 and capacity for reuse", len(list), cap(list))
 	}
 }
 

@@ -141,7 +141,7 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 					return
 				}
 				if f, ok := f.(*http2.WindowUpdateFrame); ok && f.StreamID == 1 {
-					t.Errorf("got a WINDOW_UPDATE of %d bytes", f.Increment)
+					t.Errorf("got a WINDOW_UPDATE of %d bytes for stream 1, want none", f.Increment)
 				}
 			}
 		})
@@ -253,7 +253,7 @@ func TestConnectionWindowGoesToBlockedStream(t *testing.T) {
 			f, err = c.ReadFrame()
 			c.must(err)
 			if f.Header().Type == http2.FrameData {
-				t.Fatalf("got %d bytes without a window", f.Header().Length)
+				t.Fatalf("got %d bytes of DATA while the window is closed, want none", f.Header().Length)
 			}
 		}
 		c.must(c.WriteWindowUpdate(id, 3))

@@ -116,6 +116,7 @@ func get(t testing.TB, c *http.Client, path string) (*http.Response, string) {
 	return resp, string(b)
 }
 
+// TestResponsesWithTransport checks the forms of responses with the client of net/http.
 func TestResponsesWithTransport(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {

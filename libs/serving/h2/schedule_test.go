@@ -59,7 +59,7 @@ func TestAcquireWriteToken(t *testing.T) {
 	}
 	c = &conn{server: NewServer(Config{}), schedule: schedule{waitingForToken: []*stream{{}}, queue: backlog{size: maxPending}}}
 	if c.reserveQueueSpace(1) {
-		t.Error("canQueue() = true while a stream waits for the token")
+		t.Error("reserveQueueSpace(1) = true while a stream waits for the token, want false")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestFailedWrapsValueOnce(t *testing.T) {
 		}
 	}
 	if f, ok := Failed("odd").(*Failure); !ok || f.Value != "odd" || len(f.Stack) == 0 {
-		t.Errorf("Failed(odd) = %v", f)
+		t.Errorf("Failed(odd) = %v, want a *Failure with the value odd and a stack", f)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestWriteFramesInOrder(t *testing.T) {
 					remaining, n = remaining[h.length:], n-h.length
 				}
 				if !complete || len(remaining) != 0 || n != 0 {
-					t.Errorf("records %v: wrong bytes, %d bytes missing", sizes, n)
+					t.Errorf("records %v: %d bytes are missing, want all frames complete", sizes, n)
 				}
 			}
 		}
@@ -187,17 +187,17 @@ func TestCanonicalNameCacheIsLimited(t *testing.T) {
 	c := &conn{canonicalNames: map[string]string{}}
 	long := strings.Repeat("n", 1000)
 	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.canonicalNames) > 0 {
-		t.Errorf("%s is cached", got)
+		t.Errorf("canonicalName of a name of 1000 bytes = %.40s, %d cached names, want %.40s, 0", got, len(c.canonicalNames), http.CanonicalHeaderKey(long))
 	}
 	for i := range 1000 {
 		name := "x-" + strconv.Itoa(i)
 		for range 2 {
 			if got := c.canonicalName(name); got != http.CanonicalHeaderKey(name) {
-				t.Errorf("canonicalName(%s) = %s", name, got)
+				t.Errorf("canonicalName(%s) = %s, want %s", name, got, http.CanonicalHeaderKey(name))
 			}
 		}
 	}
 	if n := len(c.canonicalNames); n == 0 || n > maxCachedNames {
-		t.Errorf("%d names are cached", n)
+		t.Errorf("got %d cached names, want from 1 to %d", n, maxCachedNames)
 	}
 }

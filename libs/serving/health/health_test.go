@@ -94,6 +94,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// TestLivezGracePeriod checks that only /livez passes during the grace period.
 func TestLivezGracePeriod(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := health.New(health.Config{
@@ -122,6 +123,8 @@ func TestLivezGracePeriod(t *testing.T) {
 	}
 }
 
+// TestFailuresAreLoggedOncePerChange checks that the failing checks are logged when they change,
+// and that an ordinary start logs nothing.
 func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 	var logged strings.Builder
 	now := time.Unix(1000, 0)
@@ -164,6 +167,7 @@ func TestSlowStartIsLogged(t *testing.T) {
 	}
 }
 
+// TestCheckSeesTheRequest checks that a check gets the request of the endpoint.
 func TestCheckSeesTheRequest(t *testing.T) {
 	r := registry()
 	var seen string
@@ -174,13 +178,14 @@ func TestCheckSeesTheRequest(t *testing.T) {
 	}
 }
 
+// TestNameTwicePanics checks that an endpoint cannot have two checks of the same name.
 func TestNameTwicePanics(t *testing.T) {
 	r := registry()
 	r.Add("etcd", ok, health.Livez)
 	r.Add("etcd", ok, health.Readyz)
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("Add() of a second check with the same name did not panic")
 		}
 	}()
 	r.Add("etcd", ok)

@@ -18,7 +18,9 @@ func ask(ctx context.Context, c health.Check) error {
 	return c(httptest.NewRequest(http.MethodGet, "/readyz", nil).WithContext(ctx))
 }
 
-func TestManyShareOneRun(t *testing.T) {
+// TestConcurrentCallersShareOneRun checks that concurrent callers share a run, and how long results
+// are reused.
+func TestConcurrentCallersShareOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
 		check := health.Shared(2*time.Second, time.Second, func(ctx context.Context) error {
@@ -61,7 +63,9 @@ func TestManyShareOneRun(t *testing.T) {
 	})
 }
 
-func TestASharedRunIsBounded(t *testing.T) {
+// TestSharedRunIsBounded checks that a run ends at its limit, and that a caller waits no longer
+// than its context.
+func TestSharedRunIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		check := health.Shared(2*time.Second, time.Second, func(ctx context.Context) error {
 			<-ctx.Done()

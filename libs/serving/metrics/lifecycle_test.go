@@ -63,7 +63,9 @@ func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[strin
 	return out
 }
 
-func TestWhatIsShown(t *testing.T) {
+// TestLifecycleFlagsSelectMetrics checks which metrics and label values are exported with which
+// flags.
+func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "labels.yaml")
 	if err := os.WriteFile(manifest, []byte("asked_total,user: ann,eve\nopen,user: bob\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -147,7 +149,8 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 }
 
-func TestBadLifecycles(t *testing.T) {
+// TestInvalidLifecycleFlagsAreRejected checks the errors for invalid flags and manifests.
+func TestInvalidLifecycleFlagsAreRejected(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "labels.yaml")
 	if err := os.WriteFile(manifest, []byte("asked_total: ann\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,8 @@ func scrape(t *testing.T, g prometheus.Gatherer, log *slog.Logger) string {
 	return w.Body.String()
 }
 
+// TestEveryProcessHasItsBasicMetrics checks that a new registry has the metrics of the Go runtime
+// and the build.
 func TestEveryProcessHasItsBasicMetrics(t *testing.T) {
 	body := scrape(t, metrics.New(), slog.New(slog.DiscardHandler))
 	for _, want := range []string{"go_goroutines ", "kubernetes_build_info{", `git_version="v1.33.`} {
@@ -45,7 +47,9 @@ type errBroken struct{}
 
 func (errBroken) Error() string { return "no such gauge" }
 
-func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
+// TestFailedCollectorIsLoggedAndOmitted checks that a collector that fails does not affect other
+// metrics.
+func TestFailedCollectorIsLoggedAndOmitted(t *testing.T) {
 	var logged strings.Builder
 	r := metrics.New()
 	r.MustRegister(broken{prometheus.NewDesc("broken", "x", nil, nil)})
@@ -63,6 +67,8 @@ type gone struct{ http.ResponseWriter }
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("client disconnected") }
 
+// TestDisconnectedClientsAreNotLogged checks that a client that disconnects during a scrape causes
+// no log message.
 func TestDisconnectedClientsAreNotLogged(t *testing.T) {
 	var logged bytes.Buffer
 	r := prometheus.NewRegistry()

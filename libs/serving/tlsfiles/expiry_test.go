@@ -45,6 +45,8 @@ func newPair(t *testing.T, life time.Duration) *Pair {
 	return p
 }
 
+// TestCertificateExpiryIsLogged checks when warnings are logged for certificates that expire soon
+// or have expired.
 func TestCertificateExpiryIsLogged(t *testing.T) {
 	const day = 24 * time.Hour
 	tests := []struct {
@@ -123,6 +125,7 @@ func TestReplacedCertificateExpiryIsLoggedAgain(t *testing.T) {
 	}
 }
 
+// TestCertificateExpiryMetric checks that the metric has one series for each use and file.
 func TestCertificateExpiryMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := prometheus.NewRegistry()

@@ -62,7 +62,7 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := tlsfiles.WriteFile(taken, []byte("x"), 0o600); err == nil {
-		t.Error("WriteFile replaced a folder")
+		t.Error("WriteFile() to the path of a folder = nil, want an error")
 	}
 	remaining, err := os.ReadDir(dir)
 	if err != nil || len(remaining) != 1 {
@@ -120,17 +120,18 @@ func TestAPairOfACA(t *testing.T) {
 	writeAndSync(t, filepath.Join(dir, "x.key"), keyPEM)
 	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
-		t.Error("the pair was replaced")
+		t.Error("the certificate of a CA was replaced, want it unchanged")
 	}
 }
 
-func TestAPairThatCannotBeWritten(t *testing.T) {
+// TestUnwritableKeyFileIsAnError checks that a pair is not created if its key cannot be written.
+func TestUnwritableKeyFileIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "x.key", "taken"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); err == nil {
-		t.Error("no error")
+		t.Error("LoadOrCreateSelfSigned() = nil, want an error")
 	}
 }
 

@@ -47,6 +47,8 @@ func writeAndSync(t *testing.T, path string, data []byte) {
 	}
 }
 
+// TestSelfSignedPairIsUsable checks that a client that trusts the certificate accepts all its
+// names.
 func TestSelfSignedPairIsUsable(t *testing.T) {
 	cert, key := pair(t, tlsfiles.SelfSigned{
 		Dir: filepath.Join(t.TempDir(), "a", "b"), Name: "apiserver",
@@ -83,6 +85,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 }
 
+// TestSelfSignedPairIsReusedWhileItFits checks when an existing pair is replaced.
 func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	start := time.Now()
 	tests := []struct {
@@ -121,6 +124,8 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	}
 }
 
+// TestReloadKeepsWhatIsInUseOnDamage checks that a damaged file does not replace the pair and the
+// bundle in use.
 func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
@@ -195,6 +200,8 @@ func (n *notify) Reload() (bool, error) {
 	return changed, err
 }
 
+// TestWatchFollowsReplacedFilesAndSymbolicLinks checks that Watch reloads files that are replaced
+// directly or through symbolic links of a mounted volume.
 func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
@@ -245,6 +252,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	}
 }
 
+// TestParseCertificates checks which PEM data has how many certificates.
 func TestParseCertificates(t *testing.T) {
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x"})
 	c, k := string(read(t, cert)), string(read(t, key))
@@ -269,6 +277,7 @@ func TestParseCertificates(t *testing.T) {
 	}
 }
 
+// FuzzParseCertificates checks that parsing returns either certificates or an error.
 func FuzzParseCertificates(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -279,6 +288,7 @@ func FuzzParseCertificates(f *testing.F) {
 	})
 }
 
+// BenchmarkSelfSigned measures the creation of a pair.
 func BenchmarkSelfSigned(b *testing.B) {
 	dir := b.TempDir()
 	for i := range b.N {

@@ -162,6 +162,8 @@ func startProcess(t *testing.T, change func(*suite.Config)) *up {
 	return u
 }
 
+// TestUpStartsAndStopsInOrder checks the kubeconfigs, the order of starts and stops, and the
+// printed lines.
 func TestUpStartsAndStopsInOrder(t *testing.T) {
 	u := startProcess(t, nil)
 	u.out.await("all services are ready")
@@ -216,6 +218,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 }
 
+// TestUpKeepsExistingFiles checks that a second start keeps the certificates of the first one.
 func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
@@ -238,6 +241,8 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 	}
 }
 
+// TestExitedServiceStopsTheSuite checks that the exit of a service stops all others and is reported
+// with its last lines.
 func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
@@ -270,6 +275,8 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 	})
 }
 
+// TestUpReportsProgress checks that the failing checks are printed while the suite waits, and
+// returned after the timeout.
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := startProcess(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
@@ -281,6 +288,7 @@ func TestUpReportsProgress(t *testing.T) {
 	}
 }
 
+// TestStopWhileWaitingIsNoError checks that the suite can be stopped before its services are ready.
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := startProcess(t, nil)
@@ -291,6 +299,7 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 	}
 }
 
+// TestSecondSignalKills checks that a service that does not stop is killed after the second signal.
 func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
 	u := startProcess(t, nil)

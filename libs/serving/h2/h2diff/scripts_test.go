@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 			both[n] = exchange(t, i, s.run)
 		}
 		if text := known.compare(s.name, both[0], both[1]); text != "" {
-			t.Errorf("%s:\n%s", s.name, text)
+			t.Errorf("script %s: unexpected differences:\n%s", s.name, text)
 		}
 	}
 	t.Logf("%d scripts", len(names))

@@ -18,6 +18,8 @@ import (
 	"binnacle/libs/satoken"
 )
 
+// TestEveryKindOfToken checks the user for a token of each kind, and that other tokens are
+// rejected.
 func TestEveryKindOfToken(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))
@@ -110,6 +112,8 @@ func TestRevocationIsImmediate(t *testing.T) {
 	}
 }
 
+// TestAPIServerIsDown checks that only tokens that depend on objects get 503 while the API server
+// is unreachable.
 func TestAPIServerIsDown(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))
@@ -165,6 +169,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
+// TestVersionsAndPaths checks that both versions of reviews are served at both paths, and that GET
+// is rejected.
 func TestVersionsAndPaths(t *testing.T) {
 	f := newFixture(t)
 	o := f.options()
@@ -186,6 +192,8 @@ func TestVersionsAndPaths(t *testing.T) {
 	}
 }
 
+// TestConfigurationIsReloaded checks that a change of the authentication configuration applies
+// without a restart.
 func TestConfigurationIsReloaded(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	config := func(prefix string) string {

@@ -136,6 +136,7 @@ func TestReviews(t *testing.T) {
 	}
 }
 
+// TestNoDecision checks that an undecided review gets 503 with Retry-After.
 func TestNoDecision(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
 		f := newFixture()
@@ -242,6 +243,7 @@ func (f *fixture) wantSecret(t *testing.T, token string) {
 	}
 }
 
+// FuzzReview checks that each response has an expected status and a JSON body.
 func FuzzReview(f *testing.F) {
 	f.Add(body(v1, "good", "a"))
 	f.Add(body(v1beta1, "bad"))

@@ -144,6 +144,8 @@ func (f *fixture) eventually(what string, check func() bool) {
 
 const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
 
+// TestService checks the readiness, the decisions at both paths, and the rejection of other
+// callers.
 func TestService(t *testing.T) {
 	f := start(t, func(o *Options) {
 		o.Clients.Names = []string{"apiserver"}
@@ -175,6 +177,7 @@ func TestService(t *testing.T) {
 	}
 }
 
+// TestABACAlone checks a service that needs no policy from the API server.
 func TestABACAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies")
 	if err := os.WriteFile(file, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
@@ -227,6 +230,7 @@ func TestFeatureGates(t *testing.T) {
 	}
 }
 
+// TestInvalidOptions checks the errors for invalid flags.
 func TestInvalidOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"must name at least one mode":  func(o *Options) { o.Modes = nil },
@@ -248,6 +252,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
+// TestBuildErrors checks that the service does not start with unusable files or addresses.
 func TestBuildErrors(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"/no/such/policies": func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, "/no/such/policies" },

@@ -55,7 +55,7 @@ func newFixture(t *testing.T, off ...string) *fixture {
 		t.Fatal(err)
 	}
 	if followed.Check(nil) == nil {
-		t.Error("got synced before the start")
+		t.Error("Check() before Run = nil, want an error")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -91,7 +91,9 @@ func (f *fixture) allowed() bool {
 	return err == nil && d == authorizer.Allow
 }
 
-func TestFollowing(t *testing.T) {
+// TestChangesReachEngineAndGraph checks that changes at the API server change decisions and advance
+// the position.
+func TestChangesReachEngineAndGraph(t *testing.T) {
 	f := newFixture(t)
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
 	if f.allowed() {
@@ -103,7 +105,7 @@ func TestFollowing(t *testing.T) {
 	f.eventually("allowed", f.allowed)
 	f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
 	if p := f.Engine.Snapshot().Position(); p[2] != at {
-		t.Errorf("got got position %s, want rolebindings at %d", p, at)
+		t.Errorf("got position %s, want rolebindings at %d", p, at)
 	}
 	mark := f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
 	f.eventually("at the bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
@@ -116,10 +118,11 @@ func TestFollowing(t *testing.T) {
 	f.eventually("refused", func() bool { return !f.allowed() })
 	f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 	if p := f.Engine.Snapshot().Position(); p[2] != gone {
-		t.Errorf("got got position %s, want rolebindings at the deletion %d", p, gone)
+		t.Errorf("got position %s, want rolebindings at the deletion %d", p, gone)
 	}
 }
 
+// TestWatchesResume checks that a watch that ends is resumed without a new list.
 func TestWatchesResume(t *testing.T) {
 	f := newFixture(t)
 	f.server.Put("clusterroles", reader())
@@ -137,6 +140,8 @@ func TestWatchesResume(t *testing.T) {
 	}
 }
 
+// TestExpiredRevisionCausesRelist checks that changes that the watch missed are found by a new
+// list.
 func TestExpiredRevisionCausesRelist(t *testing.T) {
 	for _, reason := range []string{"Expired", "Gone"} {
 		f := newFixture(t)
@@ -213,9 +218,10 @@ func TestPaginatedLists(t *testing.T) {
 	}
 }
 
-func TestNoAddress(t *testing.T) {
+// TestInvalidAddressIsAnError checks that New fails for an address that is not a URL.
+func TestInvalidAddressIsAnError(t *testing.T) {
 	if _, err := policy.New(policy.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
-		t.Error("no error")
+		t.Error("New() with an invalid host = nil, want an error")
 	}
 }
 

@@ -60,6 +60,7 @@ func post(h http.Handler, body string, media string) *httptest.ResponseRecorder 
 
 const attrs = `"resourceAttributes":{"verb":"%s","namespace":"a","group":"apps","version":"v1","resource":"deployments","subresource":"scale","name":"d","fieldSelector":{"rawSelector":"x=y"}}`
 
+// TestReviews checks decisions, reasons and errors for both versions.
 func TestReviews(t *testing.T) {
 	const asked = "alice [dev] a/apps/v1/deployments/scale/d  [{= x y}] map[s:[1 2]]"
 	for version, groups := range map[string]string{"v1": "groups", "v1beta1": "group"} {
@@ -77,7 +78,7 @@ func TestReviews(t *testing.T) {
 				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
 			}
 			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
-				t.Errorf("got got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", h)
+				t.Errorf("got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", h)
 			}
 			if w.Header().Get("Cache-Control") != "" {
 				t.Error("got an uncacheable decision by roles alone")
@@ -144,6 +145,7 @@ func TestInvalidReviews(t *testing.T) {
 	}
 }
 
+// FuzzDecode checks that the attributes of each accepted review can be converted back to a review.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{"user":"a","group":["b"],` + fmt.Sprintf(attrs, "get") + `}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -107,6 +107,8 @@ func (b *fixture) patches() int {
 	return n
 }
 
+// TestSigningTokens checks for which tokens the config map gets signatures, and that other keys
+// stay.
 func TestSigningTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deleted := secret("delete")
@@ -133,6 +135,8 @@ func TestSigningTokens(t *testing.T) {
 	})
 }
 
+// TestChangesUpdateSignatures checks that each kind of change to tokens and config map updates the
+// signatures.
 func TestChangesUpdateSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, secret("aaaaaa"))
@@ -160,6 +164,8 @@ func TestChangesUpdateSignatures(t *testing.T) {
 	})
 }
 
+// TestPatchIsConditionalAndRetried checks the preconditions of the patch, and that it is retried
+// after errors.
 func TestPatchIsConditionalAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")), errors.New("connection refused")}

@@ -58,6 +58,8 @@ func TestRetriesBackOff(t *testing.T) {
 	})
 }
 
+// TestCheckWaitsForTheLists checks that the controller neither is healthy nor writes before the
+// tokens are listed.
 func TestCheckWaitsForTheLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer

@@ -75,7 +75,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	}
 	select {
 	case <-s.asked:
-		t.Error("got too many reviews of one network")
+		t.Error("got another review of the network, want its requests limited")
 	default:
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/options"
 )
 
+// TestOptionsValidateTargetsAndIntervals checks the errors for invalid flags.
 func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 	good := []string{"apiserver=https://127.0.0.1:6443"}
 	for name, c := range map[string]struct {

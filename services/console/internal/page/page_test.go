@@ -58,6 +58,8 @@ func (l *scrapes) get(path string) *httptest.ResponseRecorder {
 	return w
 }
 
+// TestPageHasNoData checks that the public assets are served with security headers, and that the
+// state is not public.
 func TestPageHasNoData(t *testing.T) {
 	l := newScrapes(t)
 	l.rejection = &reviews.Rejection{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
@@ -109,6 +111,8 @@ func TestPageFitsItsPolicy(t *testing.T) {
 	}
 }
 
+// TestState checks that /state returns 503 before the first scrape, and then JSON without null
+// lists.
 func TestState(t *testing.T) {
 	l := newScrapes(t)
 	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {

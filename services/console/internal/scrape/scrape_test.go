@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// TestParseTargetRejectsInvalidTargets checks the syntax of --target.
 func TestParseTargetRejectsInvalidTargets(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"apiserver=https://apiserver-replicas:6443": true, "a=https://[::1]:1": true, "a=https://10.0.0.1:1/": true,
@@ -28,6 +29,8 @@ func TestParseTargetRejectsInvalidTargets(t *testing.T) {
 	}
 }
 
+// TestEachAddressIsOneReplica checks that addresses are sorted without duplicates and limited in
+// number.
 func TestEachAddressIsOneReplica(t *testing.T) {
 	many := make([]netip.Addr, 0, 100)
 	for i := range 100 {
@@ -157,6 +160,8 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 	}
 }
 
+// TestEmbeddedEtcdIsTheOnlyMember checks that the metrics of an embedded etcd are shown as one
+// member.
 func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 	var s Sample
 	text := "# TYPE binnacle_embedded_etcd_quota_bytes gauge\nbinnacle_embedded_etcd_quota_bytes 1000\n# TYPE binnacle_embedded_etcd_used_bytes gauge\nbinnacle_embedded_etcd_used_bytes 900\n" +
@@ -173,6 +178,7 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 	}
 }
 
+// TestInvalidMetrics checks the errors for metrics that are too large or malformed.
 func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
 	for name, c := range map[string]struct{ text, want string }{
@@ -190,6 +196,7 @@ func TestInvalidMetrics(t *testing.T) {
 	}
 }
 
+// FuzzMetrics checks that reading metrics does not panic.
 func FuzzMetrics(f *testing.F) {
 	f.Add(metricsText)
 	f.Add("# TYPE apiserver_request_total histogram\napiserver_request_total_bucket{le=\"x\"} 1\n")

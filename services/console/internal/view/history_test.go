@@ -44,6 +44,8 @@ func round(samples ...any) map[scrape.Replica]*scrape.Sample {
 	return out
 }
 
+// TestRatesCoverTheLastMinute checks that rates compare the newest sample with the one of a minute
+// before.
 func TestRatesCoverTheLastMinute(t *testing.T) {
 	h := view.NewHistory()
 	if _, ok := h.State(); ok {
@@ -84,7 +86,7 @@ func TestRestartedReplica(t *testing.T) {
 	gone := begin.Add(10 * time.Second)
 	h.Add(gone, round(one, &scrape.Sample{Time: gone, Err: errors.New("connection refused")}), nil)
 	if r := state(t, h).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
-		t.Errorf("got %+v", r)
+		t.Errorf("got replica %+v, want not ready with connection refused, and no rate", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
 	after.Started, after.Rejections[why] = 1_700_000_015, 2
@@ -98,6 +100,8 @@ func TestRestartedReplica(t *testing.T) {
 	}
 }
 
+// TestRejectionsAreListedOnce checks that only increases of counters are listed, newest first and
+// limited in number.
 func TestRejectionsAreListedOnce(t *testing.T) {
 	h := view.NewHistory()
 	for i := range 300 {
@@ -117,6 +121,7 @@ func TestRejectionsAreListedOnce(t *testing.T) {
 	}
 }
 
+// TestMissingReplicas checks that missing services, failing checks and certificates are shown.
 func TestMissingReplicas(t *testing.T) {
 	h := view.NewHistory()
 	ends := begin.Add(time.Hour)
@@ -129,7 +134,7 @@ func TestMissingReplicas(t *testing.T) {
 		t.Errorf("got %+v, want one: no such host", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
-		t.Errorf("got %+v", r)
+		t.Errorf("got replica %+v, want %s, not ready, with one failing check", r, two.Address)
 	}
 	// One entry per certificate of all replicas, the first to expire above.
 	if len(got.Certificates) != 2 || got.Certificates[0].File != "a.crt" || !got.Certificates[1].Ends.Equal(ends) {
@@ -137,13 +142,14 @@ func TestMissingReplicas(t *testing.T) {
 	}
 }
 
+// TestOnlyAPIServersHaveWatchers checks that figures of API servers are absent for other services.
 func TestOnlyAPIServersHaveWatchers(t *testing.T) {
 	h := view.NewHistory()
 	s := sample(begin, 0)
 	s.Source, s.Leader = "", true
 	h.Add(begin, round(one, s), nil)
 	if r := state(t, h).Replicas[0]; r.Watchers != nil || r.LagSeconds != nil || !r.Leader {
-		t.Errorf("got %+v", r)
+		t.Errorf("got replica %+v, want a leader without watchers and lag", r)
 	}
 }
 
@@ -188,6 +194,8 @@ func TestIdleReplicaIsNotBehind(t *testing.T) {
 	}
 }
 
+// TestStorageAndClientsOfAllReplicas checks the sums and the order of resources, clients and etcd
+// members over replicas.
 func TestStorageAndClientsOfAllReplicas(t *testing.T) {
 	h := view.NewHistory()
 	for i := range 2 {

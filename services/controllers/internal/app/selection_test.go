@@ -2,6 +2,7 @@ package app
 
 import "testing"
 
+// TestSelection checks which controllers a value of --controllers selects.
 func TestSelection(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -29,6 +30,8 @@ func TestSelection(t *testing.T) {
 	}
 }
 
+// TestSelectionRejectsUnknownNames checks that the error has the wording of
+// kube-controller-manager.
 func TestSelectionRejectsUnknownNames(t *testing.T) {
 	errs := selection{"*", "-nodelifecycle", "namespace"}.validate()
 	if len(errs) != 1 || errs[0].Error() != `--controllers: "nodelifecycle" is not in the list of known controllers` {

@@ -13,6 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
+// TestRulesAreAppliedToTheSameRoleOnly checks that the patch has the uid of the role, the field
+// manager and force.
 func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 	client := fake.NewClientset()
 	var applied rbacv1.ClusterRole

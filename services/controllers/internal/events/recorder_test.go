@@ -59,6 +59,7 @@ func warn(r *events.Recorder, message string) {
 	time.Sleep(time.Second) // the bubble's time
 }
 
+// TestRepeatedEventIsCounted checks that equal warnings increase the count of one Event.
 func TestRepeatedEventIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -94,6 +95,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
+// TestSimilarEventsAreCombined checks that many different messages about an object share an Event
+// after the tenth.
 func TestSimilarEventsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -115,6 +118,8 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 	})
 }
 
+// TestEventsOfAnObjectAreLimited checks the limit of Events of one object, and that other objects
+// are not affected.
 func TestEventsOfAnObjectAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -139,6 +144,7 @@ func TestEventsOfAnObjectAreLimited(t *testing.T) {
 	})
 }
 
+// TestEventIsRetriedUnlessRejected checks how often an Event is sent after each kind of failure.
 func TestEventIsRetriedUnlessRejected(t *testing.T) {
 	rejected := apierrors.NewForbidden(corev1.Resource("events"), "x", errors.New("a test"))
 	for _, tt := range []struct {

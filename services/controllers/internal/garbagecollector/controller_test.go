@@ -136,6 +136,8 @@ func (b *fixture) requireRequests(want ...string) {
 	}
 }
 
+// TestDependentsOfMissingOwnersAreDeleted checks that objects without owner references are kept,
+// and that dependents of a missing owner are deleted.
 func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFixture(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
@@ -143,6 +145,8 @@ func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
 	})
 }
 
+// TestAnotherOwnerKeepsTheObject checks that an object with an existing owner only loses its
+// references to missing ones.
 func TestAnotherOwnerKeepsTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFixture(t, object("owner"), object("x", ref("owner"), ref("gone")))
@@ -150,6 +154,8 @@ func TestAnotherOwnerKeepsTheObject(t *testing.T) {
 	})
 }
 
+// TestOwnerWithAnotherUIDIsAbsent checks that an object of the same name with another uid is not
+// the owner.
 func TestOwnerWithAnotherUIDIsAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := ref("owner")
@@ -158,7 +164,9 @@ func TestOwnerWithAnotherUIDIsAbsent(t *testing.T) {
 	})
 }
 
-func TestDeletedOwner(t *testing.T) {
+// TestDependentIsDeletedAfterItsOwner checks that the deletion of an owner causes the deletion of
+// its dependent.
+func TestDependentIsDeletedAfterItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := object("owner")
 		b := newFixture(t, owner, object("x", ref("owner")))
@@ -173,6 +181,8 @@ func TestDeletedOwner(t *testing.T) {
 	})
 }
 
+// TestForegroundWaitsForBlockingDependents checks that the owner loses its finalizer only after the
+// blocking dependent is gone.
 func TestForegroundWaitsForBlockingDependents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, block := metav1.Now(), ref("owner")
@@ -188,6 +198,8 @@ func TestForegroundWaitsForBlockingDependents(t *testing.T) {
 	})
 }
 
+// TestOrphaning checks that orphaning removes the references of dependents and then the finalizer,
+// and keeps other finalizers.
 func TestOrphaning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := metav1.Now()
@@ -199,6 +211,8 @@ func TestOrphaning(t *testing.T) {
 	})
 }
 
+// TestClusterScopedDependentDoesNotRefuteNamespacedOwner checks that a reference without a
+// namespace is no proof that a namespaced owner is absent.
 func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := object("node", ref("owner"))
@@ -211,6 +225,8 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 	})
 }
 
+// TestUnservedResourceIsNoProofOfAbsence checks that a "not found" without the name of an object
+// deletes nothing.
 func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := object("x", ref("owner"))
@@ -229,6 +245,8 @@ func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 	})
 }
 
+// TestCycleIsBrokenWithoutNewOwners checks that a cycle of blocking references is broken, and that
+// the object is not read between its patch and its deletion.
 func TestCycleIsBrokenWithoutNewOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, block := metav1.Now(), ref("x")

@@ -12,6 +12,8 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
+// TestConditions checks the conditions and their transition times, and that an equal report changes
+// nothing.
 func TestConditions(t *testing.T) {
 	var s corev1.NamespaceStatus
 	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
@@ -36,7 +38,7 @@ func TestConditions(t *testing.T) {
 	}
 	compare(t, s, want, first, first)
 	if !(&progress{}).setConditions(&s, second) {
-		t.Error("no change")
+		t.Error("setConditions() after complete deletion = false, want a change")
 	}
 	want = []corev1.NamespaceCondition{
 		{Type: "NamespaceDeletionDiscoveryFailure", Status: "False", Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},

@@ -44,6 +44,7 @@ func pod(name string, phase corev1.PodPhase, deadline *int64) *corev1.Pod {
 	}
 }
 
+// TestStatus checks the computed usage for quotas with different limits and scopes.
 func TestStatus(t *testing.T) {
 	seconds := int64(10)
 	tests := []struct {
@@ -134,6 +135,8 @@ func requireStatus(t *testing.T, client *fake.Clientset, hard, used corev1.Resou
 	}
 }
 
+// TestReplenishment checks that a deletion recomputes a quota soon, and that other changes wait for
+// the next resync.
 func TestReplenishment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hard := amounts("configmaps", "5")

@@ -42,6 +42,8 @@ func names(all []*resources.Resource) (out []string) {
 	return out
 }
 
+// TestTablePrefersOneVersionOfEachResource checks that each resource appears once, in the preferred
+// version that has it.
 func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	pods := resource("pods", "Pod")
 	pods.Scope = apidiscoveryv2.ScopeNamespace
@@ -70,7 +72,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		t.Errorf("ByKind() = %+v, %v, want v1 in the cluster scope that can list and delete, not watch", old, err)
 	}
 	if _, err := table.ByKind("example.com/v1", "Gadget"); err == nil {
-		t.Error("an unknown kind has a resource")
+		t.Error("ByKind() of an unknown kind = nil, want an error")
 	}
 	again, err := c.Get(t.Context(), 0)
 	if err != nil || again == table {
@@ -81,6 +83,8 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	}
 }
 
+// TestInvalidGroupVersionIsAPartialFailure checks that an invalid group version does not hide other
+// resources.
 func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 	d := served{
 		group("", version("v1", resource("pods", "Pod"))),
@@ -95,6 +99,8 @@ func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 	}
 }
 
+// TestStaleGroupVersionKeepsItsResources checks that resources of a group version whose discovery
+// fails are kept, and that the failure is reported.
 func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
 	d := served{
 		group("", version("v1", resource("pods", "Pod"))),

@@ -19,6 +19,7 @@ func newQueue(count int) workers.Config[string] {
 	})}
 }
 
+// TestQueueServesNamespacesInRotation checks that a namespace with many keys does not delay others.
 func TestQueueServesNamespacesInRotation(t *testing.T) {
 	q := newQueue(1).Queue
 	for i := range 1000 {
@@ -38,6 +39,8 @@ func TestQueueServesNamespacesInRotation(t *testing.T) {
 	}
 }
 
+// TestSlowKeysOfANamespaceLeaveWorkersFree checks that slow keys of one namespace leave workers to
+// other namespaces.
 func TestSlowKeysOfANamespaceLeaveWorkersFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, count := range []int{2, 5, 20} {

@@ -97,6 +97,7 @@ func (b *fixture) deletes() []clienttesting.DeleteActionImpl {
 	return out
 }
 
+// TestExpiredTokensAreDeleted checks when tokens with different expirations are deleted.
 func TestExpiredTokensAreDeleted(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -138,6 +139,8 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 	}
 }
 
+// TestDeletionHasPreconditions checks that a deletion requires the uid and the resource version
+// that were read.
 func TestDeletionHasPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", expiresIn(-time.Second)))
@@ -152,6 +155,7 @@ func TestDeletionHasPreconditions(t *testing.T) {
 	})
 }
 
+// TestChangedExpiration checks that a changed expiration moves the deletion.
 func TestChangedExpiration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)), secret("always", expiresIn(time.Minute)))
@@ -179,6 +183,8 @@ func TestChangedExpiration(t *testing.T) {
 	})
 }
 
+// TestOtherSecretsAreNotTouched checks that secrets of other types are not deleted, and that
+// requests select the type.
 func TestOtherSecretsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := secret("aaaaaa", expiresIn(-time.Hour))
@@ -204,6 +210,7 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 	})
 }
 
+// TestFailedDeletionsAreRetried checks which errors are retried.
 func TestFailedDeletionsAreRetried(t *testing.T) {
 	tests := []struct {
 		name string
@@ -234,6 +241,8 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 	}
 }
 
+// TestMalformedExpirationIsReportedOnce checks that a token with a malformed expiration gets one
+// Event and is kept.
 func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", "tomorrow"))
@@ -253,6 +262,7 @@ func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 	})
 }
 
+// TestCheckWaitsForTheList checks that the health check fails until the tokens are listed.
 func TestCheckWaitsForTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool // read by the goroutine of the informer
@@ -274,7 +284,8 @@ func TestCheckWaitsForTheList(t *testing.T) {
 	})
 }
 
-func TestRunTwice(t *testing.T) {
+// TestRunCanBeRepeated checks that a controller works again after its previous run has ended.
+func TestRunCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler)})

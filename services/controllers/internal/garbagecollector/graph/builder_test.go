@@ -27,6 +27,8 @@ func (s served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, err
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
 
+// TestRejectedWatchesDoNotCauseAStreamOfLists checks that lists are delayed if every watch fails at
+// once.
 func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := fake.NewTestScheme()

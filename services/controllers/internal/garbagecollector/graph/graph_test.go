@@ -82,6 +82,7 @@ func newGraph() (*graph.Graph, *recorder) {
 	return r.g, r
 }
 
+// TestDeletedOwnerQueuesDependents checks that the removal of an owner queues its dependents.
 func TestDeletedOwnerQueuesDependents(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -93,6 +94,8 @@ func TestDeletedOwnerQueuesDependents(t *testing.T) {
 	tasks.requireTasks(t, "absent owner", "delete x", "delete y")
 }
 
+// TestUnknownOwnerIsVerified checks that a virtual owner is queued, and that its absence queues its
+// dependents.
 func TestUnknownOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -105,6 +108,8 @@ func TestUnknownOwnerIsVerified(t *testing.T) {
 	}
 }
 
+// TestVirtualOwnerIsObserved checks that an observed owner clears the doubt, except for references
+// with another name.
 func TestVirtualOwnerIsObserved(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -119,6 +124,8 @@ func TestVirtualOwnerIsObserved(t *testing.T) {
 	tasks.requireTasks(t, "delete y")
 }
 
+// TestVirtualOwnerHasAlternativeIdentities checks that each identity by which dependents refer to a
+// virtual owner is verified.
 func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -130,7 +137,7 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	g.Observe(r, object("y", ref("owner", false)))
 	tasks.requireTasks(t, "delete y")
 	if !g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
-		t.Error("no other identity to verify")
+		t.Error("RemoveVirtual() = false, want true: y refers to the owner by another name")
 	}
 	tasks.requireTasks(t, "absent wrong", "delete x")
 	if name := g.State(owner).Name; name != "owner" {
@@ -163,6 +170,8 @@ func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	}
 }
 
+// TestOwnerInAnotherNamespaceIsReported checks that a reference to an owner in another namespace is
+// reported and verified.
 func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -186,6 +195,8 @@ func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
 	tasks.requireTasks(t, "delete x")
 }
 
+// TestForegroundDeletion checks that foreground deletion queues the owner and its dependents once,
+// and the owner again when a dependent is gone.
 func TestForegroundDeletion(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -199,6 +210,8 @@ func TestForegroundDeletion(t *testing.T) {
 	tasks.requireTasks(t, "delete owner")
 }
 
+// TestUnblockedOwnerIsQueued checks that an owner is queued when a blocking reference to it
+// disappears.
 func TestUnblockedOwnerIsQueued(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -211,6 +224,8 @@ func TestUnblockedOwnerIsQueued(t *testing.T) {
 	tasks.requireTasks(t, "delete owner")
 }
 
+// TestOrphaningComesFirst checks that an owner with both finalizers orphans its dependents before
+// it deletes them.
 func TestOrphaningComesFirst(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -220,6 +235,8 @@ func TestOrphaningComesFirst(t *testing.T) {
 	tasks.requireTasks(t, "delete owner")
 }
 
+// TestSweepRemovesWhatAListLacks checks that objects that a complete list does not contain are
+// removed.
 func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -237,6 +254,8 @@ func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	}
 }
 
+// TestSweepRemovesObjectsOfAnotherVersion checks that a list of a new version replaces the objects
+// of the former version.
 func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
 	g, _ := newGraph()
 	former, now := configMaps(), configMaps()
@@ -251,6 +270,8 @@ func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// TestVirtualOwnerWithoutDependentsIsRemoved checks that a virtual node is removed with its last
+// dependent.
 func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -267,6 +288,8 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 	}
 }
 
+// TestDependentInAnotherNamespaceDoesNotBlock checks that only dependents in the namespace of the
+// owner block its deletion.
 func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
@@ -285,6 +308,8 @@ func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 	}
 }
 
+// TestNodeIsLoggedByItsUID checks that logging a node does not read fields that change
+// concurrently.
 func TestNodeIsLoggedByItsUID(t *testing.T) {
 	const uid = "00112233-4455-6677-8899-aabbccddeeff"
 	g, tasks := newGraph()
