@@ -197,7 +197,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := folder(t)
+			o := newFolder(t)
 			ensureFiles(t, o)
 			tt.change(t, &o)
 			created := ensureFiles(t, o)

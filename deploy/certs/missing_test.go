@@ -53,7 +53,7 @@ func TestEnsureDoesNotReplaceCA(t *testing.T) {
 		"nothing to renew":            {renew: true, empty: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := folder(t)
+			o := newFolder(t)
 			if !c.empty {
 				ensureFiles(t, o)
 			}
@@ -85,7 +85,7 @@ func TestEnsureDoesNotReplaceCA(t *testing.T) {
 // TestCertificatesHaveConfiguredLifetimes checks the expiry of certificates and CAs, and that
 // short-lived certificates are not replaced at once.
 func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
@@ -155,7 +155,7 @@ func write(t *testing.T, path string, data []byte) {
 // TestExternalCASignsRequests checks the requests for an external CA, and that its signed
 // certificates are accepted.
 func TestExternalCASignsRequests(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	o.ExternalCAs = []certs.CA{certs.FrontProxyCA}
 	l, ca := certs.Layout{Dir: o.Dir}, newOutsideCA(t)
 
@@ -199,7 +199,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 // TestCheckReportsProblems checks the problem that Check reports for each kind of invalid
 // certificate.
 func TestCheckReportsProblems(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	ensureFiles(t, o)
 	now := time.Now()
 	problems := func(at time.Time, within time.Duration) map[string]string {

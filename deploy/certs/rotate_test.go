@@ -20,8 +20,8 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// trust returns the pools of a process that read its copies of the CAs at some step.
-func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
+// trustPools returns the pools of a process that read its copies of the CAs at some step.
+func trustPools(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
 	out := map[certs.CA]*x509.CertPool{}
 	for ca, file := range map[certs.CA]string{
@@ -47,8 +47,8 @@ var tokenKey = sync.OnceValues(func() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 })
 
-// folder returns options for a folder with a token key.
-func folder(t *testing.T) certs.Options {
+// newFolder returns options for a folder with a token key.
+func newFolder(t *testing.T) certs.Options {
 	t.Helper()
 	o := certs.Options{Dir: t.TempDir()}
 	key, err := tokenKey()
@@ -65,14 +65,14 @@ func folder(t *testing.T) certs.Options {
 // TestRotationKeepsTrust checks that after each step, processes that last read their files in the
 // previous step still trust each other.
 func TestRotationKeepsTrust(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	first := map[certs.CA]*x509.Certificate{}
 	for _, ca := range certs.CAs() {
 		first[ca] = leafOf(t, l.CA(ca))
 	}
-	trusted := trust(t, l) // processes that last read in the former step
+	trusted := trustPools(t, l) // processes that last read in the former step
 	for i, step := range certs.AllSteps() {
 		for j, other := range certs.AllSteps() {
 			if j != i {
@@ -88,13 +88,13 @@ func TestRotationKeepsTrust(t *testing.T) {
 			t.Errorf("after %s: got files %v, want none", step, created)
 		}
 		for ca, pair := range pairsOf(l) {
-			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
+			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trustPools(t, l)} {
 				if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), pool, err)
 				}
 			}
 		}
-		trusted = trust(t, l)
+		trusted = trustPools(t, l)
 	}
 	for ca, before := range first {
 		if leafOf(t, l.CA(ca)).Equal(before) {
@@ -126,7 +126,7 @@ func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 
 // TestSingleCARotation checks that the rotation of one CA does not change the others.
 func TestSingleCARotation(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	serving, etcd := leafOf(t, l.CA(certs.ServingCA)), leafOf(t, l.CA(certs.EtcdCA))
@@ -149,7 +149,7 @@ func TestSingleCARotation(t *testing.T) {
 // TestRenewReissuesLeafCertificates checks that Options.Renew replaces all certificates except
 // those of the CAs.
 func TestRenewReissuesLeafCertificates(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	all := ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	ca, before := leafOf(t, l.CA(certs.ClientCA)), leafOf(t, l.Admin())
@@ -168,7 +168,7 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 // TestSecretsHoldOnlyNeededFiles checks that each Secret has the files of one program, and no key
 // of a CA.
 func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
-	o := folder(t)
+	o := newFolder(t)
 	ensureFiles(t, o)
 	data, err := certs.Secrets(o)
 	if err != nil {

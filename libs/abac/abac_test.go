@@ -13,20 +13,20 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-func line(spec string) string {
+func policyLine(spec string) string {
 	return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}` + "\n"
 }
 
 // TestPoliciesAllowMatchingRequests checks which requests policies allow.
 func TestPoliciesAllowMatchingRequests(t *testing.T) {
 	z, err := abac.Parse(strings.NewReader("# policies\n\n" +
-		line(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
-		line(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
-		line(`"group":"dev","namespace":"a","resource":"events","apiGroup":"events.k8s.io"`) +
-		line(`"user":"carol","group":"ops","resource":"nodes"`) +
-		line(`"user":"*","nonResourcePath":"/api*","readonly":true`) +
-		line(`"group":"*","nonResourcePath":"/version"`) +
-		line(`"namespace":"*","resource":"*"`)))
+		policyLine(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
+		policyLine(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
+		policyLine(`"group":"dev","namespace":"a","resource":"events","apiGroup":"events.k8s.io"`) +
+		policyLine(`"user":"carol","group":"ops","resource":"nodes"`) +
+		policyLine(`"user":"*","nonResourcePath":"/api*","readonly":true`) +
+		policyLine(`"group":"*","nonResourcePath":"/version"`) +
+		policyLine(`"namespace":"*","resource":"*"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,18 +79,18 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 
 // TestInvalidFiles checks that errors of a policy file name the line and the problem.
 func TestInvalidFiles(t *testing.T) {
-	good := line(`"user":"a"`)
+	good := policyLine(`"user":"a"`)
 	for text, want := range map[string]string{
-		good + `{"usr":"a"}`: `line 2: json: unknown field "usr"`,
-		good + "\n{":         "line 3: unexpected EOF",
-		line(`"usr":"a"`):    `line 1: json: unknown field "usr"`,
-		line(`"user":1`):     "line 1: json: cannot unmarshal number",
+		good + `{"usr":"a"}`:                        `line 2: json: unknown field "usr"`,
+		good + "\n{":                                "line 3: unexpected EOF",
+		policyLine(`"usr":"a"`):                     `line 1: json: unknown field "usr"`,
+		policyLine(`"user":1`):                      "line 1: json: cannot unmarshal number",
 		strings.Replace(good, "Policy", "Other", 1): `kind "Other": want`,
-		`{"kind":"Role"}`:                    `line 1: kind "Role": want Policy`,
-		`{"spec":{"user":"alice"}}`:          `line 1: json: unknown field "spec"`,
-		`{"user":"alice","apiGroup":"apps"}`: `line 1: json: unknown field "apiGroup"`,
-		strings.TrimSpace(good) + good:       "line 1: more than one object",
-		good + strings.Repeat("x", 2<<20):    "line 2: bufio.Scanner: token too long",
+		`{"kind":"Role"}`:                           `line 1: kind "Role": want Policy`,
+		`{"spec":{"user":"alice"}}`:                 `line 1: json: unknown field "spec"`,
+		`{"user":"alice","apiGroup":"apps"}`:        `line 1: json: unknown field "apiGroup"`,
+		strings.TrimSpace(good) + good:              "line 1: more than one object",
+		good + strings.Repeat("x", 2<<20):           "line 2: bufio.Scanner: token too long",
 	} {
 		if _, err := abac.Parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
@@ -111,7 +111,7 @@ func TestInvalidFiles(t *testing.T) {
 // TestResourceAndPathPoliciesAreSeparate checks that a policy for resources allows no paths, and
 // vice versa.
 func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
-	z, err := abac.Parse(strings.NewReader(line(`"user":"alice","namespace":"*","resource":"pods"`) + line(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
+	z, err := abac.Parse(strings.NewReader(policyLine(`"user":"alice","namespace":"*","resource":"pods"`) + policyLine(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
 // FuzzParse checks that parsing does not panic, and that no policy allows a request of a user
 // without a name.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(line(`"user":"*","nonResourcePath":"/a*"`)))
+	f.Add([]byte(policyLine(`"user":"*","nonResourcePath":"/a*"`)))
 	f.Add([]byte("# x\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		z, err := abac.Parse(strings.NewReader(string(data)))
@@ -184,7 +184,7 @@ func TestUnversionedPolicies(t *testing.T) {
 			denies: []authorizer.Attributes{path("x", "system:unauthenticated", "/x")},
 		},
 		{
-			policy: line(`"user":"alice","resource":"pods"`) + `{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob","resource":"pods"}`,
+			policy: policyLine(`"user":"alice","resource":"pods"`) + `{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob","resource":"pods"}`,
 			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", ""), resource("bob", "", "get", "", "pods", "a")},
 			denies: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "a")},
 		},
@@ -210,7 +210,7 @@ func TestUnversionedPoliciesAreLogged(t *testing.T) {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
-	for content, want := range map[string]bool{line(`"user":"alice"`): false, line(`"user":"alice"`) + `{"user":"bob"}`: true} {
+	for content, want := range map[string]bool{policyLine(`"user":"alice"`): false, policyLine(`"user":"alice"`) + `{"user":"bob"}`: true} {
 		logged.Reset()
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-func fixed(name string, ok bool, err error) authenticator.Token {
+func fixedToken(name string, ok bool, err error) authenticator.Token {
 	return authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
 		if !ok {
 			return nil, false, err
@@ -34,10 +34,10 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		user  string
 		errs  []error
 	}{
-		"no user":                  {union: authenticator.Union{fixed("", false, nil)}},
-		"first decides":            {union: authenticator.Union{fixed("a", true, nil), never}, user: "a"},
-		"an error does not decide": {union: authenticator.Union{fixed("", false, bad), fixed("b", true, nil)}, user: "b"},
-		"all errors are returned":  {union: authenticator.Union{fixed("", false, bad), fixed("", false, nil), fixed("", false, worse)}, errs: []error{bad, worse}},
+		"no user":                  {union: authenticator.Union{fixedToken("", false, nil)}},
+		"first decides":            {union: authenticator.Union{fixedToken("a", true, nil), never}, user: "a"},
+		"an error does not decide": {union: authenticator.Union{fixedToken("", false, bad), fixedToken("b", true, nil)}, user: "b"},
+		"all errors are returned":  {union: authenticator.Union{fixedToken("", false, bad), fixedToken("", false, nil), fixedToken("", false, worse)}, errs: []error{bad, worse}},
 		"too long is not asked":    {union: authenticator.Union{never}, token: strings.Repeat("x", authenticator.MaxTokenBytes+1), errs: []error{authenticator.ErrTooLong}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestForAudiences(t *testing.T) {
 		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := authenticator.ForAudiences(own, fixed("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
+			r, ok, err := authenticator.ForAudiences(own, fixedToken("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
 			if err != nil || ok != c.ok {
 				t.Fatalf("got %v, %v, want %v", ok, err, c.ok)
 			}
@@ -80,10 +80,10 @@ func TestForAudiences(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
+	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
 		t.Errorf("unknown token: %v, %v, want false, no error", ok, err)
 	}
-	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
 		t.Errorf("rejected token: %v, %v, want false, an error", ok, err)
 	}
 }
@@ -109,7 +109,7 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, c.ok, c.user)
 		}
 	}
-	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
+	if _, ok, err := authenticator.Unreserved(fixedToken("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
 		t.Errorf("rejected token: %v, %v, want false, error %v", ok, err, down)
 	}
 }

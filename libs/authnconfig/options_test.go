@@ -31,7 +31,7 @@ func TestOptionsSource(t *testing.T) {
 	of := func(content string) func(*authnconfig.Options) {
 		return func(o *authnconfig.Options) { o.File = write("authn.yaml", content) }
 	}
-	jwt := header + "jwt:\n" + entry(i, named("file:"))
+	jwt := header + "jwt:\n" + issuerConfig(i, usernameMapping("file:"))
 	for name, c := range map[string]struct {
 		set       func(*authnconfig.Options)
 		fixed     string

@@ -23,13 +23,13 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// entry returns the configuration of a test issuer with mappings and rules.
-func entry(i *oidctest.Issuer, rest string) string {
+// issuerConfig returns the configuration of a test issuer with mappings and rules.
+func issuerConfig(i *oidctest.Issuer, rest string) string {
 	ca := strings.ReplaceAll(strings.TrimSpace(i.CA()), "\n", "\n      ")
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: |\n      %s\n%s", i.URL(), oidctest.ClientID, ca, rest)
 }
 
-func named(prefix string) string {
+func usernameMapping(prefix string) string {
 	return "  claimMappings:\n    username: {claim: sub, prefix: '" + prefix + "'}\n"
 }
 
@@ -42,10 +42,10 @@ type fixture struct {
 	reloads  atomic.Int64 // number of calls of Reloaded
 }
 
-func start(t *testing.T, content string) *fixture {
+func startAuthenticator(t *testing.T, content string) *fixture {
 	t.Helper()
 	w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml"), logs: make(chan string, 100), registry: prometheus.NewRegistry()}
-	w.write(t, content)
+	w.writeFile(t, content)
 	var err error
 	w.Authenticator, err = authnconfig.New(authnconfig.Config{
 		File:    w.file,
@@ -75,7 +75,7 @@ func (l logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *fixture) write(t *testing.T, content string) {
+func (w *fixture) writeFile(t *testing.T, content string) {
 	t.Helper()
 	next := w.file + ".next"
 	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, w.file)); err != nil {
@@ -83,8 +83,8 @@ func (w *fixture) write(t *testing.T, content string) {
 	}
 }
 
-// await waits until all texts were logged, in any order.
-func (w *fixture) await(t *testing.T, texts ...string) {
+// awaitLog waits until all texts were logged, in any order.
+func (w *fixture) awaitLog(t *testing.T, texts ...string) {
 	t.Helper()
 	for line := range w.logs {
 		texts = slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(line, text) })
@@ -116,8 +116,8 @@ const (
 // TestReload changes the issuers in the file. An invalid file keeps the previous ones.
 func TestReload(t *testing.T) {
 	one, two := oidctest.New(t), oidctest.New(t)
-	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, reachable)
+	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	w.awaitLog(t, reachable)
 	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +129,8 @@ func TestReload(t *testing.T) {
 	}
 	asked := one.KeyRequests()
 
-	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
-	w.await(t, reloaded, reachable)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+issuerConfig(two, usernameMapping("c:")))
+	w.awaitLog(t, reloaded, reachable)
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("got %q, want \"b:ada\"", got)
 	}
@@ -145,8 +145,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("unchanged issuer with a new key: %q, want \"b:ada\"", got)
 	}
 
-	w.write(t, header+"jwt:\n"+entry(two, named("")))
-	w.await(t, reloaded)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("")))
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "no opinion" {
 		t.Errorf("removed issuer: %q, want \"no opinion\"", got)
 	}
@@ -158,15 +158,15 @@ func TestReload(t *testing.T) {
 	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
-	w.write(t, header+"jwt:\n"+entry(two, named("d:")))
-	w.await(t, reloaded)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("d:")))
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, two.Token(nil)); got != "d:ada" {
 		t.Errorf("got %q, want \"d:ada\"", got)
 	}
-	if got := w.count(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
+	if got := w.metricValue(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
 		t.Errorf("got %v counted reloads and %d calls of Reloaded, want 3 of each", got, w.reloads.Load())
 	}
-	if got := w.count(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
+	if got := w.metricValue(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
 		t.Errorf("last reload = %v, want at least 1e9", got)
 	}
 }
@@ -175,30 +175,30 @@ func TestReload(t *testing.T) {
 // that the previous configuration stays in use.
 func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	one := oidctest.New(t)
-	good := header + "jwt:\n" + entry(one, named("a:")) + "anonymous: {enabled: true}\n"
-	w := start(t, good)
-	w.await(t, reachable)
+	good := header + "jwt:\n" + issuerConfig(one, usernameMapping("a:")) + "anonymous: {enabled: true}\n"
+	w := startAuthenticator(t, good)
+	w.awaitLog(t, reachable)
 	for i, bad := range []string{"", "{", header + "x: 1\n", strings.Replace(good, "claim: sub", "claim: ''", 1)} {
-		w.write(t, bad)
-		w.await(t, kept)
+		w.writeFile(t, bad)
+		w.awaitLog(t, kept)
 		if got := w.authenticate(t, one.Token(nil)); got != "a:ada" || !w.Anonymous().Allows("/") {
 			t.Errorf("invalid file %q: got %q, want the previous configuration, user a:ada", bad, got)
 		}
-		if got := w.count(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
+		if got := w.metricValue(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
 			t.Errorf("got %v counted failures, want %d", got, i+1)
 		}
 	}
 	if err := os.Remove(w.file); err != nil {
 		t.Fatal(err)
 	}
-	w.await(t, kept)
-	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+"anonymous: {enabled: false}\n")
-	w.await(t, reloaded)
+	w.awaitLog(t, kept)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+"anonymous: {enabled: false}\n")
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
 		t.Errorf("got user %q, want b:ada, and no anonymous requests", got)
 	}
-	w.write(t, header+"jwt:\n"+entry(one, named("c:")))
-	w.await(t, reloaded)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("c:")))
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
 		t.Errorf("file without anonymous setting: got user %q, want c:ada, and no anonymous requests", got)
 	}
@@ -207,8 +207,8 @@ func TestInvalidFileKeepsConfiguration(t *testing.T) {
 // TestReloadRejectsNoValidToken authenticates tokens continuously while the file changes.
 func TestReloadRejectsNoValidToken(t *testing.T) {
 	one := oidctest.New(t)
-	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, reachable)
+	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	w.awaitLog(t, reachable)
 	token := one.Token(nil)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -225,13 +225,13 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 	}
 	for i := range 5 {
 		// A new metadata URL creates a new provider for the issuer.
-		rest := named(fmt.Sprintf("%d:", i))
-		content := header + "jwt:\n" + entry(one, rest)
+		rest := usernameMapping(fmt.Sprintf("%d:", i))
+		content := header + "jwt:\n" + issuerConfig(one, rest)
 		if i%2 == 0 {
 			content = strings.Replace(content, "    audiences:", "    discoveryURL: "+one.DiscoveryURL()+"\n    audiences:", 1)
 		}
-		w.write(t, content)
-		w.await(t, reloaded)
+		w.writeFile(t, content)
+		w.awaitLog(t, reloaded)
 	}
 	stop.Store(true)
 	wg.Wait()
@@ -245,8 +245,8 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
-	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(down, named("")))
-	w.await(t, reachable, "failed to read metadata")
+	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(down, usernameMapping("")))
+	w.awaitLog(t, reachable, "failed to read metadata")
 	if got := w.authenticate(t, one.Token(nil)); got != "ada" {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
@@ -327,8 +327,8 @@ func TestRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := start(t, header+"jwt:\n"+entry(i, tt.rest))
-			w.await(t, reachable)
+			w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(i, tt.rest))
+			w.awaitLog(t, reachable)
 			r, ok, err := w.AuthenticateToken(t.Context(), i.Token(tt.claims), nil)
 			if tt.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -350,7 +350,7 @@ func TestRules(t *testing.T) {
 func TestTokensAreNeverLogged(t *testing.T) {
 	i := oidctest.New(t)
 	file := filepath.Join(t.TempDir(), "authn.yaml")
-	if err := os.WriteFile(file, []byte(header+"jwt:\n"+entry(i, named(""))), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(header+"jwt:\n"+issuerConfig(i, usernameMapping(""))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var logs bytes.Buffer
@@ -367,8 +367,8 @@ func TestTokensAreNeverLogged(t *testing.T) {
 	}
 }
 
-// count returns a metric with a status.
-func (w *fixture) count(t *testing.T, name, status string) float64 {
+// metricValue returns a metric with a status.
+func (w *fixture) metricValue(t *testing.T, name, status string) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {

@@ -25,7 +25,7 @@ type silentIssuer struct {
 	asked, left chan struct{}
 }
 
-func newSilent(t *testing.T) *silentIssuer {
+func newSilentIssuer(t *testing.T) *silentIssuer {
 	s := &silentIssuer{asked: make(chan struct{}, 100), left: make(chan struct{}, 100)}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.asked <- struct{}{}
@@ -36,27 +36,27 @@ func newSilent(t *testing.T) *silentIssuer {
 	return s
 }
 
-func (s *silentIssuer) entry() string {
+func (s *silentIssuer) config() string {
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	return "- issuer:\n    url: " + s.URL + "\n    audiences: [a]\n    certificateAuthority: |\n      " +
-		strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      ") + "\n" + named("")
+		strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      ") + "\n" + usernameMapping("")
 }
 
 // TestRemovedIssuerIsRejectedAtOnce checks that a removed issuer is rejected and later changes
 // apply, while another issuer does not respond.
 func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
-	one, two, s := oidctest.New(t), oidctest.New(t), newSilent(t)
-	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(two, named("a:")))
-	w.await(t, reachable)
-	w.await(t, reachable)
-	w.write(t, header+"jwt:\n"+entry(two, named("b:"))+s.entry())
+	one, two, s := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
+	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(two, usernameMapping("a:")))
+	w.awaitLog(t, reachable)
+	w.awaitLog(t, reachable)
+	w.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+s.config())
 	<-s.asked
-	w.await(t, reloaded)
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)) + ", " + w.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
 		t.Errorf("while an issuer does not respond: %s, want \"no opinion, b:ada\"", got)
 	}
-	w.write(t, header+"jwt:\n"+s.entry())
-	w.await(t, reloaded)
+	w.writeFile(t, header+"jwt:\n"+s.config())
+	w.awaitLog(t, reloaded)
 	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
 		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
@@ -68,16 +68,16 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 // TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the previous URL are used with the
 // current rules, for a limited time, while the new keys are unknown.
 func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
-	one, s := oidctest.New(t), newSilent(t)
-	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, reachable)
+	one, s := oidctest.New(t), newSilentIssuer(t)
+	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
+	w.awaitLog(t, reachable)
 	moved := func(rest string) string {
-		return header + "jwt:\n" + strings.Replace(entry(one, rest), "    audiences:", "    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
+		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:", "    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
 	}
 	ends := map[time.Time]bool{}
 	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
-		w.write(t, moved(named(prefix)))
-		w.await(t, reloaded)
+		w.writeFile(t, moved(usernameMapping(prefix)))
+		w.awaitLog(t, reloaded)
 		r, ok, err := w.AuthenticateToken(t.Context(), one.Token(nil), nil)
 		if err != nil || !ok || r.User.Name != prefix+"ada" {
 			t.Fatalf("got %+v, %v, %v, want user %s", r, ok, err, prefix+"ada")
@@ -98,11 +98,11 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 
 // TestRemovedIssuerIsNotRequested checks that a request to a removed issuer is canceled.
 func TestRemovedIssuerIsNotRequested(t *testing.T) {
-	s := newSilent(t)
-	w := start(t, header+"jwt:\n"+s.entry())
+	s := newSilentIssuer(t)
+	w := startAuthenticator(t, header+"jwt:\n"+s.config())
 	<-s.asked
-	w.write(t, header+"jwt: []\n")
-	w.await(t, reloaded)
+	w.writeFile(t, header+"jwt: []\n")
+	w.awaitLog(t, reloaded)
 	bound := time.NewTimer(5 * time.Second) // shorter than the timeout of a request
 	defer bound.Stop()
 	select {
@@ -119,7 +119,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 	for name, m := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(r, "")} {
 		t.Run(name, func(t *testing.T) {
 			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
-			w.write(t, header+"anonymous: {enabled: true}\n")
+			w.writeFile(t, header+"anonymous: {enabled: true}\n")
 			reloaded := make(chan struct{}, 1)
 			a, err := authnconfig.New(authnconfig.Config{
 				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: m, Reloaded: func() { reloaded <- struct{}{} },
@@ -130,7 +130,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error)
 			go func() { done <- a.Run(ctx) }()
-			w.write(t, header+"anonymous: {enabled: false}\n")
+			w.writeFile(t, header+"anonymous: {enabled: false}\n")
 			<-reloaded
 			if a.Anonymous().Allows("/") {
 				t.Error("Allows(\"/\") = true after the reload, want false as in the new file")

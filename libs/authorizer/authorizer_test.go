@@ -12,27 +12,27 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-type says struct {
+type fixedAuthorizer struct {
 	d      authorizer.Decision
 	reason string
 	err    error
 }
 
-func (s says) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (s fixedAuthorizer) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return s.d, s.reason, s.err
 }
 
-func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+func (s fixedAuthorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
 	return authorizer.Rules{Resource: []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}}, Incomplete: s.err != nil}, s.err
 }
 
 // TestChainReturnsFirstDecision checks that the first member that allows or denies decides, and
 // that all reasons and errors are returned if none does.
 func TestChainReturnsFirstDecision(t *testing.T) {
-	no := says{reason: "a"}
-	yes := says{d: authorizer.Allow, reason: "yes"}
-	never := says{d: authorizer.Deny, reason: "never"}
-	broken := says{reason: "b", err: errors.New("x")}
+	no := fixedAuthorizer{reason: "a"}
+	yes := fixedAuthorizer{d: authorizer.Allow, reason: "yes"}
+	never := fixedAuthorizer{d: authorizer.Deny, reason: "never"}
+	broken := fixedAuthorizer{reason: "b", err: errors.New("x")}
 	for _, c := range []struct {
 		chain  authorizer.Chain
 		d      authorizer.Decision
@@ -43,8 +43,8 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 		{chain: authorizer.Chain{no, yes, never}, d: authorizer.Allow, reason: "yes", err: ""},
 		{chain: authorizer.Chain{no, never, yes}, d: authorizer.Deny, reason: "never", err: ""},
 		{chain: authorizer.Chain{broken, yes}, d: authorizer.Allow, reason: "yes", err: ""}, // a later member may allow after an error
-		{chain: authorizer.Chain{no, broken, says{}}, d: authorizer.NoOpinion, reason: "a\nb", err: "x"},
-		{chain: authorizer.Chain{broken, says{err: errors.New("y")}}, d: authorizer.NoOpinion, reason: "b", err: "[x, y]"},
+		{chain: authorizer.Chain{no, broken, fixedAuthorizer{}}, d: authorizer.NoOpinion, reason: "a\nb", err: "x"},
+		{chain: authorizer.Chain{broken, fixedAuthorizer{err: errors.New("y")}}, d: authorizer.NoOpinion, reason: "b", err: "[x, y]"},
 	} {
 		d, reason, err := c.chain.Authorize(t.Context(), &authorizer.Attributes{})
 		text := ""

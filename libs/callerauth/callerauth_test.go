@@ -62,13 +62,13 @@ func (a *authority) verify() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-func from(certs ...*x509.Certificate) *http.Request {
+func requestWithCerts(certs ...*x509.Certificate) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: certs}
 	return r
 }
 
-func guard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *Guard {
+func newGuard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *Guard {
 	t.Helper()
 	g, err := NewGuard(&o, verify)
 	if err != nil {
@@ -89,29 +89,29 @@ func TestCheck(t *testing.T) {
 		options Options
 		ok      bool
 	}{
-		"a client":                           {request: from(api), options: Options{}, ok: true},
-		"a client of a name":                 {request: from(api), options: Options{Names: []string{"x", "api"}}, ok: true},
-		"of another name":                    {request: from(api), options: Options{Names: []string{"x"}}, ok: false},
-		"of another CA":                      {request: from(other.client("api", later)), options: Options{Names: []string{"api"}}, ok: false},
-		"a server's certificate":             {request: from(server), options: Options{}, ok: false},
-		"an expired certificate":             {request: from(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
-		"no certificate":                     {request: from(), options: Options{}, ok: false},
+		"a client":                           {request: requestWithCerts(api), options: Options{}, ok: true},
+		"a client of a name":                 {request: requestWithCerts(api), options: Options{Names: []string{"x", "api"}}, ok: true},
+		"of another name":                    {request: requestWithCerts(api), options: Options{Names: []string{"x"}}, ok: false},
+		"of another CA":                      {request: requestWithCerts(other.client("api", later)), options: Options{Names: []string{"api"}}, ok: false},
+		"a server's certificate":             {request: requestWithCerts(server), options: Options{}, ok: false},
+		"an expired certificate":             {request: requestWithCerts(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
+		"no certificate":                     {request: requestWithCerts(), options: Options{}, ok: false},
 		"no TLS":                             {request: plain, options: Options{}, ok: false},
-		"no certificate, any client allowed": {request: from(), options: Options{AnyClient: true}, ok: true},
+		"no certificate, any client allowed": {request: requestWithCerts(), options: Options{AnyClient: true}, ok: true},
 		"no TLS, any client allowed":         {request: plain, options: Options{AnyClient: true}, ok: true},
 	} {
-		g := guard(t, c.options, ours.verify)
+		g := newGuard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached
 			if err := g.Check(c.request); (err == nil) != c.ok {
 				t.Errorf("%s: Check() = %v, want success: %v", name, err, c.ok)
 			}
 		}
 	}
-	nothing := guard(t, Options{}, func() (x509.VerifyOptions, bool) {
+	nothing := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) {
 		o, _ := ours.verify()
 		return o, false
 	})
-	if nothing.Check(from(api)) == nil {
+	if nothing.Check(requestWithCerts(api)) == nil {
 		t.Error("a client is allowed although no CA verifies it")
 	}
 }
@@ -121,9 +121,9 @@ func TestCertificateExpires(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	options, _ := ours.verify()
 	now := time.Now()
-	g := guard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
+	g := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
 	g.now = func() time.Time { return now }
-	r := from(ours.client("api", now.Add(20*time.Second)))
+	r := requestWithCerts(ours.client("api", now.Add(20*time.Second)))
 	if err := g.Check(r); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestCertificateExpires(t *testing.T) {
 	if g.Check(r) == nil {
 		t.Error("an expired certificate was accepted")
 	}
-	r = from(ours.client("api", now.Add(time.Hour)))
+	r = requestWithCerts(ours.client("api", now.Add(time.Hour)))
 	if err := g.Check(r); err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +149,9 @@ func TestCheckAfterClockChange(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": 3 * time.Hour, "back": -3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			now := read
-			g := guard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
+			g := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
 			g.now = func() time.Time { return now }
-			r := from(ours.client("api", read.Add(time.Hour)))
+			r := requestWithCerts(ours.client("api", read.Add(time.Hour)))
 			if err := g.Check(r); err != nil {
 				t.Fatal(err)
 			}

@@ -111,8 +111,8 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// dear is expensive but fast: it searches a long text.
-const dear = `claims.text.contains(claims.part)`
+// expensiveExpression is expensive but fast: it searches a long text.
+const expensiveExpression = `claims.text.contains(claims.part)`
 
 func longVariables() map[string]any {
 	return map[string]any{"claims": map[string]any{"text": strings.Repeat("a", 100_000), "part": strings.Repeat("b", 20_000)}}
@@ -121,7 +121,7 @@ func longVariables() map[string]any {
 // TestEvalIsBounded checks that an evaluation ends at its cost limit and with its context.
 func TestEvalIsBounded(t *testing.T) {
 	env := userEnv(t)
-	p, err := env.Compile(dear)
+	p, err := env.Compile(expensiveExpression)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestReadsField(t *testing.T) {
 
 // FuzzCompileAndEval checks that an evaluation returns either a value or an error.
 func FuzzCompileAndEval(f *testing.F) {
-	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`, `"a".findAll("[")`, `[1,2].sum()`, dear} {
+	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`, `"a".findAll("[")`, `[1,2].sum()`, expensiveExpression} {
 		f.Add(s)
 	}
 	env := userEnv(f)

@@ -10,8 +10,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// chain returns start followed by step n times.
-func chain(start, step string, n int) string { return start + strings.Repeat(step, n) }
+// repeatStep returns start followed by step n times.
+func repeatStep(start, step string, n int) string { return start + strings.Repeat(step, n) }
 
 // TestExpensiveExpressionsAreStopped checks that expressions whose cost grows with each step are
 // stopped. Without limits each would take years, or all memory.
@@ -21,27 +21,27 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	const many = 60
-	nested, named := chain("[dyn([1])]", ".map(a, dyn([a, a]))", many), chain("[dyn([1])]", ".map(a, dyn({'a': a, 'b': a}))", many)
-	text := chain("['x']", ".map(a, a + a)", 20) // a megabyte
+	nested, named := repeatStep("[dyn([1])]", ".map(a, dyn([a, a]))", many), repeatStep("[dyn([1])]", ".map(a, dyn({'a': a, 'b': a}))", many)
+	text := repeatStep("['x']", ".map(a, a + a)", 20) // a megabyte
 	object := map[string]any{"object": map[string]any{"text": strings.Repeat("x", 1<<20)}}
 	for name, expression := range map[string]string{
-		"a list added to itself":               chain("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
-		"elements of a list added to itself":   chain("[[1]]", ".map(a, a + a)", 19) + "[0].all(b, b == 1)",
-		"a long list made longer":              chain("[[1]]", ".map(a, a + a)", 18) + ".all(a, a.all(b, (a + [b]).size() > 0))",
+		"a list added to itself":               repeatStep("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
+		"elements of a list added to itself":   repeatStep("[[1]]", ".map(a, a + a)", 19) + "[0].all(b, b == 1)",
+		"a long list made longer":              repeatStep("[[1]]", ".map(a, a + a)", 18) + ".all(a, a.all(b, (a + [b]).size() > 0))",
 		"lists compared":                       nested + ".all(a, a == a)",
 		"lists that differ":                    nested + ".all(a, a != a)",
 		"maps compared":                        named + ".all(a, a == a)",
-		"optional values compared":             chain("[dyn([1])]", ".map(a, dyn([optional.of(a), optional.of(a)]))", many) + ".all(a, a == a)",
+		"optional values compared":             repeatStep("[dyn([1])]", ".map(a, dyn([optional.of(a), optional.of(a)]))", many) + ".all(a, a == a)",
 		"a list in a list":                     nested + ".all(a, a in [a])",
 		"the place of a list in a list":        nested + ".all(a, [a].indexOf(a) == 0)",
 		"sets of lists":                        nested + ".all(a, sets.contains([a], [a]))",
 		"a list as text":                       nested + ".all(a, '%s'.format([a]) == '')",
 		"a text in itself":                     text + ".all(a, a.replace('x', a) == '')",
 		"a text of the object in itself":       "object.text.replace('', object.text) == ''",
-		"a text of the object added to itself": chain("[object.text]", ".map(a, a + a)", many) + "[0] == ''",
-		"bytes of the object added to itself":  chain("[dyn(bytes(object.text))]", ".map(a, a + a)", many) + "[0] == b''",
+		"a text of the object added to itself": repeatStep("[object.text]", ".map(a, a + a)", many) + "[0] == ''",
+		"bytes of the object added to itself":  repeatStep("[dyn(bytes(object.text))]", ".map(a, a + a)", many) + "[0] == b''",
 		"characters joined by a text":          "object.text.split('').join(object.text) == ''",
-		"a text joined with itself":            text + ".all(a, " + chain("[[a]]", ".map(b, b + b)", 19) + "[0].join('') == '')",
+		"a text joined with itself":            text + ".all(a, " + repeatStep("[[a]]", ".map(b, b + b)", 19) + "[0].join('') == '')",
 		"errors that are passed over":          nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,10 +55,10 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		})
 	}
 	for name, expression := range map[string]string{
-		"types":                chain("[1]", ".map(a, {a: a})", many) + ".size() == 1",
-		"types within one":     chain("[1]", ".map(a, {{a: a}: {a: a}})", many) + ".size() == 1",
-		"types of both":        "[1].all(x, " + chain("[x]", ".map(a, {a: a})", many) + ".size() == 1)",
-		"types of two as keys": chain("{1: 1}", ".transformMap(k, v, {k: v, v: k})", many) + ".size() == 1",
+		"types":                repeatStep("[1]", ".map(a, {a: a})", many) + ".size() == 1",
+		"types within one":     repeatStep("[1]", ".map(a, {{a: a}: {a: a}})", many) + ".size() == 1",
+		"types of both":        "[1].all(x, " + repeatStep("[x]", ".map(a, {a: a})", many) + ".size() == 1)",
+		"types of two as keys": repeatStep("{1: 1}", ".transformMap(k, v, {k: v, v: k})", many) + ".size() == 1",
 	} {
 		if _, err := env.Compile(expression); err == nil || !strings.Contains(err.Error(), "more than 6 maps with computed keys") {
 			t.Errorf("%s: %v, want the error: more than 6 maps with computed keys", name, err)

@@ -122,7 +122,7 @@ func TestProbeReportsReachability(t *testing.T) {
 			}))
 			defer server.Close()
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-			p := probe(t, kubeconfig(t, server.URL, ca))
+			p := newProbe(t, kubeconfig(t, server.URL, ca))
 			if err := p.Check(nil); err == nil {
 				t.Error("the check passes before the first probe")
 			}
@@ -150,13 +150,13 @@ func TestProbeReportsReachability(t *testing.T) {
 func TestProbeReportsFailure(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
-	p := probe(t, kubeconfig(t, server.URL, nil))
+	p := newProbe(t, kubeconfig(t, server.URL, nil))
 	if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the API server") {
 		t.Errorf("Check() = %v, want the error: waiting for the API server", err)
 	}
 }
 
-func probe(t *testing.T, kubeconfig string) *kubeclient.Probe {
+func newProbe(t *testing.T, kubeconfig string) *kubeclient.Probe {
 	t.Helper()
 	o := kubeclient.NewOptions()
 	o.Kubeconfig = kubeconfig

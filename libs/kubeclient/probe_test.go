@@ -23,20 +23,20 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// server is a transport that responds without a network.
-type server func(*http.Request) (*http.Response, error)
+// fakeTransport is a transport that responds without a network.
+type fakeTransport func(*http.Request) (*http.Response, error)
 
-func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
+func (s fakeTransport) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
 
-// messages records log messages.
-type messages struct {
+// recordedMessages records log messages.
+type recordedMessages struct {
 	slog.Handler
 	all []string
 }
 
-func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
+func (m *recordedMessages) Enabled(context.Context, slog.Level) bool { return true }
 
-func (m *messages) Handle(_ context.Context, r slog.Record) error {
+func (m *recordedMessages) Handle(_ context.Context, r slog.Record) error {
 	m.all = append(m.all, r.Message)
 	return nil
 }
@@ -54,8 +54,8 @@ func TestProbeBackoff(t *testing.T) {
 		ups := []bool{9: true, 10: true, 11: false, 12: false, 13: true}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		log := &messages{Handler: slog.DiscardHandler}
-		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(*http.Request) (*http.Response, error) {
+		log := &recordedMessages{Handler: slog.DiscardHandler}
+		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: fakeTransport(func(*http.Request) (*http.Response, error) {
 			asked = append(asked, time.Since(started).Round(time.Millisecond))
 			n := len(asked) - 1
 			if n == len(ups)-1 {
@@ -91,7 +91,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(r *http.Request) (*http.Response, error) {
+		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: fakeTransport(func(r *http.Request) (*http.Response, error) {
 			n++
 			if n == 1 {
 				return newResponse(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil

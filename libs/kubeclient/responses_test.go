@@ -111,8 +111,8 @@ func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
 	}
 }
 
-// repeated writes a text until the client leaves.
-func repeated(media, prefix, text string) http.HandlerFunc {
+// serveRepeated writes a text until the client leaves.
+func serveRepeated(media, prefix, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", media)
 		_, err := io.WriteString(w, prefix)
@@ -122,21 +122,21 @@ func repeated(media, prefix, text string) http.HandlerFunc {
 	}
 }
 
-// whole writes a response.
-func whole(media, text string) http.HandlerFunc {
+// serveText writes a response.
+func serveText(media, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", media)
 		_, _ = io.WriteString(w, text)
 	}
 }
 
-// field returns a field of a protobuf message.
-func field(number byte, value string) string {
+// protobufField returns a field of a protobuf message.
+func protobufField(number byte, value string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(value)))) + value
 }
 
-// compressed writes a response that is much larger after decompression.
-func compressed(w http.ResponseWriter, _ *http.Request) {
+// serveCompressed writes a response that is much larger after decompression.
+func serveCompressed(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	z := gzip.NewWriter(&text)
 	_, _ = z.Write(make([]byte, 64<<20)) // writes to a bytes.Buffer do not fail
@@ -153,16 +153,16 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 		path  string
 		serve http.HandlerFunc
 	}{
-		{name: "endless response", path: "/api/v1/pods", serve: repeated(jsonMedia, "", "x")},
-		{name: "compressed response", path: "/api/v1/pods", serve: compressed},
-		{name: "endless JSON event", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, `{"a":{}}{"a":"`, `}\"`)},
-		{name: "many JSON values", path: "/api/v1/pods", serve: whole(jsonMedia, `{"items":[`+strings.Repeat("null,", 600<<10)+"null]}")},
-		{name: "many values of an event", path: "/api/v1/pods?watch=1", serve: whole(jsonMedia, `{"a":[`+strings.Repeat("{},", 300<<10)+"{}]}")},
-		{name: "many objects in protobuf", path: "/api/v1/pods", serve: whole(protobufMedia, "k8s\x00"+field(2, strings.Repeat("\x12\x00", 600<<10)))},
-		{name: "many owners in protobuf", path: "/api/v1/pods/a", serve: whole(protobufMedia, "k8s\x00"+field(2, field(1, strings.Repeat("\x6a\x00", 600<<10))))},
-		{name: "endless space", path: "/api/v1/pods?watch=true", serve: repeated(jsonMedia, "", " ")},
-		{name: "long protobuf event", path: "/api/v1/pods?watch=1", serve: repeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a")},
-		{name: "unknown events", path: "/api/v1/pods?watch=1", serve: repeated("application/yaml", "", "{}\n---\n")},
+		{name: "endless response", path: "/api/v1/pods", serve: serveRepeated(jsonMedia, "", "x")},
+		{name: "compressed response", path: "/api/v1/pods", serve: serveCompressed},
+		{name: "endless JSON event", path: "/api/v1/pods?watch=true", serve: serveRepeated(jsonMedia, `{"a":{}}{"a":"`, `}\"`)},
+		{name: "many JSON values", path: "/api/v1/pods", serve: serveText(jsonMedia, `{"items":[`+strings.Repeat("null,", 600<<10)+"null]}")},
+		{name: "many values of an event", path: "/api/v1/pods?watch=1", serve: serveText(jsonMedia, `{"a":[`+strings.Repeat("{},", 300<<10)+"{}]}")},
+		{name: "many objects in protobuf", path: "/api/v1/pods", serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, strings.Repeat("\x12\x00", 600<<10)))},
+		{name: "many owners in protobuf", path: "/api/v1/pods/a", serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, protobufField(1, strings.Repeat("\x6a\x00", 600<<10))))},
+		{name: "endless space", path: "/api/v1/pods?watch=true", serve: serveRepeated(jsonMedia, "", " ")},
+		{name: "long protobuf event", path: "/api/v1/pods?watch=1", serve: serveRepeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a")},
+		{name: "unknown events", path: "/api/v1/pods?watch=1", serve: serveRepeated("application/yaml", "", "{}\n---\n")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestOrdinaryObjectsAreDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"", "k8s\x00" + field(2, string(lease)), "k8s\x00" + field(2, string(configMap))} {
-		got, err := get(t.Context(), t, configOf(t, whole(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
+	for _, want := range []string{"", "k8s\x00" + protobufField(2, string(lease)), "k8s\x00" + protobufField(2, string(configMap))} {
+		got, err := get(t.Context(), t, configOf(t, serveText(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
 		if err != nil || string(got) != want {
 			t.Errorf("got %d bytes and error %v, want %d bytes", len(got), err, len(want))
 		}

@@ -32,7 +32,7 @@ func TestDependencyBudget(t *testing.T) {
 	packages := importGraph(t, root, mains)
 	for _, name := range mains {
 		file := filepath.Join("testdata", "budget", name[strings.LastIndex(name, "/")+1:]+".txt")
-		got := budget(packages, name)
+		got := packageCounts(packages, name)
 		if *update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -77,8 +77,8 @@ func importGraph(t *testing.T, root string, mains []string) map[string]imported 
 	return packages
 }
 
-// budget returns the number of packages of each module in a binary, a line for each.
-func budget(packages map[string]imported, name string) string {
+// packageCounts returns the number of packages of each module in a binary, a line for each.
+func packageCounts(packages map[string]imported, name string) string {
 	counts, seen := map[string]int{}, map[string]bool{name: true}
 	for todo := []string{name}; len(todo) > 0; todo = todo[1:] {
 		p := packages[todo[0]]

@@ -35,12 +35,12 @@ func TestConstructorsAreSmall(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.StructType:
-				if got := width(n.Fields); got > maxFields {
+				if got := fieldCount(n.Fields); got > maxFields {
 					t.Errorf("%s: a struct has %d fields, at most %d are allowed", fset.Position(n.Pos()), got, maxFields)
 				}
 			case *ast.FuncDecl:
 				functions++
-				if got := width(n.Type.Params); got > maxParameters {
+				if got := fieldCount(n.Type.Params); got > maxParameters {
 					t.Errorf("%s: %s has %d parameters, at most %d are allowed", fset.Position(n.Pos()), n.Name.Name, got, maxParameters)
 				}
 			}
@@ -52,8 +52,8 @@ func TestConstructorsAreSmall(t *testing.T) {
 	}
 }
 
-// width returns the number of fields or parameters of a list.
-func width(l *ast.FieldList) (n int) {
+// fieldCount returns the number of fields or parameters of a list.
+func fieldCount(l *ast.FieldList) (n int) {
 	for _, f := range l.List {
 		n += max(1, len(f.Names))
 	}

@@ -38,7 +38,7 @@ func TestFilesHaveNoCircles(t *testing.T) {
 			if len(sources) < 5 {
 				t.Fatalf("only %d files were seen", len(sources))
 			}
-			for _, circle := range circles(t, sources) {
+			for _, circle := range dependencyCycles(t, sources) {
 				t.Errorf("dependency cycle between files: %s", strings.Join(circle, " "))
 			}
 		})
@@ -47,7 +47,7 @@ func TestFilesHaveNoCircles(t *testing.T) {
 
 // TestImportCyclesAreFound checks that the search finds a cycle between files of one package.
 func TestImportCyclesAreFound(t *testing.T) {
-	got := circles(t, map[string]string{
+	got := dependencyCycles(t, map[string]string{
 		"a.go": "package p\nfunc A() { new(T).b() }",
 		"b.go": "package p\ntype T struct{}\nfunc (t *T) b() { c() }",
 		"c.go": "package p\nfunc c() { A() }",
@@ -65,8 +65,9 @@ func (noImports) Import(string) (*types.Package, error) {
 	return nil, errors.New("imports are ignored")
 }
 
-// circles returns the sets of files of one package that depend on each other's declarations.
-func circles(t *testing.T, sources map[string]string) (out [][]string) {
+// dependencyCycles returns the sets of files of one package that depend on each other's
+// declarations.
+func dependencyCycles(t *testing.T, sources map[string]string) (out [][]string) {
 	t.Helper()
 	fset := token.NewFileSet()
 	var parsed []*ast.File

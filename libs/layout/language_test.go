@@ -35,7 +35,7 @@ func TestLanguage(t *testing.T) {
 		t.Errorf("%d exceptions, expected fewer than %d", len(allowed), maxAllowed)
 	}
 	goFiles(t, moduleRoot(t), func(name string, source []byte) {
-		for _, u := range uses(t, name, source) {
+		for _, u := range bannedUses(t, name, source) {
 			t.Error(u)
 		}
 	})
@@ -71,13 +71,13 @@ func goFiles(t *testing.T, root string, check func(name string, source []byte)) 
 // also across lines.
 func TestLanguageFindsBannedWords(t *testing.T) {
 	source := "package p\n\n// F returns what was\n// told to it.\nfunc F() string { return \"so \" + \"many\" + \": who asks\" }\n\nfunc TestWhoeverAsks() {}\n\nvar maxTold int\n"
-	if got := uses(t, "p.go", []byte(source)); len(got) != 5 {
+	if got := bannedUses(t, "p.go", []byte(source)); len(got) != 5 {
 		t.Errorf("got %q, want 5 uses", got)
 	}
 }
 
-// uses returns the uses of banned words in a file.
-func uses(t *testing.T, name string, source []byte) (out []string) {
+// bannedUses returns the uses of banned words in a file.
+func bannedUses(t *testing.T, name string, source []byte) (out []string) {
 	t.Helper()
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, name, source, parser.ParseComments|parser.SkipObjectResolution)
@@ -99,18 +99,18 @@ func uses(t *testing.T, name string, source []byte) (out []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
-			if text, ok := constant(n); ok {
+			if text, ok := stringConstant(n); ok {
 				check(n.Pos(), text)
 				return false
 			}
 		case *ast.BasicLit:
-			if text, ok := constant(n); ok {
+			if text, ok := stringConstant(n); ok {
 				check(n.Pos(), text)
 			}
 		case *ast.Ident:
 			if !seen[n.Name] { // reported once per file
 				seen[n.Name] = true
-				check(n.Pos(), spaced(n.Name))
+				check(n.Pos(), splitWords(n.Name))
 			}
 		}
 		return true
@@ -118,8 +118,8 @@ func uses(t *testing.T, name string, source []byte) (out []string) {
 	return out
 }
 
-// constant returns the value of a string literal or of a sum of them.
-func constant(e ast.Expr) (text string, ok bool) {
+// stringConstant returns the value of a string literal or of a sum of them.
+func stringConstant(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if e.Kind == token.STRING {
@@ -127,8 +127,8 @@ func constant(e ast.Expr) (text string, ok bool) {
 			return text, err == nil
 		}
 	case *ast.BinaryExpr:
-		remaining, ok := constant(e.X)
-		right, too := constant(e.Y)
+		remaining, ok := stringConstant(e.X)
+		right, too := stringConstant(e.Y)
 		return remaining + right, ok && too && e.Op == token.ADD
 	}
 	return "", false
@@ -136,8 +136,8 @@ func constant(e ast.Expr) (text string, ok bool) {
 
 var wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// spaced returns the words of an identifier in camel case.
-func spaced(name string) string { return wordStart.ReplaceAllString(name, "$1 $2") }
+// splitWords returns the words of an identifier in camel case.
+func splitWords(name string) string { return wordStart.ReplaceAllString(name, "$1 $2") }
 
 func allows(name, text string) bool {
 	for _, a := range allowed {

@@ -25,9 +25,9 @@ type pkg struct {
 	Module       *struct{ Path string }
 }
 
-// confined lists imports that only the named packages, and packages below them, may have in
+// confinedImports lists imports that only the named packages, and packages below them, may have in
 // production code.
-func confined() []struct {
+func confinedImports() []struct {
 	imported string
 	by       []string
 } {
@@ -41,8 +41,8 @@ func confined() []struct {
 	}
 }
 
-// forbidden lists the modules that this project implements.
-func forbidden() []string {
+// forbiddenModules lists the modules that this project implements.
+func forbiddenModules() []string {
 	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes", "k8s.io/controller-manager"}
 }
 
@@ -55,8 +55,8 @@ func groups() []string {
 	}
 }
 
-// arrows lists imports that are not allowed within a group, in production code.
-func arrows() []struct{ from, to string } {
+// forbiddenImports lists imports that are not allowed within a group, in production code.
+func forbiddenImports() []struct{ from, to string } {
 	return []struct{ from, to string }{
 		{from: "rest/writes", to: "rest/handlers"},
 		{from: "rest/writes", to: "rest/responsewriters"},
@@ -113,7 +113,7 @@ func forTests(importPath string) bool {
 // violations returns the rules that a package violates.
 func violations(p pkg) []string {
 	var out []string
-	if p.Module != nil && slices.Contains(forbidden(), p.Module.Path) {
+	if p.Module != nil && slices.Contains(forbiddenModules(), p.Module.Path) {
 		out = append(out, p.ImportPath+" is in a forbidden module")
 	}
 	if !under(p.ImportPath, module) {
@@ -126,7 +126,7 @@ func violations(p pkg) []string {
 		if imported == "github.com/spf13/pflag" && group(p.ImportPath) >= 0 && p.ImportPath != internal("config") {
 			out = append(out, p.ImportPath+" imports pflag, but only config defines flags")
 		}
-		for _, c := range confined() {
+		for _, c := range confinedImports() {
 			mayImport := slices.ContainsFunc(c.by, func(by string) bool { return under(p.ImportPath, by) })
 			if under(imported, c.imported) && !mayImport {
 				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, strings.Join(c.by, " and ")))
@@ -141,7 +141,7 @@ func violations(p pkg) []string {
 		if g := group(imported); g >= 0 && own > g && !forTests(p.ImportPath) {
 			out = append(out, fmt.Sprintf("%s imports %s, which is in a group above", p.ImportPath, imported))
 		}
-		for _, a := range arrows() {
+		for _, a := range forbiddenImports() {
 			if under(p.ImportPath, internal(a.from)) && under(imported, internal(a.to)) && !forTests(p.ImportPath) {
 				out = append(out, fmt.Sprintf("%s imports %s: %s must not import %s", p.ImportPath, imported, a.from, a.to))
 			}
@@ -163,7 +163,7 @@ func violations(p pkg) []string {
 
 // mayNotImport returns why importer may not import imported, or "". The rule includes tests.
 func mayNotImport(importer, imported string) string {
-	for _, f := range forbidden() {
+	for _, f := range forbiddenModules() {
 		if under(imported, f) {
 			return "it is in a forbidden module"
 		}
@@ -251,7 +251,7 @@ func requiredForbidden(gomod string) []string {
 	var out []string
 	for line := range strings.Lines(gomod) {
 		for _, word := range strings.Fields(line) {
-			if slices.Contains(forbidden(), word) {
+			if slices.Contains(forbiddenModules(), word) {
 				out = append(out, "go.mod names "+word)
 			}
 		}

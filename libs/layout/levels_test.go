@@ -13,9 +13,9 @@ import (
 // folders.
 const maxEntries = 12
 
-// larger returns the most entries of the levels that may have more than maxEntries. Registries have
-// one file or folder for each of their entries.
-func larger() map[string]int {
+// levelLimits returns the most entries of the levels that may have more than maxEntries. Registries
+// have one file or folder for each of their entries.
+func levelLimits() map[string]int {
 	const internal = "services/apiserver/internal"
 	return map[string]int{
 		"libs":                          40,
@@ -69,7 +69,7 @@ func packagesBelow(t *testing.T, below string) map[string]int {
 // TestLevelsAreSmall checks that each level has few entries, so that a reader finds a feature by
 // names.
 func TestLevelsAreSmall(t *testing.T) {
-	limits := larger()
+	limits := levelLimits()
 	levels := 0
 	for _, below := range []string{"services", "libs", "deploy", "cmd"} {
 		for dir, n := range packagesBelow(t, below) {

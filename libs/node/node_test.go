@@ -28,11 +28,13 @@ func pod(name, onNode string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+func localRef(name string) *corev1.LocalObjectReference {
+	return &corev1.LocalObjectReference{Name: name}
+}
 
 // addAllReferences adds a reference to one object in each way that a pod can.
 func addAllReferences(p *corev1.Pod) {
-	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
+	ref := func(n string) corev1.LocalObjectReference { return *localRef(n) }
 	claim := "named"
 	created, other := "made", "others"
 	p.Spec.ServiceAccountName = "sa"
@@ -57,14 +59,14 @@ func addAllReferences(p *corev1.Pod) {
 			{Secret: &corev1.SecretProjection{LocalObjectReference: ref("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("mapprojected")}},
 		}}},
 		{AzureFile: &corev1.AzureFileVolumeSource{SecretName: "azure"}},
-		{CephFS: &corev1.CephFSVolumeSource{SecretRef: local("ceph")}},
-		{Cinder: &corev1.CinderVolumeSource{SecretRef: local("cinder")}},
-		{FlexVolume: &corev1.FlexVolumeSource{SecretRef: local("flex")}},
-		{RBD: &corev1.RBDVolumeSource{SecretRef: local("rbd")}},
-		{ScaleIO: &corev1.ScaleIOVolumeSource{SecretRef: local("scaleio")}},
-		{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: local("iscsi")}},
-		{StorageOS: &corev1.StorageOSVolumeSource{SecretRef: local("storageos")}},
-		{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: local("csi")}},
+		{CephFS: &corev1.CephFSVolumeSource{SecretRef: localRef("ceph")}},
+		{Cinder: &corev1.CinderVolumeSource{SecretRef: localRef("cinder")}},
+		{FlexVolume: &corev1.FlexVolumeSource{SecretRef: localRef("flex")}},
+		{RBD: &corev1.RBDVolumeSource{SecretRef: localRef("rbd")}},
+		{ScaleIO: &corev1.ScaleIOVolumeSource{SecretRef: localRef("scaleio")}},
+		{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: localRef("iscsi")}},
+		{StorageOS: &corev1.StorageOSVolumeSource{SecretRef: localRef("storageos")}},
+		{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: localRef("csi")}},
 		{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
 		{CephFS: &corev1.CephFSVolumeSource{}},
 	} {
@@ -203,7 +205,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 			default:
 				pods[name] = pod(name, rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"), func(p *corev1.Pod) {
 					for _, s := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "refs") {
-						p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, *local(s))
+						p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, *localRef(s))
 						p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
 							PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s},
 						}})

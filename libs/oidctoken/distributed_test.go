@@ -24,7 +24,7 @@ func distributed(source map[string]any) map[string]any {
 // TestDistributedClaims checks tokens whose groups are in a claim source.
 func TestDistributedClaims(t *testing.T) {
 	issuer, other := oidctest.New(t), oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	response := func(token string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) }
 	}
@@ -55,11 +55,11 @@ func TestDistributedClaims(t *testing.T) {
 		"no sources": {claims: map[string]any{"_claim_names": map[string]string{"groups": "s"}},
 			err: "source does not exist"},
 		"names are not an object": {claims: map[string]any{"_claim_names": "groups"}, err: "unmarshal"},
-		"with an access token":    {claims: here, response: requires("Bearer secret", groups(nil)), want: []string{"g:one", "g:two"}},
+		"with an access token":    {claims: here, response: requireAuthorization("Bearer secret", groups(nil)), want: []string{"g:one", "g:two"}},
 		"without an access token": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
-			response: requires("", groups(nil)), want: []string{"g:one", "g:two"}},
+			response: requireAuthorization("", groups(nil)), want: []string{"g:one", "g:two"}},
 		"an access token is missing": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
-			response: requires("Bearer secret", groups(nil)), err: "status 401"},
+			response: requireAuthorization("Bearer secret", groups(nil)), err: "status 401"},
 		"not found":          {claims: from("/nope"), err: "status 404"},
 		"source without TLS": {claims: distributed(map[string]any{"endpoint": "http://127.0.0.1:1/"}), err: "not an https URL"},
 		"source of an unknown CA": {claims: distributed(map[string]any{"endpoint": "https://127.0.0.1:1/?key=secret"}),
@@ -103,8 +103,9 @@ func TestDistributedClaims(t *testing.T) {
 	}
 }
 
-// requires returns a handler that returns a token to requests with the given Authorization header.
-func requires(authorization, token string) http.HandlerFunc {
+// requireAuthorization returns a handler that returns a token to requests with the given
+// Authorization header.
+func requireAuthorization(authorization, token string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != authorization {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -118,11 +119,11 @@ func requires(authorization, token string) http.HandlerFunc {
 // the result expires with the claim token.
 func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	issuer, other := oidctest.New(t), oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	end := time.Now().Add(time.Minute).Truncate(time.Second)
 	token := other.Token(map[string]any{"groups": "one", "exp": end.Unix()})
 	issuer.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
-	r := authenticated(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})))
+	r := authenticateEventually(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})))
 	if !slices.Equal(r.User.Groups, []string{"g:one"}) || !r.Expires.Equal(end) {
 		t.Errorf("groups %q until %v, want until %v", r.User.Groups, r.Expires, end)
 	}
@@ -132,7 +133,7 @@ func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 // and then the first one again.
 func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	first := oidctest.New(t)
 	others := []*oidctest.Issuer{first}
 	for range 17 {
@@ -142,15 +143,16 @@ func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 		path, group := fmt.Sprintf("%s-%d", claimPath, i), fmt.Sprint("group ", i)
 		token := other.Token(map[string]any{"groups": group})
 		issuer.Serve(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
-		r := authenticated(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + path})))
+		r := authenticateEventually(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + path})))
 		if !slices.Equal(r.User.Groups, []string{"g:" + group}) {
 			t.Errorf("issuer %d: got groups %q, want g:%s", i, r.User.Groups, group)
 		}
 	}
 }
 
-// authenticated returns the response for a token once the issuer of its claim token is initialized.
-func authenticated(t *testing.T, a *oidctoken.Authenticator, token string) authenticator.Response {
+// authenticateEventually returns the response for a token once the issuer of its claim token is
+// initialized.
+func authenticateEventually(t *testing.T, a *oidctoken.Authenticator, token string) authenticator.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

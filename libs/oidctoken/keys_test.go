@@ -35,12 +35,12 @@ func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issu
 	issuer := oidctest.New(t)
 	issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
 	ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-	p := provider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
+	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
 	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, p)
+	runProvider(t, p)
 	select {
 	case <-p.Initialized():
 	case <-time.After(30 * time.Second):
@@ -167,7 +167,7 @@ func TestBrokenKeySets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, p)
+			runProvider(t, p)
 			<-p.Initialized()
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, "k", issuer.Claims(nil))
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)

@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run runs a provider until the test ends.
-func run(t testing.TB, p *oidctoken.Provider) {
+// runProvider runs a provider until the test ends.
+func runProvider(t testing.TB, p *oidctoken.Provider) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -44,7 +44,7 @@ func run(t testing.TB, p *oidctoken.Provider) {
 	})
 }
 
-func provider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
+func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 	t.Helper()
 	p, err := oidctoken.NewProvider(c, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -53,15 +53,15 @@ func provider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 	return p
 }
 
-// ready returns an authenticator with an initialized provider.
-func ready(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms ...string) *oidctoken.Authenticator {
+// initializedAuthenticator returns an authenticator with an initialized provider.
+func initializedAuthenticator(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
-	p := provider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
+	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
 	a, err := oidctoken.New(p, []string{oidctest.ClientID, "second"}, rules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, p)
+	runProvider(t, p)
 	<-p.Initialized()
 	return a
 }
@@ -94,7 +94,7 @@ func TestGoodTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := ready(t, issuer, tt.rules)
+			a := initializedAuthenticator(t, issuer, tt.rules)
 			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
 			if err != nil || !ok {
 				t.Fatalf("got %v, %v, want an authenticated user", ok, err)
@@ -176,7 +176,7 @@ func TestBrokenTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := ready(t, issuer, tt.rules)
+			a := initializedAuthenticator(t, issuer, tt.rules)
 			r, ok, err := a.AuthenticateToken(t.Context(), tt.token, nil)
 			if r != nil || ok {
 				t.Fatalf("got %+v, want no user", r)
@@ -199,7 +199,7 @@ func TestAlgorithms(t *testing.T) {
 	for _, algorithm := range oidctoken.SigningAlgorithms() {
 		t.Run(algorithm, func(t *testing.T) {
 			issuer.Rotate(algorithm)
-			a := ready(t, issuer, bySubject, algorithm)
+			a := initializedAuthenticator(t, issuer, bySubject, algorithm)
 			if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 				t.Errorf("got %v, %v, want true, no error", ok, err)
 			}
@@ -210,7 +210,7 @@ func TestAlgorithms(t *testing.T) {
 // TestKeysRotate accepts new keys of the issuer at once, and keeps known keys during an outage.
 func TestKeysRotate(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	old := issuer.Token(nil)
 	accepted := func(token string) bool {
 		_, ok, _ := a.AuthenticateToken(t.Context(), token, nil)
@@ -258,7 +258,7 @@ func TestKeysRotate(t *testing.T) {
 // TestUnknownKeysAreRateLimited sends forged tokens with unknown keys.
 func TestUnknownKeysAreRateLimited(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	stranger := oidctest.New(t)
 	forged := stranger.Token(map[string]any{"iss": issuer.URL()})
 	before := issuer.KeyRequests()
@@ -285,7 +285,7 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 // request is canceled, even if the provider does not respond.
 func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	release := issuer.Hold()
 	defer release()
 	issuer.RotateSecretly("RS256")
@@ -299,7 +299,7 @@ func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 // TestKeysAreReadWithFirstToken uses an issuer that publishes its keys after the metadata.
 func TestKeysAreReadWithFirstToken(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := ready(t, issuer, bySubject)
+	a := initializedAuthenticator(t, issuer, bySubject)
 	if n := issuer.KeyRequests(); n != 0 {
 		t.Errorf("keys were read %d times before the first token, want 0", n)
 	}
@@ -334,7 +334,7 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
 		t.Errorf("Check() = %v, want error %v", err, oidctoken.ErrNotInitialized)
 	}
-	run(t, p)
+	runProvider(t, p)
 	if got := <-logged; !strings.Contains(got, "status 502") {
 		t.Errorf("first discovery: got log %s, want it to contain %q", got, "status 502")
 	}
@@ -350,15 +350,15 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	}
 }
 
-// failure runs a provider until its first request has failed, and returns the error.
-func failure(t *testing.T, c oidctoken.ProviderConfig) string {
+// firstFailure runs a provider until its first request has failed, and returns the error.
+func firstFailure(t *testing.T, c oidctoken.ProviderConfig) string {
 	t.Helper()
 	logged := make(chan string, 1)
 	p, err := oidctoken.NewProvider(c, slog.New(&firstError{logged: logged}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, p)
+	runProvider(t, p)
 	return <-logged
 }
 
@@ -410,7 +410,7 @@ func TestBrokenProviders(t *testing.T) {
 			issuer := oidctest.New(t)
 			c := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}
 			tt.breaks(issuer, &c)
-			if got := failure(t, c); !strings.Contains(got, tt.want) {
+			if got := firstFailure(t, c); !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -423,12 +423,12 @@ func TestDiscoveryURL(t *testing.T) {
 	// Only the metadata elsewhere can be reached, not the issuer itself.
 	const url = "https://issuer.invalid"
 	issuer.SetIssuer(url)
-	p := provider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
+	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
 	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, p)
+	runProvider(t, p)
 	<-p.Initialized()
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
 		t.Errorf("got %v, %v, want true, no error", ok, err)
@@ -457,7 +457,7 @@ func TestNewProviderErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := oidctoken.New(provider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
+	if _, err := oidctoken.New(newProvider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
 		t.Error("New() without audiences succeeded")
 	}
 }
@@ -465,7 +465,7 @@ func TestNewProviderErrors(t *testing.T) {
 // FuzzToken checks that no modified token is accepted with a user outside the prefix.
 func FuzzToken(f *testing.F) {
 	issuer := oidctest.New(f)
-	a := ready(f, issuer, bySubject)
+	a := initializedAuthenticator(f, issuer, bySubject)
 	good := issuer.Token(nil)
 	f.Add(good)
 	f.Add(good[:len(good)/2])
@@ -484,7 +484,7 @@ func FuzzToken(f *testing.F) {
 // BenchmarkAuthenticate measures the authentication of a token with a known key.
 func BenchmarkAuthenticate(b *testing.B) {
 	issuer := oidctest.New(b)
-	a := ready(b, issuer, bySubject)
+	a := initializedAuthenticator(b, issuer, bySubject)
 	token := issuer.Token(nil)
 	b.ReportAllocs()
 	for b.Loop() {

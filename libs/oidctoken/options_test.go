@@ -92,7 +92,7 @@ func TestOptionsAuthenticator(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, a.Provider())
+			runProvider(t, a.Provider())
 			<-a.Provider().Initialized()
 			got := ""
 			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(claims), nil)

@@ -77,7 +77,7 @@ func TestEmptyNamesMatchNoUser(t *testing.T) {
 		clusterBinding("n", ref("ClusterRole", "nameless"), user("alice")),
 	)
 	for _, u := range []*authorizer.User{{}, {Groups: []string{"dev"}}, {Name: "alice"}} {
-		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.NoOpinion {
+		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.NoOpinion {
 			t.Errorf("%v: %v %s, want %v", u, d, reason, authorizer.NoOpinion)
 		}
 	}
@@ -91,7 +91,7 @@ func TestReasonNamesSubject(t *testing.T) {
 		clusterBinding("b", ref("ClusterRole", "all"), group("alice"), user("dev"), user("alice"), group("dev")),
 	)
 	for want, u := range map[string]*authorizer.User{`User "alice"`: {Name: "alice"}, `Group "dev"`: {Name: "bob", Groups: []string{"dev"}}} {
-		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
+		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
 			t.Errorf("%v: got %v, reason %s, want %v with a reason that ends in %q", u, d, reason, authorizer.Allow, " to "+want)
 		}
 	}
@@ -172,10 +172,10 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 		objs = append(objs, binding("a", "z", ref("Role", "last"), user("alice")))
 		s := engine(objs...).Snapshot()
 		u := &authorizer.User{Name: "alice"}
-		if d, reason := s.Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow {
+		if d, reason := s.Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow {
 			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.Allow)
 		}
-		if d, reason := s.Authorize(ask(u, "delete :pods a/x")); d != authorizer.NoOpinion {
+		if d, reason := s.Authorize(attributesOf(u, "delete :pods a/x")); d != authorizer.NoOpinion {
 			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.NoOpinion)
 		}
 	}
@@ -206,7 +206,7 @@ func TestBindingsAreIndependent(t *testing.T) {
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	may := func(text string, want authorizer.Decision) {
 		t.Helper()
-		if d, reason := e.Snapshot().Authorize(ask(alice, text)); d != want {
+		if d, reason := e.Snapshot().Authorize(attributesOf(alice, text)); d != want {
 			t.Errorf("%s: %v %s, want %v", text, d, reason, want)
 		}
 	}

@@ -57,8 +57,8 @@ func engine(objs ...metav1.Object) *rbac.Engine {
 	return e
 }
 
-// ask parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
-func ask(u *authorizer.User, text string) *authorizer.Attributes {
+// attributesOf parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
+func attributesOf(u *authorizer.User, text string) *authorizer.Attributes {
 	f := strings.Fields(text)
 	a := &authorizer.Attributes{User: u, Verb: f[0]}
 	if strings.HasPrefix(f[1], "/") {
@@ -133,7 +133,7 @@ func TestDecisionsAndReasons(t *testing.T) {
 		{user: &authorizer.User{}, ask: "get /metrics", want: no},
 		{user: nil, ask: "get /metrics", want: no},
 	} {
-		d, reason, err := e.Authorize(context.Background(), ask(c.user, c.ask))
+		d, reason, err := e.Authorize(context.Background(), attributesOf(c.user, c.ask))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestClearAndPosition(t *testing.T) {
 		t.Errorf("got position %s, want roles at 7, rolebindings at 9, the rest at 0", got)
 	}
 	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
-		d, _ := s.Authorize(ask(&authorizer.User{Name: name}, "get :pods a/p"))
+		d, _ := s.Authorize(attributesOf(&authorizer.User{Name: name}, "get :pods a/p"))
 		return d
 	}
 	if got := get(e.Snapshot(), "alice"); got != authorizer.NoOpinion {
@@ -244,7 +244,7 @@ func TestConcurrentUpdates(t *testing.T) {
 					return
 				default:
 				}
-				if d, _, _ := e.Authorize(context.Background(), ask(u, "get :pods a/p")); d != authorizer.Allow {
+				if d, _, _ := e.Authorize(context.Background(), attributesOf(u, "get :pods a/p")); d != authorizer.Allow {
 					t.Error("request was rejected although no update revokes the permission")
 					return
 				}
@@ -274,7 +274,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			}
 		})
 		u := &authorizer.User{Name: fmt.Sprintf("u%d", n/2), Groups: []string{"system:authenticated", "a", "b"}}
-		for what, a := range map[string]*authorizer.Attributes{"allow": ask(u, "get :pods ns/x"), "refuse": ask(u, "delete :pods ns/x")} {
+		for what, a := range map[string]*authorizer.Attributes{"allow": attributesOf(u, "get :pods ns/x"), "refuse": attributesOf(u, "delete :pods ns/x")} {
 			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

@@ -31,7 +31,7 @@ func TestLongListsOfRulesMatch(t *testing.T) {
 		"get :pods a/n100": authorizer.NoOpinion, "get :pods a/n": authorizer.NoOpinion, "get :pods a/*": authorizer.NoOpinion,
 		"list apps:secrets a/x": authorizer.Allow,
 	} {
-		if d, reason := e.Snapshot().Authorize(ask(&authorizer.User{Name: "alice"}, text)); d != want {
+		if d, reason := e.Snapshot().Authorize(attributesOf(&authorizer.User{Name: "alice"}, text)); d != want {
 			t.Errorf("%s: got %v %s, want %v", text, d, reason, want)
 		}
 	}

@@ -13,15 +13,17 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// naive evaluates the objects rule by rule.
-type naive struct {
+// naiveEvaluator evaluates the objects rule by rule.
+type naiveEvaluator struct {
 	roles    map[string][]rbacv1.PolicyRule // namespace/name
 	bindings map[string]*rbacv1.RoleBinding
 }
 
-func in(list []string, v string) bool { return slices.Contains(list, "*") || slices.Contains(list, v) }
+func containsOrStar(list []string, v string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, v)
+}
 
-func (n naive) allows(a *authorizer.Attributes) bool {
+func (n naiveEvaluator) allows(a *authorizer.Attributes) bool {
 	for _, b := range n.bindings {
 		if b.Namespace != "" && b.Namespace != a.Namespace {
 			continue
@@ -46,7 +48,7 @@ func (n naive) allows(a *authorizer.Attributes) bool {
 			ns = ""
 		}
 		for _, r := range n.roles[ns+"/"+b.RoleRef.Name] {
-			if !in(r.Verbs, a.Verb) {
+			if !containsOrStar(r.Verbs, a.Verb) {
 				continue
 			}
 			if !a.Resource {
@@ -61,8 +63,8 @@ func (n naive) allows(a *authorizer.Attributes) bool {
 			if a.Subresource != "" {
 				full += "/" + a.Subresource
 			}
-			match := in(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
-			if match && in(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name)) {
+			match := containsOrStar(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
+			if match && containsOrStar(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name)) {
 				return true
 			}
 		}
@@ -70,21 +72,21 @@ func (n naive) allows(a *authorizer.Attributes) bool {
 	return false
 }
 
-func some(values ...string) *rapid.Generator[[]string] {
+func genValues(values ...string) *rapid.Generator[[]string] {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 3)
 }
 
 func genRule() *rapid.Generator[rbacv1.PolicyRule] {
 	return rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
-		r := rbacv1.PolicyRule{Verbs: some("get", "list", "create", "*").Draw(t, "verbs")}
+		r := rbacv1.PolicyRule{Verbs: genValues("get", "list", "create", "*").Draw(t, "verbs")}
 		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
-			r.NonResourceURLs = some("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
+			r.NonResourceURLs = genValues("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
 			return r
 		}
-		r.APIGroups = some("", "apps", "*").Draw(t, "groups")
-		r.Resources = some("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
+		r.APIGroups = genValues("", "apps", "*").Draw(t, "groups")
+		r.Resources = genValues("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
 		if rapid.Bool().Draw(t, "named") {
-			r.ResourceNames = some("x", "y").Draw(t, "names")
+			r.ResourceNames = genValues("x", "y").Draw(t, "names")
 		}
 		return r
 	})
@@ -114,7 +116,7 @@ func genAsk() *rapid.Generator[*authorizer.Attributes] {
 // TestAgreesWithNaiveEvaluation compares decisions of random policies with a simple implementation.
 func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e, n := rbac.New(), naive{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
+		e, n := rbac.New(), naiveEvaluator{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
 		change := func() {
 			ns, name := pick("ns", "", "a", "b"), pick("name", "p", "q")

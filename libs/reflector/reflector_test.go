@@ -58,16 +58,18 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	return w, nil
 }
 
-// sink records the calls.
-type sink struct{ *server }
+// recordingSink records the calls.
+type recordingSink struct{ *server }
 
-func (s sink) add(format string, args ...any) { s.seen = append(s.seen, fmt.Sprintf(format, args...)) }
-func (s sink) StartList()                     { s.add("begin") }
-func (s sink) AddListed(o metav1.Object)      { s.add("listed %s", o.GetName()) }
-func (s sink) EndList(revision string)        { s.add("end %s", revision) }
-func (s sink) Set(o metav1.Object)            { s.add("set %s", o.GetName()) }
-func (s sink) Remove(o metav1.Object)         { s.add("remove %s", o.GetName()) }
-func (s sink) Advance(revision string)        { s.add("advance %s", revision) }
+func (s recordingSink) add(format string, args ...any) {
+	s.seen = append(s.seen, fmt.Sprintf(format, args...))
+}
+func (s recordingSink) StartList()                { s.add("begin") }
+func (s recordingSink) AddListed(o metav1.Object) { s.add("listed %s", o.GetName()) }
+func (s recordingSink) EndList(revision string)   { s.add("end %s", revision) }
+func (s recordingSink) Set(o metav1.Object)       { s.add("set %s", o.GetName()) }
+func (s recordingSink) Remove(o metav1.Object)    { s.add("remove %s", o.GetName()) }
+func (s recordingSink) Advance(revision string)   { s.add("advance %s", revision) }
 func object(name, at string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: at}}
 }
@@ -94,7 +96,7 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := reflector.Config{
-			Resource: "configmaps", List: s.List, Watch: s.Watch, Sink: sink{s}, PageSize: 2, MinRetry: time.Second, MaxRetry: time.Minute,
+			Resource: "configmaps", List: s.List, Watch: s.Watch, Sink: recordingSink{s}, PageSize: 2, MinRetry: time.Second, MaxRetry: time.Minute,
 			Log: slog.New(slog.DiscardHandler),
 		}
 		if change != nil {

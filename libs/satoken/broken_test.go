@@ -47,7 +47,7 @@ func signToken(t testing.TB, method jwt.SigningMethod, key any, header map[strin
 	return s
 }
 
-func pkix(t testing.TB, key any) []byte {
+func publicKeyPEM(t testing.TB, key any) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestBrokenTokens(t *testing.T) {
 		"none":                    {token: signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), mine: mine},
 		"None in capitals":        {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", mine: mine},
 		"no algorithm":            {token: swap(0, b64([]byte(`{}`))), mine: mine},
-		"HS256 by the public key": {token: signToken(t, jwt.SigningMethodHS256, pkix(t, key.Public()), map[string]any{"kid": kid}, nil), mine: mine},
+		"HS256 by the public key": {token: signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil), mine: mine},
 		"RS512":                   {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), mine: mine},
 		"PS256":                   {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), mine: mine},
 		"another key":             {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), mine: mine},
@@ -105,7 +105,7 @@ func TestBrokenTokens(t *testing.T) {
 		"dots":              {token: strings.Repeat(".", 60000), mine: foreign},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), c.token, nil)
+			_, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), c.token, nil)
 			if ok || (err != nil) != c.mine {
 				t.Fatalf("authenticated %v, error %v, want an error: %v", ok, err, c.mine)
 			}
@@ -114,13 +114,13 @@ func TestBrokenTokens(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
 		t.Errorf("valid token: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
 		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
 		t.Errorf("token longer than the limit: got %v, error %v, want false, error %v", ok, err, authenticator.ErrTooLong)
 	}
 }
@@ -161,7 +161,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		"lookup fails":          {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, tok := full(), token(c.claims)
+			w, tok := fullFixture(), token(c.claims)
 			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(tok)}}
 			if c.world != nil {
 				c.world(w)
@@ -218,7 +218,7 @@ func FuzzAuthenticate(f *testing.F) {
 	f.Add(signToken(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil))
 	f.Add(strings.Repeat(".", 10))
 	f.Add("e30.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJleHAiOjFlNDB9.AA")
-	a := newAuthenticator(f, full(), start, key)
+	a := newAuthenticator(f, fullFixture(), start, key)
 	f.Fuzz(func(t *testing.T, token string) {
 		satoken.ParseUnverified(token)
 		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
@@ -229,7 +229,7 @@ func FuzzAuthenticate(f *testing.F) {
 
 // FuzzParsePublicKeys checks that parsing returns at least one key or an error.
 func FuzzParsePublicKeys(f *testing.F) {
-	f.Add(pkix(f, rsaKey().Public()))
+	f.Add(publicKeyPEM(f, rsaKey().Public()))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := satoken.ParsePublicKeys(bytes.Clone(data))

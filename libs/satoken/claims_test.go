@@ -72,7 +72,7 @@ func TestLegacyAccounts(t *testing.T) {
 		}, uses: []satoken.Use{satoken.UseLegacyInvalid}, err: "marked invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := full()
+			w := fullFixture()
 			token := signToken(t, jwt.SigningMethodRS256, key, nil, func(o *satoken.Claims) {
 				legacyClaims(o)
 				if c.claims != nil {
@@ -157,7 +157,7 @@ func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
 // TestDefaultClock checks that the system's clock is the default.
 func TestDefaultClock(t *testing.T) {
 	key := rsaKey()
-	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: full()})
+	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,9 +186,9 @@ func TestDefaultClock(t *testing.T) {
 // TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one.
 func TestDamagedKeyFiles(t *testing.T) {
 	key := ecKey(t, elliptic.P256())
-	good := pkix(t, key.Public())
+	good := publicKeyPEM(t, key.Public())
 	for _, kind := range []string{"PUBLIC KEY", "CERTIFICATE", "RSA PUBLIC KEY", "EC PRIVATE KEY"} {
-		bad := block(kind, []byte("x"), nil)
+		bad := pemBlock(kind, []byte("x"), nil)
 		if keys, err := satoken.ParsePublicKeys(append(bad, good...)); err == nil {
 			t.Errorf("%s: %d keys, want an error", kind, len(keys))
 		}
@@ -202,7 +202,7 @@ func TestDamagedKeyFiles(t *testing.T) {
 	}
 	der, err := x509.MarshalECPrivateKey(key)
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, append(block("PRIVATE KEY", []byte("x"), nil), block("EC PRIVATE KEY", der, err)...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(pemBlock("PRIVATE KEY", []byte("x"), nil), pemBlock("EC PRIVATE KEY", der, err)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := satoken.LoadPrivateKey(path); err == nil {

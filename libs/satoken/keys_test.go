@@ -20,8 +20,8 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// block returns a PEM block, and panics with the error of its encoding.
-func block(kind string, der []byte, err error) []byte {
+// pemBlock returns a PEM block, and panics with the error of its encoding.
+func pemBlock(kind string, der []byte, err error) []byte {
 	if err != nil {
 		panic(err)
 	}
@@ -47,19 +47,19 @@ func TestLoadPublicKeys(t *testing.T) {
 		want    []crypto.Signer
 		private bool
 	}{
-		"RSA private key":      {data: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil), want: []crypto.Signer{r}, private: true},
-		"PKCS 8":               {data: block("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
-		"EC private key":       {data: block("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
-		"EC with parameters":   {data: append(block("EC PARAMETERS", []byte{6}, nil), block("EC PRIVATE KEY", ecDER, ecErr)...), want: []crypto.Signer{e}, private: true},
-		"public keys":          {data: append(pkix(t, r.Public()), pkix(t, e.Public())...), want: []crypto.Signer{r, e}},
-		"RSA public key":       {data: block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil), want: []crypto.Signer{r}},
-		"certificate":          {data: block("CERTIFICATE", cert, certErr), want: []crypto.Signer{e}},
-		"Ed25519":              {data: block("PRIVATE KEY", ed, edErr)},
-		"Ed25519 public":       {data: pkix(t, edPub)},
-		"P-224":                {data: block("EC PRIVATE KEY", small, smallErr)},
+		"RSA private key":      {data: pemBlock("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil), want: []crypto.Signer{r}, private: true},
+		"PKCS 8":               {data: pemBlock("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
+		"EC private key":       {data: pemBlock("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
+		"EC with parameters":   {data: append(pemBlock("EC PARAMETERS", []byte{6}, nil), pemBlock("EC PRIVATE KEY", ecDER, ecErr)...), want: []crypto.Signer{e}, private: true},
+		"public keys":          {data: append(publicKeyPEM(t, r.Public()), publicKeyPEM(t, e.Public())...), want: []crypto.Signer{r, e}},
+		"RSA public key":       {data: pemBlock("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil), want: []crypto.Signer{r}},
+		"certificate":          {data: pemBlock("CERTIFICATE", cert, certErr), want: []crypto.Signer{e}},
+		"Ed25519":              {data: pemBlock("PRIVATE KEY", ed, edErr)},
+		"Ed25519 public":       {data: publicKeyPEM(t, edPub)},
+		"P-224":                {data: pemBlock("EC PRIVATE KEY", small, smallErr)},
 		"no PEM":               {data: []byte("x")},
-		"damaged":              {data: block("PUBLIC KEY", []byte("x"), nil)},
-		"nothing but password": {data: block("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
+		"damaged":              {data: pemBlock("PUBLIC KEY", []byte("x"), nil)},
+		"nothing but password": {data: pemBlock("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
 		"empty":                {data: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +131,8 @@ func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 	}
 }
 
-// TestIncompleteSignersAreRejected checks that a signer and an authenticator need an issuer and keys.
+// TestIncompleteSignersAreRejected checks that a signer and an authenticator need an issuer and
+// keys.
 func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
 		t.Error("NewSigner() without an issuer: got no error, want one")
@@ -141,8 +142,8 @@ func TestIncompleteSignersAreRejected(t *testing.T) {
 		t.Error("NewSigner() with a P-224 key: got no error, want one")
 	}
 	for name, c := range map[string]satoken.Config{
-		"no issuer":  {Keys: public(t, rsaKey()), Objects: full()},
-		"no keys":    {Issuers: []string{issuer}, Objects: full()},
+		"no issuer":  {Keys: public(t, rsaKey()), Objects: fullFixture()},
+		"no keys":    {Issuers: []string{issuer}, Objects: fullFixture()},
 		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
 	} {
 		if _, err := satoken.New(c); err == nil {

@@ -96,7 +96,7 @@ func meta(ns, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 }
 
-func full() *fixture {
+func fullFixture() *fixture {
 	return &fixture{
 		accounts: map[string]*corev1.ServiceAccount{"ns/a": {ObjectMeta: meta("ns", "a", "ua")}},
 		pods:     map[string]*corev1.Pod{"ns/p": {ObjectMeta: meta("ns", "p", "up")}},
@@ -148,7 +148,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			if err != nil || parsed.Header["alg"] != name || parsed.Header["kid"] == "" {
 				t.Fatalf("header %v, %v, want no error, parsed.Header[\"alg\"] = %v, a non-empty parsed.Header[\"kid\"]", parsed.Header, err, name)
 			}
-			r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
+			r, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
 			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
 				t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua", r, err)
 			}
@@ -158,7 +158,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
 			}
-			if _, ok, err := newAuthenticator(t, full(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
+			if _, ok, err := newAuthenticator(t, fullFixture(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
 				t.Errorf("another key verified the token: %v, want false, an error", err)
 			}
 		})
@@ -210,7 +210,7 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 		"no namespace":           {request: func(r *satoken.Request) { r.Binding.Namespace = "" }, err: "names no service account"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := full()
+			w := fullFixture()
 			if c.world != nil {
 				c.world(w)
 			}
@@ -245,7 +245,7 @@ func TestExtraOfBoundTokens(t *testing.T) {
 	token := sign(t, key, func(r *satoken.Request) {
 		r.Binding.Pod, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "n", UID: "un"}
 	})
-	r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
+	r, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
 	if !ok {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestExtraOfBoundTokens(t *testing.T) {
 // token.
 func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	key := rsaKey()
-	a := newAuthenticator(t, full(), start, key)
+	a := newAuthenticator(t, fullFixture(), start, key)
 	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
 		t.Errorf("token for the server: %v, want false, an error", err)
@@ -277,7 +277,7 @@ func TestUsesAreObserved(t *testing.T) {
 	var seen []satoken.Use
 	now := start
 	a, err := satoken.New(satoken.Config{
-		Issuers: []string{issuer}, Keys: public(t, key), Objects: full(), Now: func() time.Time { return now },
+		Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture(), Now: func() time.Time { return now },
 		Observe: func(u satoken.Use) { seen = append(seen, u) },
 	})
 	if err != nil {

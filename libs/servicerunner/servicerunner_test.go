@@ -25,13 +25,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func service(t *testing.T, master string) *servicerunner.Service {
+func newService(t *testing.T, master string) *servicerunner.Service {
 	t.Helper()
-	return traced(t, master, "")
+	return newTracedService(t, master, "")
 }
 
-// traced returns a service with an optional tracing configuration.
-func traced(t *testing.T, master, file string) *servicerunner.Service {
+// newTracedService returns a service with an optional tracing configuration.
+func newTracedService(t *testing.T, master, file string) *servicerunner.Service {
 	t.Helper()
 	o := servicerunner.NewOptions("testd", 0)
 	o.Tracing.ConfigFile = file
@@ -73,7 +73,7 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 		}
 	}))
 	defer apiserver.Close()
-	s := service(t, apiserver.URL)
+	s := newService(t, apiserver.URL)
 	ctx, cancel := context.WithCancel(t.Context())
 	taskEnded := make(chan struct{})
 	done := make(chan error)
@@ -124,7 +124,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 	collector := tracingtest.Start(t)
 	// The sampling rate is zero, so the caller decides.
 	file := tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
-	s := traced(t, apiserver.URL, file)
+	s := newTracedService(t, apiserver.URL, file)
 	s.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
 	client, err := rest.HTTPClientFor(s.Client)
 	if err != nil {
@@ -201,7 +201,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 
 // TestFailedTaskEndsService checks that Run returns the error of a task with its name.
 func TestFailedTaskEndsService(t *testing.T) {
-	s := service(t, "http://127.0.0.1:1")
+	s := newService(t, "http://127.0.0.1:1")
 	err := s.Run(t.Context(), task.Task{Name: "controller", Run: func(context.Context) error { return errors.New("lost the lease") }})
 	if err == nil || err.Error() != "controller: lost the lease" {
 		t.Errorf("Run() = %v, want error \"controller: lost the lease\"", err)

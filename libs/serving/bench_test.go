@@ -16,7 +16,7 @@ func BenchmarkResponses(b *testing.B) {
 	for _, size := range []int{200, 1 << 20} {
 		body := make([]byte, size)
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			r := start(b, testOptions(b), nil, func(*serving.Server) http.Handler {
+			r := startServer(b, testOptions(b), nil, func(*serving.Server) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "application/json")
 					_, _ = w.Write(body)

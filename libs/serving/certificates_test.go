@@ -112,7 +112,7 @@ func TestNewServerFailsWithoutFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(o)
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()})})
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})})
 		if !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(name, "--") && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -131,7 +131,7 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()})})
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestCertificateMetricsByUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.SNI = []tlsfiles.NamedPair{{CertFile: cert, KeyFile: key}}
-	r := start(t, o, nil, hello)
+	r := startServer(t, o, nil, helloHandler)
 	families, err := r.counts.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestCertificateForAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.SNI = []tlsfiles.NamedPair{{CertFile: cert, KeyFile: key}}
-	r := start(t, o, nil, hello)
+	r := startServer(t, o, nil, helloHandler)
 	for name, want := range map[string]string{"": "address", "other": "testd"} {
 		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if err != nil {
@@ -214,7 +214,7 @@ func TestCertificateForAddress(t *testing.T) {
 // only if an issuer is configured.
 func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	asked := func(o *serving.Options) (bool, *testServer) {
-		r := start(t, o, nil, hello)
+		r := startServer(t, o, nil, helloHandler)
 		asked := false
 		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -256,7 +256,7 @@ func TestMinTLSVersion(t *testing.T) {
 	for version, least := range map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
 		o := testOptions(t)
 		o.MinTLSVersion = version
-		r := start(t, o, nil, hello)
+		r := startServer(t, o, nil, helloHandler)
 		for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
 			conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: v})
 			if (err == nil) != (v >= least) {

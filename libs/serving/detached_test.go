@@ -52,8 +52,8 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 			l.returned <- w
 		})
 	}
-	l.testServer = start(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" }, func(*serving.Server) http.Handler {
-		engine, err := serving.NewEngine(silent())
+	l.testServer = startServer(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" }, func(*serving.Server) http.Handler {
+		engine, err := serving.NewEngine(discardLogger())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestDetachedResponseContinues(t *testing.T) {
 // HTTP/1.1 and HTTP/2.
 func TestSendFlushesAtOnce(t *testing.T) {
 	l := startDetached(t, func() {})
-	old := start(t, testOptions(t), func(r *http.Request) bool { return true }, func(*serving.Server) http.Handler {
+	old := startServer(t, testOptions(t), func(r *http.Request) bool { return true }, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			l.returned <- w
 			<-r.Context().Done()
@@ -251,7 +251,7 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures, ended := make(chan any, 2), make(chan struct{})
-			r := start(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
+			r := startServer(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					defer exchange.AtEnd(w, func(failure any) { failures <- failure })
 					defer exchange.AtEnd(w, func(any) { panic(errors.New("at the end")) })
@@ -318,8 +318,8 @@ func (failingWriter) Flush()                    { panic("Flush was called") }
 // TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write
 // gets a 500 response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
-	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
-		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+		return serving.WithRecovery(discardLogger(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if exchange.Detach(w, nil) {
 				t.Error("Detach() = true, want false")
 			}

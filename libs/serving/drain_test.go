@@ -20,7 +20,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 	o := testOptions(t)
 	o.ShutdownRetryAfter = true
 	entered, release := make(chan struct{}), make(chan struct{})
-	r := start(t, o, nil, func(*serving.Server) http.Handler {
+	r := startServer(t, o, nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/x" {
 				w.WriteHeader(http.StatusNoContent)
@@ -69,7 +69,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 			t.Errorf("response = %q, want complete", got)
 		}
 	}
-	r.wait(t)
+	r.waitForShutdown(t)
 }
 
 // TestRecoveryRespondsToErrors checks that panics with an error get a 500 response, and that
@@ -77,7 +77,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 func TestRecoveryRespondsToErrors(t *testing.T) {
 	panicking := func(v any) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		serving.WithRecovery(silent(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+		serving.WithRecovery(discardLogger(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 		return out
 	}
 	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
@@ -92,7 +92,7 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 		panicking(http.ErrAbortHandler)
 	}()
 	out := httptest.NewRecorder()
-	serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+	serving.WithRecovery(discardLogger(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 	if !out.Flushed {
 		t.Error("Flush did not reach the recorder")
 	}
@@ -121,7 +121,7 @@ func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: &limitedRegisterer{left: left}})
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}), Metrics: &limitedRegisterer{left: left}})
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("%d: %v, want %q", left, err, want)
 		}

@@ -128,7 +128,7 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 // not delayed.
 func TestGoodClientIsNotDelayed(t *testing.T) {
 	const response = 4 << 20
-	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+	r := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return

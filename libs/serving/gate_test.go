@@ -70,8 +70,8 @@ func newLimits(t *testing.T) *exchange.Limits {
 	return l
 }
 
-// testGate runs test in a synctest bubble with a connection to a server that responds to requests with
-// the number of header fields and body bytes.
+// testGate runs test in a synctest bubble with a connection to a server that responds to requests
+// with the number of header fields and body bytes.
 func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,7 +49,7 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, testOptions(t), nil, hello)
+			r := startServer(t, testOptions(t), nil, helloHandler)
 			for range clients {
 				conn, err := net.Dial("tcp", r.Addr().String())
 				if err != nil {
@@ -95,7 +95,7 @@ func TestStalledHandshakeTimesOut(t *testing.T) {
 
 // TestManyHandshakesSucceed checks that many concurrent handshakes complete.
 func TestManyHandshakesSucceed(t *testing.T) {
-	r := start(t, testOptions(t), nil, hello)
+	r := startServer(t, testOptions(t), nil, helloHandler)
 	const clients = 200
 	failed := make(chan error, clients)
 	for range clients {
@@ -120,7 +120,7 @@ func TestManyHandshakesSucceed(t *testing.T) {
 
 // TestPlaintextClientGetsError checks that a plaintext HTTP request gets a 400 response.
 func TestPlaintextClientGetsError(t *testing.T) {
-	r := start(t, testOptions(t), nil, hello)
+	r := startServer(t, testOptions(t), nil, helloHandler)
 	conn, err := net.Dial("tcp", r.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestPlaintextClientGetsError(t *testing.T) {
 // TestShutdownEndsHandshakes checks that a shutdown waits only for a while for an unfinished
 // handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
-	r := start(t, testOptions(t), nil, hello)
+	r := startServer(t, testOptions(t), nil, helloHandler)
 	conn, err := net.Dial("tcp", r.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 		t.Error(resp.Status)
 	}
 	r.stop()
-	r.wait(t)
+	r.waitForShutdown(t)
 	if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the connection is still open: %v", err)
 	}

@@ -36,7 +36,7 @@ func TestAllProtocolsServe(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<16)
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		events := make(chan string)
-		r := start(t, o, func(r *http.Request) bool { return r.URL.Path == "/watch" }, func(*serving.Server) http.Handler {
+		r := startServer(t, o, func(r *http.Request) bool { return r.URL.Path == "/watch" }, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/large":
@@ -125,7 +125,7 @@ func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http
 func TestSlowClientGetsWholeResponse(t *testing.T) {
 	const size, responses, rate = 600_000, 8, 2_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
-		r := start(t, o, nil, func(*serving.Server) http.Handler {
+		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
 		client := slowClient(t, r, o, rate)
@@ -155,7 +155,7 @@ func TestShutdownWaitsForSlowClients(t *testing.T) {
 		if o.HTTP2Implementation == "standard" {
 			t.Skip("net/http closes a connection a second after its last stream, even if the kernel has bytes to send")
 		}
-		r := start(t, o, nil, func(*serving.Server) http.Handler {
+		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
 		resp, err := slowClient(t, r, o, rate).Get(r.url + "/x")
@@ -209,7 +209,7 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		o.StallTimeout = time.Minute
 		var served atomic.Int64
-		r := start(t, o, nil, func(*serving.Server) http.Handler {
+		r := startServer(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if served.Add(1)%50 == 0 {
 					w.Header().Set("Connection", "close")

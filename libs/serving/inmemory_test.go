@@ -26,7 +26,7 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: counts})
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}), Metrics: counts})
 		if err != nil {
 			t.Fatal(err)
 		}

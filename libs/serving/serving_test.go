@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func testOptions(t testing.TB) *serving.Options {
 	o := serving.NewOptions("testd", 0)
@@ -54,18 +54,18 @@ type testServer struct {
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *testServer {
+func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *testServer {
 	t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
 	}
-	h := health.New(health.Config{Logger: silent()})
+	h := health.New(health.Config{Logger: discardLogger()})
 	counts := prometheus.NewRegistry()
-	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, Metrics: counts})
+	s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: h, Metrics: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := serving.NewEngine(silent())
+	engine, err := serving.NewEngine(discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (r *testServer) get(t *testing.T, path string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-func (r *testServer) wait(t *testing.T) {
+func (r *testServer) waitForShutdown(t *testing.T) {
 	t.Helper()
 	err := <-r.done
 	close(r.done)
@@ -126,13 +126,13 @@ func (r *testServer) wait(t *testing.T) {
 	}
 }
 
-func hello(*serving.Server) http.Handler {
+func helloHandler(*serving.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 }
 
 // TestServesHTTP2WithASelfSignedCertificate checks a server with default options.
 func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
-	r := start(t, testOptions(t), nil, hello)
+	r := startServer(t, testOptions(t), nil, helloHandler)
 	resp, body := r.get(t, "/x")
 	if resp.ProtoMajor != 2 || body != "hello" {
 		t.Errorf("got %s, body %q, want HTTP/2, hello", resp.Proto, body)
@@ -148,7 +148,7 @@ func TestConnectionContext(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}),
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}),
 			Connection: func(ctx context.Context, c net.Conn) context.Context {
 				return context.WithValue(ctx, key{}, c.RemoteAddr().String())
 			}})
@@ -177,7 +177,7 @@ func TestConnectionContext(t *testing.T) {
 func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true
-	if resp, _ := start(t, o, nil, hello).get(t, "/x"); resp.ProtoMajor != 1 {
+	if resp, _ := startServer(t, o, nil, helloHandler).get(t, "/x"); resp.ProtoMajor != 1 {
 		t.Errorf("HTTP/2 disabled: got %s, want HTTP/1", resp.Proto)
 	}
 }
@@ -191,7 +191,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			o.ShutdownDelay = 200 * time.Millisecond
 			release, inShort := make(chan struct{}), make(chan struct{})
 			isLong := func(r *http.Request) bool { return r.URL.Path == "/watch" }
-			r := start(t, o, isLong, func(s *serving.Server) http.Handler {
+			r := startServer(t, o, isLong, func(s *serving.Server) http.Handler {
 				mux := http.NewServeMux()
 				mux.HandleFunc("/short", func(w http.ResponseWriter, _ *http.Request) {
 					close(inShort)
@@ -265,7 +265,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			if body := <-response; body != "complete" {
 				t.Errorf("request in flight got %q, want complete", body)
 			}
-			r.wait(t)
+			r.waitForShutdown(t)
 			if !tl.InFlightRequestsDrained.IsSet() {
 				t.Error("InFlightRequestsDrained did not happen, want it at the end")
 			}
@@ -282,7 +282,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	o := testOptions(t)
 	o.RequestTimeout = 10 * time.Millisecond
 	entered := make(chan struct{})
-	r := start(t, o, nil, func(*serving.Server) http.Handler {
+	r := startServer(t, o, nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			close(entered)
 			<-req.Context().Done()
@@ -299,7 +299,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	}()
 	<-entered
 	r.stop()
-	r.wait(t)
+	r.waitForShutdown(t)
 	if err := <-failed; err == nil {
 		t.Error("an aborted request looks complete")
 	}
@@ -308,7 +308,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 // TestIdleConnectionsDoNotDelayShutdown checks that connections without requests, also ones without
 // a handshake, do not delay a shutdown.
 func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
-	r := start(t, testOptions(t), nil, hello)
+	r := startServer(t, testOptions(t), nil, helloHandler)
 	r.get(t, "/x")
 	conn, err := net.Dial("tcp", r.Addr().String())
 	if err != nil {
@@ -316,7 +316,7 @@ func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
 	}
 	defer conn.Close()
 	r.stop()
-	r.wait(t)
+	r.waitForShutdown(t)
 }
 
 // ca signs client certificates for a test.
@@ -370,7 +370,7 @@ func TestClientCertificates(t *testing.T) {
 	if err := os.WriteFile(o.ClientCAFile, old.pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, o, nil, func(s *serving.Server) http.Handler {
+	r := startServer(t, o, nil, func(s *serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			opts, ok := s.VerifyOptions()
 			if !ok || len(req.TLS.PeerCertificates) == 0 {
@@ -426,7 +426,7 @@ func TestCertificateByName(t *testing.T) {
 		o.SNI = append(o.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
 	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // matches no name
-	r := start(t, o, nil, hello)
+	r := startServer(t, o, nil, helloHandler)
 	for name, want := range map[string]string{
 		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
 		"a.b.wild.example.com": "testd", "own.example.org": "own", "": "testd", "other": "testd",
@@ -447,13 +447,13 @@ func TestCertificateByName(t *testing.T) {
 func TestPortSharing(t *testing.T) {
 	o := testOptions(t)
 	o.PermitPortSharing = true
-	first := start(t, o, nil, hello)
+	first := startServer(t, o, nil, helloHandler)
 	same := testOptions(t)
 	same.SecurePort = first.Addr().(*net.TCPAddr).Port
 	if err := same.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	config := serving.Config{Options: same, Logger: silent(), Health: health.New(health.Config{Logger: silent()})}
+	config := serving.Config{Options: same, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})}
 	if s, err := serving.NewServer(config); err == nil {
 		s.Close()
 		t.Error("the port was shared without permission")

@@ -25,7 +25,7 @@ import (
 func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
 	handlerErr := make(chan error, 1)
-	r := start(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
+	r := startServer(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			handlerErr <- handler(w, r)
 		})

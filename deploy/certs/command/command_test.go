@@ -30,7 +30,8 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "DAYS LEFT") || !strings.Contains(out, "admin/admin.crt") || strings.Count(out, " ok\n") != strings.Count(out, "\n")-1 {
 		t.Errorf("got exit code %d:\n%swant 0 and a table in which each certificate is ok", code, out)
 	}
-	// Certificates are valid for a year of 8760 hours, so that all of them expire within 9000 hours.
+	// Certificates are valid for a year of 8760 hours, so that all of them expire within 9000
+	// hours.
 	code, out, errs = run("check", "--dir", dir, "--within", "9000h")
 	if code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
 		t.Errorf("got exit code %d:\n%s%swant 1, \"expires soon\" and \"need attention\"", code, out, errs)

@@ -28,7 +28,7 @@ type replica struct {
 	done    chan error
 }
 
-func stand(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
+func startCandidate(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
 	t.Helper()
 	r := &replica{done: make(chan error, 1)}
 	r.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"), name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
@@ -45,7 +45,7 @@ func stand(t *testing.T, client kubernetes.Interface, name string, work func(con
 	return r
 }
 
-func untilTheEnd(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func runUntilCanceled(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
 // advance advances the time of the bubble.
 func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
@@ -55,9 +55,9 @@ func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
 func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		a := stand(t, client, "a", untilTheEnd)
+		a := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Second)
-		b := stand(t, client, "b", untilTheEnd)
+		b := startCandidate(t, client, "b", runUntilCanceled)
 		advance(time.Minute)
 		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
 			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b", a.working.Load(), b.working.Load(), b.terms.Load())
@@ -89,7 +89,7 @@ func TestLostLeaseStopsWork(t *testing.T) {
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return down.Load(), nil, errors.New("connection refused")
 		})
-		a := stand(t, client, "a", untilTheEnd)
+		a := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Second)
 		if !a.working.Load() {
 			t.Fatal("a does not work, want it to lead")
@@ -113,11 +113,11 @@ func TestLostLeaseStopsWork(t *testing.T) {
 func TestFailedWorkEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, wrong := fake.NewClientset(), errors.New("wrong")
-		a := stand(t, client, "a", func(context.Context) error { return wrong })
+		a := startCandidate(t, client, "a", func(context.Context) error { return wrong })
 		if err := <-a.done; !errors.Is(err, wrong) {
 			t.Errorf("Run() = %v, want error %v", err, wrong)
 		}
-		b := stand(t, client, "b", untilTheEnd)
+		b := startCandidate(t, client, "b", runUntilCanceled)
 		advance(5 * time.Second)
 		if !b.working.Load() {
 			t.Error("b does not work after a has failed, want the lease released")
@@ -134,7 +134,7 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})
-		a := stand(t, client, "a", untilTheEnd)
+		a := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Minute)
 		if err := a.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
 			t.Errorf("Ready() = %v, want error \"waiting for the lease kube-system/test: not read yet\"", err)

@@ -102,8 +102,8 @@ func (c *http1Client) expect(code int, text string) {
 	}
 }
 
-// hangUp closes the connection.
-func (c *http1Client) hangUp() { _ = c.NetConn().Close() }
+// close closes the connection.
+func (c *http1Client) close() { _ = c.NetConn().Close() }
 
 // headerLines returns n header fields with values of the given size.
 func headerLines(n, size int) string {
@@ -151,7 +151,7 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testHTTP1(t, func(f *http1Server) {
 				client := f.connect()
-				defer client.hangUp()
+				defer client.close()
 				client.send(c.sent)
 				for _, want := range c.want {
 					if want == "431" {
@@ -182,9 +182,9 @@ func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 		large.expect(http.StatusOK, "1000 0")
 		half.send(endOfHeader)
 		half.expect(http.StatusOK, "1000 0")
-		large.hangUp()
-		small.hangUp()
-		half.hangUp()
+		large.close()
+		small.close()
+		half.close()
 	})
 }
 
@@ -240,18 +240,18 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		c := f.connect()
 		c.send(getLine + headerLines(1, 900_000))
 		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
-		c.hangUp()
+		c.close()
 		small := f.connect()
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
-		small.hangUp()
+		small.close()
 		f.limits.reserveBytes(Network(netip.Addr{}), -remaining)
 		for _, c := range all[:10] {
-			c.hangUp()
+			c.close()
 		}
 		time.Sleep(32 * time.Second) // the other connections time out
 		for _, c := range all[10:] {
-			c.hangUp()
+			c.close()
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 				before := heap()
 				for range conns {
 					c := f.connect()
-					defer c.hangUp()
+					defer c.close()
 					c.send(text)
 					c.expect(http.StatusOK, "1 0")
 					if after != "" {
@@ -302,8 +302,8 @@ func TestHeaderPermitIsReleasedBeforeResponse(t *testing.T) {
 		}
 		good.send(getLine + headerLines(1, 2*largeHeader) + endOfHeader)
 		good.expect(http.StatusOK, "1 0")
-		bad.hangUp()
-		good.hangUp()
+		bad.close()
+		good.close()
 	})
 }
 
@@ -320,7 +320,7 @@ func TestHeaderPermitIsReleasedBeforeHandler(t *testing.T) {
 		close(f.release)
 		c.send("x")
 		c.expect(http.StatusOK, "2 1")
-		c.hangUp()
+		c.close()
 	})
 }
 
@@ -335,7 +335,7 @@ func TestIdleConnectionReservesNothing(t *testing.T) {
 		if f.limits.reserved != 0 {
 			t.Errorf("an idle connection reserves %d bytes, want 0", f.limits.reserved)
 		}
-		c.hangUp()
+		c.close()
 	})
 }
 
@@ -349,7 +349,7 @@ func TestEmptyLinesBeforeRequestAreNotCounted(t *testing.T) {
 		synctest.Wait()
 		c.send(endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader)
 		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
-		c.hangUp()
+		c.close()
 	})
 }
 
@@ -372,7 +372,7 @@ func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
 			}
 			break
 		}
-		c.hangUp()
+		c.close()
 	})
 }
 
@@ -402,24 +402,24 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 				small := f.connect()
 				small.send(getLine + endOfHeader)
 				small.expect(http.StatusOK, "0 0")
-				small.hangUp()
+				small.close()
 				last := all[conns-1] // rejected when read or when handled
 				if resp, err := http.ReadResponse(last.r, nil); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
 					t.Errorf("last request: got %v, %v, want status 431 or 429", resp, err)
 				}
-				last.hangUp()
+				last.close()
 				for _, c := range all[:5] {
 					c.send("x")
 					c.expect(http.StatusOK, "")
-					c.hangUp()
+					c.close()
 				}
 				synctest.Wait()
 				late := f.connect()
 				late.send(text + "x")
 				late.expect(http.StatusOK, "")
-				late.hangUp()
+				late.close()
 				for _, c := range all {
-					c.hangUp()
+					c.close()
 				}
 			})
 		})
@@ -461,6 +461,6 @@ func TestLargeHeaderFollowedByEOFIsServed(t *testing.T) {
 		go func() { _, _ = conn.Conn.Write(conn.held) }()
 		c.r = bufio.NewReader(c)
 		c.expect(http.StatusOK, "1 0")
-		c.hangUp()
+		c.close()
 	})
 }

@@ -50,7 +50,7 @@ func testQueueBound(t *testing.T, part int) {
 	for more := true; more; {
 		c := &conn{server: s}
 		c.queueSpace.L = &c.mu
-		c.wire = deadWire{}
+		c.wire = deadlineWire{}
 		conns = append(conns, c)
 		for c.reserveQueueSpace(part) {
 			c.queue.append(make([]byte, frameHeaderLen+part))
@@ -73,7 +73,7 @@ func testQueueBound(t *testing.T, part int) {
 	}
 }
 
-// deadWire is a Wire that implements SetDeadline only.
-type deadWire struct{ Wire }
+// deadlineWire is a Wire that implements SetDeadline only.
+type deadlineWire struct{ Wire }
 
-func (deadWire) SetDeadline(time.Time) error { return nil }
+func (deadlineWire) SetDeadline(time.Time) error { return nil }

@@ -16,7 +16,7 @@ import (
 
 // TestShortGoAwayIsRejected checks that a GOAWAY must have eight bytes.
 func TestShortGoAwayIsRejected(t *testing.T) {
-	testOutcomes(t, map[string]outcome{
+	testOutcomes(t, map[string]frameOutcomes{
 		"none":  frameOutcome(http2.FrameGoAway, 0, 0, "", goAwayFrameSize),
 		"seven": frameOutcome(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00", goAwayFrameSize),
 	})
@@ -163,22 +163,22 @@ func TestWritesAfterTheHandlerFail(t *testing.T) {
 	}
 }
 
-// paidWire counts the client's control frames and the server's DATA frames.
-type paidWire struct {
+// frameCountingWire counts the client's control frames and the server's DATA frames.
+type frameCountingWire struct {
 	fakeWire
 	control, frames atomic.Int64
 }
 
-func (w *paidWire) FramesReceived(_, control int) { w.control.Add(int64(control)) }
-func (w *paidWire) FramesSent(_, frames, _ int)   { w.frames.Add(int64(frames)) }
+func (w *frameCountingWire) FramesReceived(_, control int) { w.control.Add(int64(control)) }
+func (w *frameCountingWire) FramesSent(_, frames, _ int)   { w.frames.Add(int64(frames)) }
 
 // TestTinyWindowsComplete checks that a client with windows of a few bytes gets its responses, and
 // that its WINDOW_UPDATEs are covered by the DATA frames.
 func TestTinyWindowsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w *paidWire
+		var w *frameCountingWire
 		c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
-			w = &paidWire{fakeWire: newFakeWire(conn)}
+			w = &frameCountingWire{fakeWire: newFakeWire(conn)}
 			return w
 		}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 5000)) })
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))

@@ -32,15 +32,15 @@ const (
 	dependsOnItself, dependsOnNothing = "\x00\x00\x00\x01\x00", "\x00\x00\x00\x00\x00"
 )
 
-// outcome holds frames to send on a connection with an open stream, and the expected event.
-type outcome struct {
+// frameOutcomes holds frames to send on a connection with an open stream, and the expected event.
+type frameOutcomes struct {
 	send func(c *rawClient)
 	want string
 }
 
 // frameOutcome returns the outcome of one frame.
-func frameOutcome(kind http2.FrameType, flags http2.Flags, id uint32, payload, want string) outcome {
-	return outcome{func(c *rawClient) { c.writeFrame(kind, flags, id, payload) }, want}
+func frameOutcome(kind http2.FrameType, flags http2.Flags, id uint32, payload, want string) frameOutcomes {
+	return frameOutcomes{func(c *rawClient) { c.writeFrame(kind, flags, id, payload) }, want}
 }
 
 const (
@@ -50,7 +50,7 @@ const (
 )
 
 // testOutcomes sends the frames of each outcome and checks the event.
-func testOutcomes(t *testing.T, all map[string]outcome) {
+func testOutcomes(t *testing.T, all map[string]frameOutcomes) {
 	for name, o := range all {
 		t.Run(name, func(t *testing.T) {
 			c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func testOutcomes(t *testing.T, all map[string]outcome) {
 // and which the stream.
 func TestHeaderFrameErrors(t *testing.T) {
 	const headers, more = http2.FrameHeaders, http2.FrameContinuation
-	testOutcomes(t, map[string]outcome{
+	testOutcomes(t, map[string]frameOutcomes{
 		"of no stream":             frameOutcome(headers, endsHeaders, 0, postBlock, goAwayProtocol),
 		"of the server's":          frameOutcome(headers, endsHeaders, 4, postBlock, goAwayProtocol),
 		"too much padding":         frameOutcome(headers, endsHeaders|padded, 3, "\x07"+postBlock, goAwayProtocol),
@@ -150,7 +150,7 @@ func TestHeaderFrameErrors(t *testing.T) {
 func TestFrameErrors(t *testing.T) {
 	const order, reset, settings, push, ping, away, window = http2.FramePriority, http2.FrameRSTStream, http2.FrameSettings, http2.FramePushPromise, http2.FramePing, http2.FrameGoAway, http2.FrameWindowUpdate
 	const eight = "12345678"
-	testOutcomes(t, map[string]outcome{
+	testOutcomes(t, map[string]frameOutcomes{
 		"too large":                  frameOutcome(ping, 0, 0, strings.Repeat("x", 16<<10+1), goAwayFrameSize),
 		"of another kind":            frameOutcome(99, 0, 0, "what", pingAck),
 		"as large as any":            frameOutcome(99, 0, 0, strings.Repeat("x", 16<<10), pingAck),
@@ -200,7 +200,7 @@ func TestFrameErrors(t *testing.T) {
 // TestFlowControlViolation checks DATA that exceeds the window of a stream and of the connection.
 func TestFlowControlViolation(t *testing.T) {
 	part := strings.Repeat("x", 16<<10)
-	testOutcomes(t, map[string]outcome{
+	testOutcomes(t, map[string]frameOutcomes{
 		"of a stream": {send: func(c *rawClient) {
 			for range 4 {
 				c.writeFrame(http2.FrameData, 0, 1, part)

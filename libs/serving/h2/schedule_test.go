@@ -16,7 +16,7 @@ import (
 // acquireWaiting calls acquire on a stream while another one holds the token, and then calls then.
 func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
 	synctest.Test(t, func(*testing.T) {
-		c = &conn{server: NewServer(Config{}), wire: deadWire{}, streams: map[uint32]*stream{}}
+		c = &conn{server: NewServer(Config{}), wire: deadlineWire{}, streams: map[uint32]*stream{}}
 		c.queueSpace.L, c.tokenTaken, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
 		s := &stream{conn: c, id: 1, cancel: func() {}}
 		c.streams[1] = s
@@ -101,7 +101,7 @@ func TestFailedWrapsValueOnce(t *testing.T) {
 
 // fakeWire records writes and can fail.
 type fakeWire struct {
-	deadWire
+	deadlineWire
 	written  []byte
 	writes   int // the write that fails; 0 for none
 	released error

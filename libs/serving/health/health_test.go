@@ -17,8 +17,8 @@ import (
 
 var errDown = errors.New("connection refused")
 
-func ok(*http.Request) error   { return nil }
-func down(*http.Request) error { return errDown }
+func passingCheck(*http.Request) error { return nil }
+func failingCheck(*http.Request) error { return errDown }
 
 func get(h http.Handler, target string) (int, string, http.Header) {
 	w := httptest.NewRecorder()
@@ -43,28 +43,31 @@ func TestTexts(t *testing.T) {
 		{name: "trailing slash", add: nil, target: "/readyz/", code: 404, body: "404 page not found\n"},
 		{name: "verbose livez", add: nil, target: "/livez?verbose", code: 200, body: "[+]ping ok\nlivez check passed\n"},
 		{name: "verbose healthz", add: nil, target: "/healthz?verbose=1", code: 200, body: "[+]ping ok\nhealthz check passed\n"},
-		{name: "order", add: func(r *health.Registry) { r.Add("log", ok); r.Add("etcd", ok) }, target: "/readyz?verbose", code: 200,
+		{name: "order", add: func(r *health.Registry) { r.Add("log", passingCheck); r.Add("etcd", passingCheck) }, target: "/readyz?verbose", code: 200,
 			body: "[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"},
-		{name: "other endpoint's check", add: func(r *health.Registry) { r.Add("etcd", down, health.Readyz) }, target: "/livez?verbose", code: 200,
+		{name: "other endpoint's check", add: func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz) }, target: "/livez?verbose", code: 200,
 			body: "[+]ping ok\nlivez check passed\n"},
-		{name: "failing", add: func(r *health.Registry) { r.Add("etcd", down, health.Readyz); r.Add("log", ok) }, target: "/readyz", code: 500,
+		{name: "failing", add: func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz); r.Add("log", passingCheck) }, target: "/readyz", code: 500,
 			body: "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n"},
-		{name: "excluded", add: func(r *health.Registry) { r.Add("etcd", down); r.Add("log", ok) }, target: "/readyz?verbose&exclude=etcd&exclude=log", code: 200,
+		{name: "excluded", add: func(r *health.Registry) { r.Add("etcd", failingCheck); r.Add("log", passingCheck) }, target: "/readyz?verbose&exclude=etcd&exclude=log", code: 200,
 			body: "[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n"},
-		{name: "excluded, short", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/readyz?exclude=etcd", code: 200, body: "ok"},
-		{name: "apart", add: func(r *health.Registry) { r.AddInformational("log", down) }, target: "/readyz", code: 200, body: "ok"},
-		{name: "apart, verbose", add: func(r *health.Registry) { r.AddInformational("log", down); r.AddInformational("etcd", ok) }, target: "/readyz?verbose", code: 200,
+		{name: "excluded, short", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/readyz?exclude=etcd", code: 200, body: "ok"},
+		{name: "apart", add: func(r *health.Registry) { r.AddInformational("log", failingCheck) }, target: "/readyz", code: 200, body: "ok"},
+		{name: "apart, verbose", add: func(r *health.Registry) {
+			r.AddInformational("log", failingCheck)
+			r.AddInformational("etcd", passingCheck)
+		}, target: "/readyz?verbose", code: 200,
 			body: "[+]ping ok\n[-]log failed: reason withheld, does not count\n[+]etcd ok\nreadyz check passed\n"},
-		{name: "apart, single", add: func(r *health.Registry) { r.AddInformational("log", down) }, target: "/readyz/log", code: 500, body: "internal server error: connection refused\n"},
+		{name: "apart, single", add: func(r *health.Registry) { r.AddInformational("log", failingCheck) }, target: "/readyz/log", code: 500, body: "internal server error: connection refused\n"},
 		{name: "unknown exclude", add: nil, target: "/livez?verbose&exclude=a&exclude=b&exclude=a", code: 200,
 			body: "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
 		{name: "many unknown excludes", add: nil, target: "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa", 3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping", code: 200,
 			body: "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n"},
-		{name: "unknown exclude of a failing one", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/livez?exclude=a", code: 500,
+		{name: "unknown exclude of a failing one", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/livez?exclude=a", code: 500,
 			body: "[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
 		{name: "single", add: nil, target: "/readyz/ping", code: 200, body: "ok"},
-		{name: "single with a slash", add: func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", ok) }, target: "/readyz/poststarthook/rbac/bootstrap-roles", code: 200, body: "ok"},
-		{name: "single failing", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/livez/etcd", code: 500, body: "internal server error: connection refused\n"},
+		{name: "single with a slash", add: func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", passingCheck) }, target: "/readyz/poststarthook/rbac/bootstrap-roles", code: 200, body: "ok"},
+		{name: "single failing", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/livez/etcd", code: 500, body: "internal server error: connection refused\n"},
 		{name: "single unknown", add: nil, target: "/livez/etcd", code: 404, body: "404 page not found\n"},
 		{name: "other path", add: nil, target: "/livezz", code: 404, body: "404 page not found\n"},
 	}
@@ -102,7 +105,7 @@ func TestLivezGracePeriod(t *testing.T) {
 		LivezGracePeriod: 10 * time.Second,
 		Now:              func() time.Time { return now },
 	})
-	r.Add("etcd", down)
+	r.Add("etcd", failingCheck)
 	for _, tt := range []struct {
 		after time.Duration
 		path  string
@@ -157,7 +160,7 @@ func TestSlowStartIsLogged(t *testing.T) {
 	var logged strings.Builder
 	now := time.Unix(1000, 0)
 	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return now }})
-	r.Add("etcd", down)
+	r.Add("etcd", failingCheck)
 	for range 20 {
 		get(r, "/readyz")
 		now = now.Add(time.Second)
@@ -181,20 +184,20 @@ func TestCheckSeesTheRequest(t *testing.T) {
 // TestNameTwicePanics checks that an endpoint cannot have two checks of the same name.
 func TestNameTwicePanics(t *testing.T) {
 	r := registry()
-	r.Add("etcd", ok, health.Livez)
-	r.Add("etcd", ok, health.Readyz)
+	r.Add("etcd", passingCheck, health.Livez)
+	r.Add("etcd", passingCheck, health.Readyz)
 	defer func() {
 		if recover() == nil {
 			t.Error("Add() of a second check with the same name did not panic")
 		}
 	}()
-	r.Add("etcd", ok)
+	r.Add("etcd", passingCheck)
 }
 
 // TestSLIs checks that the results of the checks that ran are exported as metrics.
 func TestSLIs(t *testing.T) {
 	r := registry()
-	r.Add("store", down, health.Readyz)
+	r.Add("store", failingCheck, health.Readyz)
 	for _, target := range []string{"/livez", "/readyz", "/readyz?exclude=ping", "/readyz/ping"} {
 		get(r, target)
 	}

@@ -40,7 +40,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			return []*dto.MetricFamily{{Name: ptr("x"), Help: ptr("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
 		})
-		g, err := parsed(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
+		g, err := parseLifecycle(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 	} {
 		r.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 	}
-	got := lines(t, parsed(t), r)
+	got := exportedLines(t, parseLifecycle(t), r)
 	for line, want := range map[string]bool{
 		"older_total 0": false, "newer_total 0": true, "open_total 0": true, "closed_total 0": true, "hidden_metrics_total 1": true,
 		`registered_metrics_total{deprecated_version="2.1.0",stability_level="ALPHA"} 1`: true,
@@ -99,7 +99,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			args = []string{"--allow-metric-labels-manifest=" + filepath.Join(dir, file)}
 		}
 		var logged bytes.Buffer
-		if _, err := parsed(t, args...).Gatherer(sampleCount(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
+		if _, err := parseLifecycle(t, args...).Gatherer(newTestRegistry(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(logged.String(), "cannot be read") != logs {

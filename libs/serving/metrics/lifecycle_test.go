@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-// parsed returns the Lifecycle for command-line arguments.
-func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
+// parseLifecycle returns the Lifecycle for command-line arguments.
+func parseLifecycle(t *testing.T, args ...string) *metrics.Lifecycle {
 	t.Helper()
 	l := &metrics.Lifecycle{}
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -25,8 +25,8 @@ func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
 	return l
 }
 
-// sampleCount returns a registry with one metric of each type and a label for the user.
-func sampleCount() *prometheus.Registry {
+// newTestRegistry returns a registry with one metric of each type and a label for the user.
+func newTestRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	labels := []string{"user", "verb"}
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
@@ -46,8 +46,8 @@ func sampleCount() *prometheus.Registry {
 	return r
 }
 
-// lines returns the exported lines without help.
-func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
+// exportedLines returns the exported lines without help.
+func exportedLines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
 	t.Helper()
 	g, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -109,12 +109,12 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 			want: []string{`asked_total{user="bob",verb="get"} 2`, `open{user="unexpected",verb="get"} 5`}, never: nil},
 		"no file": {args: []string{"--allow-metric-labels-manifest=/absent"}, want: []string{`asked_total{user="bob",verb="get"} 2`}, never: nil},
 	} {
-		l := parsed(t, c.args...)
+		l := parseLifecycle(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {
 			t.Errorf("%s: errors = %v, want none", name, errs)
 			continue
 		}
-		got := lines(t, l, sampleCount())
+		got := exportedLines(t, l, newTestRegistry())
 		for _, want := range c.want {
 			if !got[want] {
 				t.Errorf("%s: missing %s in %v", name, want, got)
@@ -134,7 +134,7 @@ func TestCountersNeverFall(t *testing.T) {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
 	r.MustRegister(c)
 	c.WithLabelValues("bob").Add(7)
-	g, err := parsed(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
+	g, err := parseLifecycle(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +163,12 @@ func TestInvalidLifecycleFlagsAreRejected(t *testing.T) {
 		"--allow-metric-labels=1x,user=ann":       "must have a list of kv pair",
 		"--allow-metric-labels=x,us-er=ann":       "must have a list of kv pair",
 	} {
-		errs := parsed(t, arg).Validate()
+		errs := parseLifecycle(t, arg).Validate()
 		if len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%s: %v, want %s", arg, errs, want)
 		}
 	}
-	_, err := parsed(t, "--allow-metric-labels-manifest="+manifest).Gatherer(sampleCount(), slog.New(slog.DiscardHandler))
+	_, err := parseLifecycle(t, "--allow-metric-labels-manifest="+manifest).Gatherer(newTestRegistry(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
 		t.Errorf("the manifest was accepted: %v", err)
 	}

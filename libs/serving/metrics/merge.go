@@ -21,7 +21,7 @@ func mergeDisallowed(f *dto.MetricFamily, allowed map[string][]string) (unexpect
 					changed = true
 				}
 				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: ptr(unexpectedValue)}
-				unexpected += sampleCount(m)
+				unexpected += newTestRegistry(m)
 			}
 		}
 		id := labelKeyOf(m)
@@ -47,8 +47,8 @@ func labelKeyOf(m *dto.Metric) string {
 	return b.String()
 }
 
-// sampleCount returns the number of samples of a series, or 1 for a gauge.
-func sampleCount(m *dto.Metric) float64 {
+// newTestRegistry returns the number of samples of a series, or 1 for a gauge.
+func newTestRegistry(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:
 		return m.Counter.GetValue()

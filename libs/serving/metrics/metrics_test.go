@@ -36,10 +36,10 @@ func TestEveryProcessHasItsBasicMetrics(t *testing.T) {
 	}
 }
 
-type broken struct{ desc *prometheus.Desc }
+type brokenCollector struct{ desc *prometheus.Desc }
 
-func (b broken) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
-func (b broken) Collect(ch chan<- prometheus.Metric) {
+func (b brokenCollector) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
+func (b brokenCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(b.desc, errBroken{})
 }
 
@@ -52,7 +52,7 @@ func (errBroken) Error() string { return "no such gauge" }
 func TestFailedCollectorIsLoggedAndOmitted(t *testing.T) {
 	var logged strings.Builder
 	r := metrics.New()
-	r.MustRegister(broken{prometheus.NewDesc("broken", "x", nil, nil)})
+	r.MustRegister(brokenCollector{prometheus.NewDesc("broken", "x", nil, nil)})
 	body := scrape(t, r, slog.New(slog.NewTextHandler(&logged, nil)))
 	if !strings.Contains(body, "go_goroutines ") {
 		t.Error("the other metrics are missing")
@@ -62,10 +62,10 @@ func TestFailedCollectorIsLoggedAndOmitted(t *testing.T) {
 	}
 }
 
-// gone is a client that has disconnected.
-type gone struct{ http.ResponseWriter }
+// disconnectedWriter is a client that has disconnected.
+type disconnectedWriter struct{ http.ResponseWriter }
 
-func (gone) Write([]byte) (int, error) { return 0, errors.New("client disconnected") }
+func (disconnectedWriter) Write([]byte) (int, error) { return 0, errors.New("client disconnected") }
 
 // TestDisconnectedClientsAreNotLogged checks that a client that disconnects during a scrape causes
 // no log message.
@@ -74,7 +74,7 @@ func TestDisconnectedClientsAreNotLogged(t *testing.T) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector())
 	h := metrics.Handler(r, slog.New(slog.NewTextHandler(&logged, nil)))
-	h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("GET", "/metrics", nil))
+	h.ServeHTTP(disconnectedWriter{httptest.NewRecorder()}, httptest.NewRequest("GET", "/metrics", nil))
 	if logged.Len() > 0 {
 		t.Errorf("got log %.300s, want none", logged.String())
 	}

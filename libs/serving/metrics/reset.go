@@ -80,11 +80,11 @@ func subtractBase(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metr
 	for _, m := range series {
 		before := base[labelKeyOf(m)]
 		// A series that counted less has been removed and created again.
-		if len(m.Label) == 0 || before == nil || sampleCount(m) < sampleCount(before) {
+		if len(m.Label) == 0 || before == nil || newTestRegistry(m) < newTestRegistry(before) {
 			out = append(out, m)
 			continue
 		}
-		if sampleCount(m) > sampleCount(before) {
+		if newTestRegistry(m) > newTestRegistry(before) {
 			m = copySeries(m)
 			subtractSeries(m, before)
 			out = append(out, m)

@@ -27,7 +27,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
 	_, other := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
-	writeAndSync(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
+	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
 	for _, c := range []struct{ cert, key, want string }{
 		{cert: cert, key: key, want: ""},
 		{cert: none, key: key, want: none},
@@ -116,8 +116,8 @@ func TestAPairOfACA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeAndSync(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
-	writeAndSync(t, filepath.Join(dir, "x.key"), keyPEM)
+	write(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
+	write(t, filepath.Join(dir, "x.key"), keyPEM)
 	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
 		t.Error("the certificate of a CA was replaced, want it unchanged")
@@ -151,12 +151,12 @@ func TestAPairThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// lost is a source whose folder does not exist.
-type lost struct{ reloaded chan struct{} }
+// missingSource is a source whose folder does not exist.
+type missingSource struct{ reloaded chan struct{} }
 
-func (lost) Files() []string { return []string{"/no/such/folder/file"} }
+func (missingSource) Files() []string { return []string{"/no/such/folder/file"} }
 
-func (l lost) Reload() (bool, error) {
+func (l missingSource) Reload() (bool, error) {
 	l.reloaded <- struct{}{}
 	return false, errors.New("file not found")
 }
@@ -164,7 +164,7 @@ func (l lost) Reload() (bool, error) {
 // TestFoldersThatCannotBeWatched checks that such files are polled.
 func TestFoldersThatCannotBeWatched(t *testing.T) {
 	var log bytes.Buffer
-	l := lost{make(chan struct{})}
+	l := missingSource{make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil)), l) }()

@@ -40,7 +40,7 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-func writeAndSync(t *testing.T, path string, data []byte) {
+func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := tlsfiles.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 		{name: "a month before its end", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
 		{name: "before its begin", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
 		{name: "key lost", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, _, key string) { os.Remove(key) }, same: false},
-		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { writeAndSync(t, cert, []byte("-----BEGIN")) }, same: false},
+		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, same: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,16 +136,16 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 		do   func()
 	}{
 		{name: "certificate gone", do: func() { os.Remove(cert) }},
-		{name: "certificate empty", do: func() { writeAndSync(t, cert, nil) }},
-		{name: "certificate cut short", do: func() { writeAndSync(t, cert, good[:len(good)/2]) }},
-		{name: "another pair's key", do: func() { writeAndSync(t, key, read(t, otherKey)) }},
-		{name: "key instead of certificate", do: func() { writeAndSync(t, cert, goodKey) }},
-		{name: "larger than any certificate", do: func() { writeAndSync(t, cert, make([]byte, 5<<20)) }},
+		{name: "certificate empty", do: func() { write(t, cert, nil) }},
+		{name: "certificate cut short", do: func() { write(t, cert, good[:len(good)/2]) }},
+		{name: "another pair's key", do: func() { write(t, key, read(t, otherKey)) }},
+		{name: "key instead of certificate", do: func() { write(t, cert, goodKey) }},
+		{name: "larger than any certificate", do: func() { write(t, cert, make([]byte, 5<<20)) }},
 	}
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
-			writeAndSync(t, cert, good)
-			writeAndSync(t, key, goodKey)
+			write(t, cert, good)
+			write(t, key, goodKey)
 			p, err := tlsfiles.LoadPair(cert, key)
 			if err != nil {
 				t.Fatal(err)
@@ -167,8 +167,8 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 			}
 		})
 	}
-	writeAndSync(t, cert, good)
-	writeAndSync(t, key, goodKey)
+	write(t, cert, good)
+	write(t, key, goodKey)
 	p, err := tlsfiles.LoadPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -176,22 +176,22 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	if changed, err := p.Reload(); changed || err != nil {
 		t.Errorf("unchanged files: Reload() = %t, %v, want false", changed, err)
 	}
-	writeAndSync(t, cert, read(t, other))
-	writeAndSync(t, key, read(t, otherKey))
+	write(t, cert, read(t, other))
+	write(t, key, read(t, otherKey))
 	if changed, err := p.Reload(); !changed || err != nil {
 		t.Errorf("both files changed: Reload() = %t, %v, want true", changed, err)
 	}
 }
 
-// notify sends a value for each reload that changed the content.
-type notify struct {
+// reloadNotifier sends a value for each reload that changed the content.
+type reloadNotifier struct {
 	tlsfiles.Source
 	changed chan struct{}
 	once    sync.Once
 	loaded  chan struct{}
 }
 
-func (n *notify) Reload() (bool, error) {
+func (n *reloadNotifier) Reload() (bool, error) {
 	changed, err := n.Source.Reload()
 	if changed {
 		n.changed <- struct{}{}
@@ -230,7 +230,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &notify{Source: bundle, changed: make(chan struct{}), loaded: make(chan struct{})}
+	n := &reloadNotifier{Source: bundle, changed: make(chan struct{}), loaded: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.DiscardHandler), n) }()
@@ -241,7 +241,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	if !bytes.Equal(bundle.PEM(), read(t, second)) {
 		t.Error("the swapped link was not followed")
 	}
-	writeAndSync(t, file, read(t, third))
+	write(t, file, read(t, third))
 	<-n.changed
 	if !bytes.Equal(bundle.PEM(), read(t, third)) {
 		t.Error("the replaced file was not followed")

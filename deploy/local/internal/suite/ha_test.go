@@ -23,7 +23,7 @@ var instances = []string{
 // TestRollingRestart restarts one instance after the other, each when the previous one is ready.
 func TestRollingRestart(t *testing.T) {
 	restart := make(chan struct{})
-	u := startProcess(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	u := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
 	for _, port := range []int{0, 1, 2} { // the balanced services
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", u.Port+port))
@@ -73,7 +73,7 @@ func pid(t *testing.T, text, name string) int {
 // running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
-	u := startProcess(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	u := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
 	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
 		start := len(u.out.String())
@@ -107,7 +107,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 
 // TestSuiteEndsWithoutQuorum checks that the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
-	u := startProcess(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
+	u := startSuite(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
 	u.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on
 	for i := range 3 {

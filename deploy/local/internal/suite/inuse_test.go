@@ -15,7 +15,7 @@ import (
 // TestPortInUse checks that the suite names the ports and starts nothing.
 func TestPortInUse(t *testing.T) {
 	var busy int
-	u := startProcess(t, func(c *suite.Config) {
+	u := startSuite(t, func(c *suite.Config) {
 		busy = c.Port + 2
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", busy))
 		if err != nil {
@@ -35,7 +35,7 @@ func TestPortInUse(t *testing.T) {
 // TestFolderInUse checks that a second suite in a folder with other ports starts nothing, and does
 // not replace the kubeconfigs of the first one.
 func TestFolderInUse(t *testing.T) {
-	first := startProcess(t, nil)
+	first := startSuite(t, nil)
 	first.out.await("all services are ready")
 	kubeconfig := filepath.Join(first.Dir, "kubeconfig")
 	before, err := os.ReadFile(kubeconfig)
@@ -43,7 +43,7 @@ func TestFolderInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, replicated := range []bool{false, true} {
-		second := startProcess(t, func(c *suite.Config) { c.Dir, c.HA = first.Dir, replicated })
+		second := startSuite(t, func(c *suite.Config) { c.Dir, c.HA = first.Dir, replicated })
 		want := first.Dir + " is in use by another process; choose another folder with --dir"
 		if err := <-second.done; err == nil || err.Error() != want {
 			t.Errorf("Up() = %v, want %s", err, want)

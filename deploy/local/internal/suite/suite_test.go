@@ -133,16 +133,16 @@ func areFree(base, n int) bool {
 	return true
 }
 
-type up struct {
+type runningSuite struct {
 	suite.Config
 	out        *output
 	stop, kill context.CancelFunc
 	done       chan error
 }
 
-func startProcess(t *testing.T, change func(*suite.Config)) *up {
+func startSuite(t *testing.T, change func(*suite.Config)) *runningSuite {
 	t.Helper()
-	u := &up{out: newOutput(t), done: make(chan error, 1)}
+	u := &runningSuite{out: newOutput(t), done: make(chan error, 1)}
 	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), Self: fake, Port: freePorts(t), Timeout: 5 * time.Minute, Out: u.out}
 	if change != nil {
 		change(&u.Config)
@@ -165,7 +165,7 @@ func startProcess(t *testing.T, change func(*suite.Config)) *up {
 // TestUpStartsAndStopsInOrder checks the kubeconfigs, the order of starts and stops, and the
 // printed lines.
 func TestUpStartsAndStopsInOrder(t *testing.T) {
-	u := startProcess(t, nil)
+	u := startSuite(t, nil)
 	u.out.await("all services are ready")
 	u.out.await("Ctrl-C stops everything")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "kubeconfig"))
@@ -223,7 +223,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
 	for i := range 2 {
-		u := startProcess(t, func(c *suite.Config) { c.Dir = dir })
+		u := startSuite(t, func(c *suite.Config) { c.Dir = dir })
 		u.out.await("all services are ready")
 		u.stop()
 		if err := <-u.done; err != nil {
@@ -246,7 +246,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
-		u := startProcess(t, nil)
+		u := startSuite(t, nil)
 		err := <-u.done
 		text := u.out.String()
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
@@ -260,7 +260,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		}
 	})
 	t.Run("later", func(t *testing.T) {
-		u := startProcess(t, nil)
+		u := startSuite(t, nil)
 		u.out.await("all services are ready")
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
@@ -279,7 +279,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 // returned after the timeout.
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := startProcess(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
+	u := startSuite(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
@@ -291,7 +291,7 @@ func TestUpReportsProgress(t *testing.T) {
 // TestStopWhileWaitingIsNoError checks that the suite can be stopped before its services are ready.
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := startProcess(t, nil)
+	u := startSuite(t, nil)
 	u.out.await("fake console begins")
 	u.stop()
 	if err := <-u.done; err != nil {
@@ -302,7 +302,7 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 // TestSecondSignalKills checks that a service that does not stop is killed after the second signal.
 func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
-	u := startProcess(t, nil)
+	u := startSuite(t, nil)
 	u.out.await("all services are ready")
 	u.stop()
 	u.out.await("authz-webhook stopped")
@@ -320,7 +320,7 @@ func TestSecondSignalKills(t *testing.T) {
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
 	run := func() map[string]time.Time {
-		u := startProcess(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
+		u := startSuite(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
 		u.out.await("all services are ready")
 		u.stop()
 		if err := <-u.done; err != nil {
@@ -353,7 +353,7 @@ func TestUpWritesNothingTwice(t *testing.T) {
 // TestLongRunningSuiteRenewsCertificates checks that a certificate that is due is replaced while
 // the suite runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
-	u := startProcess(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
+	u := startSuite(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
 	u.out.await("all services are ready")
 	path := filepath.Join(u.Dir, "certs", "nats", "nats.crt")
 	before, err := os.ReadFile(path)
@@ -380,7 +380,7 @@ func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 // TestStartIsQuiet checks that besides the lines of the services, a start prints little.
 func TestStartIsQuiet(t *testing.T) {
 	for _, replicated := range []bool{false, true} {
-		u := startProcess(t, func(c *suite.Config) { c.HA = replicated })
+		u := startSuite(t, func(c *suite.Config) { c.HA = replicated })
 		u.out.await("Ctrl-C stops everything")
 		own := 0
 		for line := range strings.Lines(u.out.String()) {

@@ -166,9 +166,9 @@ func (c *client) settle() {
 	}
 	c.steps = append(c.steps, nil)
 	streams := map[uint32][]string{}
-	if c.receive(streams) {
+	if c.receiveFrames(streams) {
 		time.Sleep(lastWait)
-		c.receive(streams)
+		c.receiveFrames(streams)
 	}
 	ids := make([]uint32, 0, len(streams))
 	for id := range streams {
@@ -180,14 +180,15 @@ func (c *client) settle() {
 			c.add("%d %s", id, line)
 		}
 	}
-	for _, line := range c.observer.take() {
+	for _, line := range c.observer.takeLines() {
 		c.add("handler: %s", line)
 	}
 }
 
-// receive adds received frames to the lines of their streams. It reports whether the server ends
-// the connection with an error. The delay until then, and when handlers see it, is not compared.
-func (c *client) receive(streams map[uint32][]string) (failed bool) {
+// receiveFrames adds received frames to the lines of their streams. It reports whether the server
+// ends the connection with an error. The delay until then, and when handlers see it, is not
+// compared.
+func (c *client) receiveFrames(streams map[uint32][]string) (failed bool) {
 	synctest.Wait()
 	p, closed := c.conn.in.take()
 	c.closed = c.closed || closed
@@ -203,7 +204,7 @@ func (c *client) receive(streams map[uint32][]string) (failed bool) {
 			failed = true
 		}
 		id := f.Header().StreamID
-		streams[id] = append(streams[id], c.received(f)...)
+		streams[id] = append(streams[id], c.describeFrame(f)...)
 	}
 	return failed
 }
@@ -211,8 +212,8 @@ func (c *client) receive(streams map[uint32][]string) (failed bool) {
 // dataLine starts the line of a DATA frame, which merge joins with adjacent ones.
 const dataLine = "DATA\x00"
 
-// received describes a frame and checks it.
-func (c *client) received(f http2.Frame) (lines []string) {
+// describeFrame describes a frame and checks it.
+func (c *client) describeFrame(f http2.Frame) (lines []string) {
 	var err error
 	id, end := f.Header().StreamID, false
 	switch f := f.(type) {

@@ -154,13 +154,13 @@ func shutdownScripts() (scripts []script) {
 			c.settle()
 			c.data(1, true, []byte("x"))
 		},
-		"during an answer": func(c *client) {
+		"during a response": func(c *client) {
 			c.request(1, "GET", "/begun", true)
 			c.settle()
 			c.shutdown()
 			c.release()
 		},
-		"during an answer of an hour": func(c *client) {
+		"during a response of an hour": func(c *client) {
 			c.request(1, "GET", "/parts?parts=1&n=70000", true)
 			c.settle()
 			c.shutdown()
@@ -173,8 +173,8 @@ func shutdownScripts() (scripts []script) {
 			c.settle()
 			c.request(1, "GET", "/hello", true)
 		},
-		"by the answer of a handler": func(c *client) { c.request(1, "GET", "/connection", true) },
-		"by the answer of one of two handlers": func(c *client) {
+		"by the response of a handler": func(c *client) { c.request(1, "GET", "/connection", true) },
+		"by the response of one of two handlers": func(c *client) {
 			c.request(1, "GET", "/wait", true)
 			c.request(3, "GET", "/connection", true)
 			c.settle()

@@ -21,22 +21,22 @@ type difference struct {
 
 // Parts of lines.
 const (
-	answered  = `1 HEADERS :status=(200|400) .*`
+	responded = `1 HEADERS :status=(200|400) .*`
 	malformed = `1 RST_STREAM PROTOCOL_ERROR`
 	seen      = `((; )?handler: .*)?` // how handlers see the end of their stream
 )
 
 var accepted = []difference{
 	// Malformed requests.
-	{scripts: `request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`, ours: malformed, standard: answered,
-		reason: "a malformed request ends its stream; net/http answers 400", last: true},
-	{scripts: `request/(length .*|two lengths), end .*`, ours: malformed, standard: answered,
+	{scripts: `request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`, ours: malformed, standard: responded,
+		reason: "a malformed request ends its stream; net/http responds with 400", last: true},
+	{scripts: `request/(length .*|two lengths), end .*`, ours: malformed, standard: responded,
 		reason: "a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests", last: true},
 	{scripts: `body/(bad length|two lengths) for .*`, ours: malformed, standard: `(1 HEADERS .*|handler: request .*)`,
 		reason: "the same", last: true},
-	{scripts: `request/(two hosts|host unlike the authority|authority with a space), end .*`, ours: malformed, standard: answered,
+	{scripts: `request/(two hosts|host unlike the authority|authority with a space), end .*`, ours: malformed, standard: responded,
 		reason: "an ambiguous or invalid authority is malformed; net/http serves such requests", last: true},
-	{scripts: `request/(path of a URL|method with a space), end .*`, ours: malformed, standard: answered,
+	{scripts: `request/(path of a URL|method with a space), end .*`, ours: malformed, standard: responded,
 		reason: "a path begins with a slash, and a method is a token; net/http serves such requests", last: true},
 	{scripts: `request/(host as the authority|no authority, host), end .*`, ours: `handler: .*trailer=0 `, standard: `handler: .*trailer=0 Host=.*`,
 		reason: "a request's Host is not in its header, as net/http documents"},
@@ -85,31 +85,31 @@ var accepted = []difference{
 	{scripts: `body/trailers with upper-case for .*`, ours: ``, standard: malformed,
 		reason: "the same for malformed trailers"},
 
-	// Answers.
-	{scripts: `answer/(GET|POST) /declared\?length=(10&n=4|20000&n=0)`, ours: `1 RST_STREAM INTERNAL_ERROR`, standard: `1 END_STREAM.*`,
-		reason: "an answer that is shorter than declared is reset; net/http ends it as if it were whole"},
-	{scripts: `answer/.* /declared\?length=(10&n=11|0&n=1)`, ours: `.*error true`, standard: `.*error false`,
-		reason: "an answer that is longer than declared is an error"},
-	{scripts: `answer/.* /fields`, ours: `1 HEADERS :status=200 .*`, standard: `1 HEADERS :status=200 .* keep-alive=1 proxy-connection=x upgrade=x .*`,
+	// Responses.
+	{scripts: `response/(GET|POST) /declared\?length=(10&n=4|20000&n=0)`, ours: `1 RST_STREAM INTERNAL_ERROR`, standard: `1 END_STREAM.*`,
+		reason: "a response that is shorter than declared is reset; net/http ends it as if it were whole"},
+	{scripts: `response/.* /declared\?length=(10&n=11|0&n=1)`, ours: `.*error true`, standard: `.*error false`,
+		reason: "a response that is longer than declared is an error"},
+	{scripts: `response/.* /fields`, ours: `1 HEADERS :status=200 .*`, standard: `1 HEADERS :status=200 .* keep-alive=1 proxy-connection=x upgrade=x .*`,
 		reason: "fields of the connection are not sent (RFC 9113, 8.2.2)"},
 
-	{scripts: `answer/HEAD /(declared\?length=20000&n=20000|large.*|parts.*|trailers.*)`, ours: `(handler: .* error false)?`, standard: `handler: (wrote .*, error true|part \d failed)`,
-		reason: "a handler may write the body of an answer to HEAD; net/http fails such writes after the header"},
+	{scripts: `response/HEAD /(declared\?length=20000&n=20000|large.*|parts.*|trailers.*)`, ours: `(handler: .* error false)?`, standard: `handler: (wrote .*, error true|part \d failed)`,
+		reason: "a handler may write the body of a response to HEAD; net/http fails such writes after the header"},
 
 	{scripts: `random`, ours: `(handler: (wrote|copied) .*)?`, standard: `(handler: (wrote|copied) .*)?`,
 		reason: "each server buffers another number of bytes before the handler waits for the client"},
 
 	// Timeouts.
 	{scripts: `connection/idle until the timeout`, ours: `0 PING ack=true 99`, standard: ``,
-		reason: "after the GOAWAY of an idle connection frames are answered until the connection closes"},
+		reason: "after the GOAWAY of an idle connection frames are acknowledged until the connection closes"},
 }
 
 // differences counts how often each accepted difference occurs.
 type differences struct {
-	list []compiled
+	list []compiledDifference
 }
 
-type compiled struct {
+type compiledDifference struct {
 	*difference
 	scripts, ours, standard *regexp.Regexp
 	used                    bool
@@ -120,7 +120,7 @@ func newDifferences() *differences {
 	for i := range accepted {
 		a := &accepted[i]
 		whole := func(s string) *regexp.Regexp { return regexp.MustCompile("^(?s:" + s + ")$") }
-		d.list = append(d.list, compiled{a, whole(a.scripts), whole(a.ours), whole(a.standard), false})
+		d.list = append(d.list, compiledDifference{a, whole(a.scripts), whole(a.ours), whole(a.standard), false})
 	}
 	return d
 }
@@ -167,7 +167,7 @@ func violation(s step) string {
 	return ""
 }
 
-func (d *differences) find(name string, ours, standard []string) *compiled {
+func (d *differences) find(name string, ours, standard []string) *compiledDifference {
 	a, b := strings.Join(ours, "; "), strings.Join(standard, "; ")
 	for i := range d.list {
 		c := &d.list[i]

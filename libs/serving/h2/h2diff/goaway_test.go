@@ -24,11 +24,11 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 	for _, i := range implementations {
 		accepted, lost := 0, 0
 		for seed := first; seed < first+uint64(runs); seed++ {
-			wasAccepted, wasAnswered := goAwayRace(t, i, seed)
+			wasAccepted, wasComplete := goAwayRace(t, i, seed)
 			if wasAccepted {
 				accepted++
 			}
-			if wasAccepted && !wasAnswered {
+			if wasAccepted && !wasComplete {
 				lost++
 			}
 		}
@@ -41,7 +41,7 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 
 // goAwayRace reports whether the GOAWAY accepted the concurrent request, and whether that request
 // got a complete response.
-func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered bool) {
+func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, complete bool) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		near, far := newLink(0)
@@ -78,21 +78,21 @@ func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered
 		sender.Wait()
 		time.Sleep(lastWait)
 		p, _ := near.in.take()
-		accepted, answered = goAwayOutcome(t, p)
+		accepted, complete = goAwayOutcome(t, p)
 		_ = near.Close()
 		stop()
 		time.Sleep(2 * idleTimeout)
 	})
-	return accepted, answered
+	return accepted, complete
 }
 
 // goAwayOutcome reads what a server has sent.
-func goAwayOutcome(t *testing.T, p []byte) (accepted, answered bool) {
+func goAwayOutcome(t *testing.T, p []byte) (accepted, complete bool) {
 	f := http2.NewFramer(nil, bytes.NewReader(p))
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {
-			return accepted, answered
+			return accepted, complete
 		}
 		switch frame := frame.(type) {
 		case *http2.GoAwayFrame:
@@ -101,7 +101,7 @@ func goAwayOutcome(t *testing.T, p []byte) (accepted, answered bool) {
 			}
 			accepted = frame.LastStreamID >= 3
 		case *http2.DataFrame:
-			answered = answered || frame.StreamID == 3 && frame.StreamEnded()
+			complete = complete || frame.StreamID == 3 && frame.StreamEnded()
 		}
 	}
 }

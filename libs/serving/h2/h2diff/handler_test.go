@@ -34,8 +34,8 @@ func (o *observer) log(format string, args ...any) {
 	o.lines = append(o.lines, fmt.Sprintf(format, args...))
 }
 
-// take returns the lines since the previous call in alphabetical order.
-func (o *observer) take() []string {
+// takeLines returns the lines since the previous call in alphabetical order.
+func (o *observer) takeLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	lines := o.lines
@@ -96,7 +96,7 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = r.Body.Close()
 		_, _ = io.WriteString(w, "closed")
 	default:
-		o.answer(handler, w, r)
+		o.respond(handler, w, r)
 	}
 }
 
@@ -149,8 +149,8 @@ func (o *observer) read(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "read %d", len(body))
 }
 
-// answer implements the forms of responses.
-func (o *observer) answer(handler string, w http.ResponseWriter, r *http.Request) {
+// respond implements the forms of responses.
+func (o *observer) respond(handler string, w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	switch handler {
 	case "empty":

@@ -62,7 +62,7 @@ var requests = map[string][]string{
 	"path twice":                 requestFields("", ":path: /hello"),
 	"authority twice":            requestFields("", ":authority: example.com"),
 	"unknown pseudo-field":       requestFields("", ":unknown: 1"),
-	"pseudo-field of answers":    requestFields("", ":status: 200"),
+	"pseudo-field of responses":  requestFields("", ":status: 200"),
 	"pseudo-field after others":  append([]string{"a: b"}, requestFields("")...),
 	"empty name":                 requestFields("", ":: 1"),
 	"upper-case name":            requestFields("", "X-Upper: 1"),

@@ -27,14 +27,14 @@ func newQueue(capacity int) *queue {
 	return q
 }
 
-func passed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
+func hasPassed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
 func (q *queue) read(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.data) == 0 {
 		switch {
-		case passed(q.readUntil):
+		case hasPassed(q.readUntil):
 			return 0, os.ErrDeadlineExceeded
 		case q.closed:
 			return 0, io.EOF
@@ -55,7 +55,7 @@ func (q *queue) write(p []byte) (n int, err error) {
 		switch {
 		case q.closed:
 			return n, net.ErrClosed
-		case passed(q.sendUntil):
+		case hasPassed(q.sendUntil):
 			return n, os.ErrDeadlineExceeded
 		}
 		room := len(p)

@@ -34,8 +34,8 @@ func firstSeed(t *testing.T, runs int) (first uint64, n int) {
 	return first, 100 * runs
 }
 
-// walk sends random frames. Its choices do not depend on the server.
-type walk struct {
+// randomClient sends random frames. Its choices do not depend on the server.
+type randomClient struct {
 	*client
 	random *rand.Rand
 	next   uint32             // stream
@@ -50,7 +50,7 @@ type upload struct {
 	window int // bytes that the client may send
 }
 
-func (w *walk) stream() uint32 {
+func (w *randomClient) stream() uint32 {
 	if len(w.began) == 0 || w.random.IntN(20) == 0 {
 		return w.next
 	}
@@ -61,7 +61,7 @@ func (w *walk) stream() uint32 {
 // paths are handlers whose responses do not depend on the server.
 var paths = []string{"/hello", "/empty", "/wait", "/wait", "/begun", "/begun", "/trailers?n=7", "/status?code=404", "/hints", "/panicked", "/panic"}
 
-func (w *walk) get() string {
+func (w *randomClient) get() string {
 	path := paths[w.random.IntN(len(paths))]
 	if w.random.IntN(3) == 0 {
 		path = fmt.Sprintf("/large?n=%d", w.random.IntN(100_000))
@@ -72,7 +72,7 @@ func (w *walk) get() string {
 	return "GET " + path
 }
 
-func (w *walk) post() string {
+func (w *randomClient) post() string {
 	path := []string{"/read", "/echo", "/wait", "/begun", "/hello", "/some?n=10", "/close"}[w.random.IntN(7)]
 	u := &upload{left: -1, window: streamWindow}
 	var fields []string
@@ -91,7 +91,7 @@ func (w *walk) post() string {
 }
 
 // body sends a part of a body, and its end at random.
-func (w *walk) body() string {
+func (w *randomClient) body() string {
 	id := w.stream()
 	u := w.open[id]
 	if u == nil {
@@ -122,7 +122,7 @@ func (w *walk) body() string {
 	return fmt.Sprintf("DATA of %d bytes, padding %d, on %d, end %t", n, padding, id, end)
 }
 
-func (w *walk) end() string {
+func (w *randomClient) end() string {
 	id := w.stream()
 	if u := w.open[id]; u == nil || u.left > 0 {
 		return w.body()
@@ -132,7 +132,7 @@ func (w *walk) end() string {
 	return fmt.Sprintf("trailers on %d", id)
 }
 
-func (w *walk) abandon(id uint32) string {
+func (w *randomClient) abandon(id uint32) string {
 	if id == w.next {
 		return w.post()
 	}
@@ -141,7 +141,7 @@ func (w *walk) abandon(id uint32) string {
 	return fmt.Sprintf("RST_STREAM on %d", id)
 }
 
-func (w *walk) enlarge() string {
+func (w *randomClient) enlarge() string {
 	id, n := w.stream(), 1+uint32(w.random.IntN(80_000))
 	if id == w.next || w.random.IntN(2) == 0 {
 		id = 0
@@ -150,14 +150,14 @@ func (w *walk) enlarge() string {
 	return fmt.Sprintf("WINDOW_UPDATE of %d on %d", n, id)
 }
 
-func (w *walk) setting() string {
+func (w *randomClient) setting() string {
 	s := http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(w.random.IntN(70_000))}
 	w.settings(s)
 	return fmt.Sprint(s)
 }
 
 // illegal sends a frame of the scripts, which may end the connection.
-func (w *walk) illegal() string {
+func (w *randomClient) illegal() string {
 	id, f := w.stream(), frames[w.random.IntN(len(frames))]
 	f.send(w.client, id)
 	if id == w.next {
@@ -166,7 +166,7 @@ func (w *walk) illegal() string {
 	return fmt.Sprintf("%s on %d", f.name, id)
 }
 
-func (w *walk) step() {
+func (w *randomClient) step() {
 	var text string
 	n := w.random.IntN(100)
 	switch {
@@ -197,8 +197,8 @@ func (w *walk) step() {
 	w.settle()
 }
 
-// numbered formats the frames of each step with the step numbers of compare.
-func numbered(log []string) string {
+// numberSteps formats the frames of each step with the step numbers of compare.
+func numberSteps(log []string) string {
 	var b strings.Builder
 	for i, text := range log {
 		fmt.Fprintf(&b, "    %d %s\n", i+2, text)
@@ -217,7 +217,7 @@ func TestRandomSequences(t *testing.T) {
 		var log []string
 		for n, i := range implementations {
 			both[n] = exchange(t, i, func(c *client) {
-				w := &walk{client: c, random: rand.New(rand.NewPCG(seed, 0)), next: 1, open: map[uint32]*upload{}}
+				w := &randomClient{client: c, random: rand.New(rand.NewPCG(seed, 0)), next: 1, open: map[uint32]*upload{}}
 				c.greet()
 				c.window(0, 1<<30) // servers may share the connection window differently
 				c.settle()
@@ -228,7 +228,7 @@ func TestRandomSequences(t *testing.T) {
 			})
 		}
 		if text := known.compare("random", both[0], both[1]); text != "" {
-			t.Fatalf("seed %d:\n%s  frames:\n%s", seed, text, numbered(log))
+			t.Fatalf("seed %d:\n%s  frames:\n%s", seed, text, numberSteps(log))
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // allScripts returns the exchanges that TestScripts compares.
 func allScripts() []script {
-	return slices.Concat(stateScripts(), connectionScripts(), headerScripts(), answerScripts())
+	return slices.Concat(stateScripts(), connectionScripts(), headerScripts(), responseScripts())
 }
 
 // TestScripts compares both servers step by step.

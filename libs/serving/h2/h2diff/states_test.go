@@ -25,12 +25,12 @@ var states = []state{
 	{name: "open, read", enter: func(c *client) { c.request(3, "POST", "/read", false) }},
 	{name: "open, counted", enter: func(c *client) { c.request(3, "POST", "/read", false, "content-length: 5") }},
 	{name: "open, unread", enter: func(c *client) { c.request(3, "POST", "/wait", false) }},
-	{name: "open, answer begun", enter: func(c *client) { c.request(3, "POST", "/begun", false) }},
+	{name: "open, response begun", enter: func(c *client) { c.request(3, "POST", "/begun", false) }},
 	{name: "half-closed by the client", enter: func(c *client) { c.request(3, "GET", "/wait", true) }},
-	{name: "half-closed, answer begun", enter: func(c *client) { c.request(3, "GET", "/begun", true) }},
+	{name: "half-closed, response begun", enter: func(c *client) { c.request(3, "GET", "/begun", true) }},
 	{name: "half-closed, blocked by the window", enter: func(c *client) { c.request(3, "GET", "/large?n=70000", true) }},
 	{name: "closed by both ends", enter: func(c *client) { c.request(3, "GET", "/hello", true) }},
-	{name: "closed by the answer to an open request", enter: func(c *client) { c.request(3, "POST", "/hello", false) }},
+	{name: "closed by the response to an open request", enter: func(c *client) { c.request(3, "POST", "/hello", false) }},
 	{name: "closed by the client's reset", enter: func(c *client) {
 		c.request(3, "GET", "/wait", true)
 		c.settle()

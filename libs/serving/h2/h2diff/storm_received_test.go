@@ -12,7 +12,7 @@ func (s *storm) read() {
 		f, err := s.framer.ReadFrame()
 		if err == nil {
 			s.mu.Lock()
-			err = s.received(f)
+			err = s.handleFrame(f)
 			s.wake.Broadcast()
 			s.mu.Unlock()
 		}
@@ -23,8 +23,8 @@ func (s *storm) read() {
 	}
 }
 
-// received handles a frame. The caller holds mu.
-func (s *storm) received(f http2.Frame) error {
+// handleFrame handles a frame. The caller holds mu.
+func (s *storm) handleFrame(f http2.Frame) error {
 	id := f.Header().StreamID
 	stream := s.streams[id]
 	switch f := f.(type) {
@@ -37,7 +37,7 @@ func (s *storm) received(f http2.Frame) error {
 				return fmt.Errorf("stream %d: %s", id, field)
 			}
 		}
-		return s.answered(id, f.StreamEnded())
+		return s.responseEnded(id, f.StreamEnded())
 	case *http2.DataFrame:
 		return s.data(id, f)
 	case *http2.RSTStreamFrame:
@@ -48,7 +48,7 @@ func (s *storm) received(f http2.Frame) error {
 		stream.upDone = true
 		s.count(stream)
 	case *http2.WindowUpdateFrame:
-		return s.enlarged(id, int64(f.Increment))
+		return s.windowEnlarged(id, int64(f.Increment))
 	case *http2.SettingsFrame:
 		return s.settings(f)
 	case *http2.PingFrame:
@@ -71,11 +71,11 @@ func (s *storm) data(id uint32, f *http2.DataFrame) error {
 	stream.received += len(f.Data())
 	stream.owed += int64(f.Length)
 	s.owed += int64(f.Length)
-	return s.answered(id, f.StreamEnded())
+	return s.responseEnded(id, f.StreamEnded())
 }
 
-// answered handles the end of a response.
-func (s *storm) answered(id uint32, end bool) error {
+// responseEnded handles the end of a response.
+func (s *storm) responseEnded(id uint32, end bool) error {
 	stream := s.streams[id]
 	if !end {
 		return nil
@@ -96,7 +96,7 @@ func (s *storm) count(stream *stormStream) {
 	}
 }
 
-func (s *storm) enlarged(id uint32, n int64) error {
+func (s *storm) windowEnlarged(id uint32, n int64) error {
 	window := &s.sent
 	if id != 0 {
 		window = &s.streams[id].window

@@ -185,7 +185,7 @@ func (s *storm) write() error {
 		s.mu.Lock()
 		var frame func() error
 		for !s.done && s.closed < stormStreams {
-			frame = s.choose()
+			frame = s.chooseFrame()
 			if frame != nil {
 				break
 			}
@@ -196,7 +196,7 @@ func (s *storm) write() error {
 				s.mu.Unlock()
 				return err
 			}
-			frame = s.choose()
+			frame = s.chooseFrame()
 			if frame != nil {
 				break
 			}
@@ -228,9 +228,9 @@ func (s *storm) finish() error {
 	return nil
 }
 
-// choose returns a function that sends a frame, or nil if there is none. The caller holds mu, and
-// must call the function without it.
-func (s *storm) choose() func() error {
+// chooseFrame returns a function that sends a frame, or nil if there is none. The caller holds mu,
+// and must call the function without it.
+func (s *storm) chooseFrame() func() error {
 	if len(s.urgent) > 0 {
 		frame := s.urgent[0]
 		s.urgent = s.urgent[1:]

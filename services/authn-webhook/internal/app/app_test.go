@@ -311,8 +311,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestGatesAreReported checks that the metrics list all gates, including those that do not concern the
-// service.
+// TestGatesAreReported checks that the metrics list all gates, including those that do not concern
+// the service.
 func TestGatesAreReported(t *testing.T) {
 	f := newFixture(t)
 	o := f.options()
@@ -360,7 +360,8 @@ func TestKindsOfTokens(t *testing.T) {
 	}
 }
 
-// TestAudiences checks that configured audiences replace the issuers as audiences of the API server.
+// TestAudiences checks that configured audiences replace the issuers as audiences of the API
+// server.
 func TestAudiences(t *testing.T) {
 	f := newFixture(t)
 	f.api.Put("serviceaccounts", serviceAccount("1"))

@@ -65,8 +65,8 @@ func eventually(t *testing.T, condition func() bool) {
 	}
 }
 
-// uids looks up every object and returns the UIDs, or "-" for missing ones.
-func uids(t *testing.T, lookups *objects.Objects) string {
+// lookUpUIDs looks up every object and returns the UIDs, or "-" for missing ones.
+func lookUpUIDs(t *testing.T, lookups *objects.Objects) string {
 	t.Helper()
 	var out []string
 	add := func(m metav1.Object, err error) {
@@ -93,8 +93,8 @@ func uids(t *testing.T, lookups *objects.Objects) string {
 	return strings.Join(out, " ")
 }
 
-// fill creates or replaces an object of each kind; suffix is the end of their UIDs.
-func fill(api *apitest.Server, suffix string) {
+// putObjects creates or replaces an object of each kind; suffix is the end of their UIDs.
+func putObjects(api *apitest.Server, suffix string) {
 	api.Put("serviceaccounts", &corev1.ServiceAccount{ObjectMeta: meta("ns", "sa", "sa"+suffix)})
 	api.Put("pods", &corev1.Pod{ObjectMeta: meta("ns", "pod", "pod"+suffix)})
 	api.Put("nodes", &corev1.Node{ObjectMeta: meta("", "node", "node"+suffix)})
@@ -103,8 +103,8 @@ func fill(api *apitest.Server, suffix string) {
 	api.Put("secrets", secret("other", "other"+suffix, corev1.SecretTypeOpaque))
 }
 
-// empty deletes the objects of fill.
-func empty(api *apitest.Server) {
+// deleteObjects deletes the objects of fill.
+func deleteObjects(api *apitest.Server) {
 	api.Delete("serviceaccounts", "ns", "sa")
 	api.Delete("pods", "ns", "pod")
 	api.Delete("nodes", "", "node")
@@ -123,19 +123,19 @@ const (
 // TestConfirmed delays the watches: objects that they do not deliver yet are found.
 func TestConfirmed(t *testing.T) {
 	api := apitest.New(t)
-	fill(api, "1")
+	putObjects(api, "1")
 	lookups := start(t, api, true)
-	if got := uids(t, lookups); got != first {
+	if got := lookUpUIDs(t, lookups); got != first {
 		t.Errorf("got %s, want %v", got, first)
 	}
 	release := api.HoldWatches()
 	defer release()
-	empty(api)
-	if got := uids(t, lookups); got != nothing {
+	deleteObjects(api)
+	if got := lookUpUIDs(t, lookups); got != nothing {
 		t.Errorf("after the deletion: got %s, want %v", got, nothing)
 	}
-	fill(api, "2")
-	if got := uids(t, lookups); got != second {
+	putObjects(api, "2")
+	if got := lookUpUIDs(t, lookups); got != second {
 		t.Errorf("after recreation: got %s, want %v", got, second)
 	}
 }
@@ -143,17 +143,17 @@ func TestConfirmed(t *testing.T) {
 // TestWatched checks that watched objects are trusted, and unknown ones are requested.
 func TestWatched(t *testing.T) {
 	api := apitest.New(t)
-	fill(api, "1")
+	putObjects(api, "1")
 	lookups := start(t, api, false)
-	if got, n := uids(t, lookups), api.Gets(); got != first || n != 1 {
+	if got, n := lookUpUIDs(t, lookups), api.Gets(); got != first || n != 1 {
 		t.Errorf("got %s after %d requests, want one, for the secret without a token", got, n)
 	}
-	empty(api)
-	eventually(t, func() bool { return uids(t, lookups) == nothing })
+	deleteObjects(api)
+	eventually(t, func() bool { return lookUpUIDs(t, lookups) == nothing })
 	release := api.HoldWatches()
 	defer release()
-	fill(api, "2")
-	if got := uids(t, lookups); got != second {
+	putObjects(api, "2")
+	if got := lookUpUIDs(t, lookups); got != second {
 		t.Errorf("after recreation: got %s, want %v", got, second)
 	}
 }
@@ -198,12 +198,12 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 // TestUnwatchedObjectsAreRequested checks that objects that are not watched are requested.
 func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	api := apitest.New(t)
-	fill(api, "1")
+	putObjects(api, "1")
 	lookups, err := objects.New(objects.Config{Client: api.Config(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := uids(t, lookups); got != first {
+	if got := lookUpUIDs(t, lookups); got != first {
 		t.Errorf("got %s, want %v", got, first)
 	}
 	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
@@ -237,7 +237,7 @@ func TestLittleIsCached(t *testing.T) {
 // absent.
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
-	fill(api, "1")
+	putObjects(api, "1")
 	lookups := start(t, api, true)
 	api.SetDown(true)
 	if _, err := lookups.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {

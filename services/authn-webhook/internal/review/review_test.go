@@ -29,8 +29,8 @@ const (
 	v1beta1 = "authentication.k8s.io/v1beta1"
 )
 
-// known is an authenticator whose tokens name the result.
-func known(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+// fixedAuthenticator is an authenticator whose tokens name the result.
+func fixedAuthenticator(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
 	user := authenticator.User{Name: "ada", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"example.org/x": {"y"}}}
 	switch token {
 	case "good":
@@ -59,7 +59,7 @@ func newFixture() *fixture {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	h := review.New(review.Config{
-		Token:   authenticator.TokenFunc(known),
+		Token:   authenticator.TokenFunc(fixedAuthenticator),
 		Logger:  slog.New(slog.NewTextHandler(&f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: review.NewMetrics(f.registry), Timeout: 20 * time.Millisecond,
 	})

@@ -69,19 +69,19 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	})
-	b.after(500 * time.Millisecond) // shorter than the pause after a failed list
+	b.advance(500 * time.Millisecond) // shorter than the pause after a failed list
 	return b
 }
 
-// after advances the time of the bubble.
-func (b *fixture) after(d time.Duration) {
+// advance advances the time of the bubble.
+func (b *fixture) advance(d time.Duration) {
 	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
-// signed compares the config map with the expected one: the kubeconfig signed by the tokens, and
-// other data.
-func (b *fixture) signed(kubeconfig string, rest map[string]string, ids ...string) {
+// requireSigned compares the config map with the expected one: the kubeconfig signed by the tokens,
+// and other data.
+func (b *fixture) requireSigned(kubeconfig string, rest map[string]string, ids ...string) {
 	b.t.Helper()
 	want := map[string]string{clusterinfo.KeyKubeconfig: kubeconfig}
 	maps.Copy(want, rest)
@@ -122,16 +122,16 @@ func TestSigningTokens(t *testing.T) {
 			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
 			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
 			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
-		b.signed("k", rest, "valid0", "valid1")
+		b.requireSigned("k", rest, "valid0", "valid1")
 		if n := b.patches(); n != 1 {
 			t.Errorf("got %d patches, want 1", n)
 		}
-		b.after(59 * time.Minute)
+		b.advance(59 * time.Minute)
 		if n := b.patches(); n != 1 {
 			t.Errorf("got %d patches without a change, want 1", n)
 		}
-		b.after(time.Minute)
-		b.signed("k", rest, "valid0")
+		b.advance(time.Minute)
+		b.requireSigned("k", rest, "valid0")
 	})
 }
 
@@ -145,22 +145,22 @@ func TestChangesUpdateSignatures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.after(time.Second)
+			b.advance(time.Second)
 		}
 		secrets, infos := b.client.CoreV1().Secrets(bootstraptoken.Namespace), b.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
 		if b.c.Check(nil) != nil || b.patches() != 0 {
 			t.Errorf("without a config map: got %v, %d patches; want nil, 0", b.c.Check(nil), b.patches())
 		}
 		requireNoError(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
-		b.signed("k", nil, "aaaaaa")
+		b.requireSigned("k", nil, "aaaaaa")
 		requireNoError(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
-		b.signed("k", nil, "aaaaaa", "bbbbbb")
+		b.requireSigned("k", nil, "aaaaaa", "bbbbbb")
 		requireNoError(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
-		b.signed("k2", nil, "aaaaaa", "bbbbbb")
+		b.requireSigned("k2", nil, "aaaaaa", "bbbbbb")
 		requireNoError(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
-		b.signed("k2", nil, "bbbbbb")
+		b.requireSigned("k2", nil, "bbbbbb")
 		requireNoError(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
-		b.signed("k2", nil)
+		b.requireSigned("k2", nil)
 	})
 }
 
@@ -179,8 +179,8 @@ func TestPatchIsConditionalAndRetried(t *testing.T) {
 				return false, nil, nil
 			})
 		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "x"}))
-		b.after(time.Minute)
-		b.signed("k", nil)
+		b.advance(time.Minute)
+		b.requireSigned("k", nil)
 		want := `{"data":{"jws-kubeconfig-absent":null},"metadata":{"resourceVersion":"7"}}`
 		if len(sent) != 3 || sent[0] != want || sent[2] != want {
 			t.Errorf("got patches %q, want three times %q", sent, want)

@@ -37,9 +37,9 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))
-		b.signed("k", nil, "always", "expire")
-		b.after(3 * time.Minute)
-		b.signed("k", nil, "always")
+		b.requireSigned("k", nil, "always", "expire")
+		b.advance(3 * time.Minute)
+		b.requireSigned("k", nil, "always")
 	})
 }
 
@@ -51,7 +51,7 @@ func TestRetriesBackOff(t *testing.T) {
 				return true, nil, errors.New("connection refused")
 			})
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"))
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		if n := b.patches(); n < 10 || n > 25 {
 			t.Errorf("got %d patches in ten minutes; want at least 10, at most 25", n)
 		}
@@ -73,15 +73,16 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 			t.Errorf("got Check() = %v, %d patches before the tokens are listed; want an error, 0", err, b.patches())
 		}
 		down.Store(false)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		if err := b.c.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
-		b.signed("k", nil, "aaaaaa")
+		b.requireSigned("k", nil, "aaaaaa")
 	})
 }
 
-// TestTokenDeletedDuringOutage checks that the signature is removed although the deletion was missed.
+// TestTokenDeletedDuringOutage checks that the signature is removed although the deletion was
+// missed.
 func TestTokenDeletedDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches []*watch.RaceFreeFakeWatcher
@@ -91,13 +92,13 @@ func TestTokenDeletedDuringOutage(t *testing.T) {
 				return true, watches[len(watches)-1], nil
 			})
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"), secret("bbbbbb"))
-		b.signed("k", nil, "aaaaaa", "bbbbbb")
+		b.requireSigned("k", nil, "aaaaaa", "bbbbbb")
 		if err := b.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {
 			t.Fatal(err)
 		}
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
-		b.after(2 * time.Minute)
-		b.signed("k", nil, "aaaaaa")
+		b.advance(2 * time.Minute)
+		b.requireSigned("k", nil, "aaaaaa")
 	})
 }

@@ -14,15 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// slow is an API server that holds reviews of unknown tokens until released.
-type slow struct {
+// blockingReviews is an API server that holds reviews of unknown tokens until released.
+type blockingReviews struct {
 	*server
 	asked chan struct{} // one value per waiting review
 	open  chan struct{}
 }
 
 // Create implements TokenReviews.
-func (s *slow) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+func (s *blockingReviews) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
 	if strings.HasPrefix(review.Spec.Token, "stranger") {
 		s.asked <- struct{}{}
 		<-s.open
@@ -33,7 +33,7 @@ func (s *slow) Create(ctx context.Context, review *authenticationv1.TokenReview,
 // TestUnknownTokensBlockNoOthers checks that unknown tokens affect neither cached tokens, nor
 // clients with certificates, nor other networks.
 func TestUnknownTokensBlockNoOthers(t *testing.T) {
-	s := &slow{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
+	s := &blockingReviews{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)
 	d := newAuthorizer(t, s.server, ours)
 	d.tokens = s

@@ -24,17 +24,17 @@ import (
 	"binnacle/services/console/internal/view"
 )
 
-// scrapes counts the scrapes of a suite with one replica.
-type scrapes struct {
+// fakeScraper counts the scrapes of a suite with one replica.
+type fakeScraper struct {
 	Page      *Page
 	handler   http.Handler
 	n         atomic.Int64
 	rejection *reviews.Rejection
 }
 
-func newScrapes(t *testing.T) *scrapes {
+func newScrapes(t *testing.T) *fakeScraper {
 	t.Helper()
-	l := &scrapes{}
+	l := &fakeScraper{}
 	l.Page = New(Config{
 		Check: func(*http.Request) *reviews.Rejection { return l.rejection },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget) {
@@ -52,7 +52,7 @@ func newScrapes(t *testing.T) *scrapes {
 	return l
 }
 
-func (l *scrapes) get(path string) *httptest.ResponseRecorder {
+func (l *fakeScraper) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	l.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w
@@ -68,14 +68,14 @@ func TestPageHasNoData(t *testing.T) {
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
 			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code, w.Header(), w.Body.Len(), http.StatusOK, media)
 		}
-		protected(t, path, w.Header())
+		checkSecurityHeaders(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("got status %d, %v: %s, want 401, not signed in, with a challenge for Bearer", w.Code, err, w.Body)
 	}
-	protected(t, "/state", w.Header())
+	checkSecurityHeaders(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
 		if w := l.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d, want %d", path, w.Code, http.StatusNotFound)
@@ -83,7 +83,7 @@ func TestPageHasNoData(t *testing.T) {
 	}
 }
 
-func protected(t *testing.T, path string, h http.Header) {
+func checkSecurityHeaders(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {

@@ -48,10 +48,10 @@ func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
 
-// discard is a Recorder.
-type discard struct{}
+// discardRecorder is a Recorder.
+type discardRecorder struct{}
 
-func (discard) Warn(corev1.ObjectReference, string, string) {}
+func (discardRecorder) Warn(corev1.ObjectReference, string, string) {}
 
 // fixture is a collector on a graph of config maps.
 type fixture struct {
@@ -63,13 +63,13 @@ type fixture struct {
 
 // newFixture starts a collector in a bubble. The objects exist, and the graph contains them.
 func newFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
-	b := setUp(t, objects...)
+	b := newIdleFixture(t, objects...)
 	b.start(objects...)
 	return b
 }
 
-// setUp returns a bed whose collector does not run yet. The objects exist.
-func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
+// newIdleFixture returns a bed whose collector does not run yet. The objects exist.
+func newIdleFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
 	scheme := fake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func (b *fixture) start(objects ...*metav1.PartialObjectMetadata) {
 	}
 	b.resource = table.Preferred[0]
 	c := garbagecollector.New(garbagecollector.Config{
-		Client: b.client, Resources: cache, Events: discard{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
+		Client: b.client, Resources: cache, Events: discardRecorder{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
 	})
 	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
 	for _, o := range objects {
@@ -219,7 +219,7 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 		node.Kind, node.Namespace = "Node", ""
 		// The owner exists, but the graph does not contain it yet.
 		x := object("x", ref("owner"))
-		b := setUp(t, node, x, object("owner"))
+		b := newIdleFixture(t, node, x, object("owner"))
 		b.start(node, x)
 		b.requireRequests()
 	})
@@ -230,7 +230,7 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := object("x", ref("owner"))
-		b := setUp(t, x, object("owner"))
+		b := newIdleFixture(t, x, object("owner"))
 		b.client.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if g, ok := a.(clienttesting.GetAction); !ok || g.GetName() != "owner" {
 				return false, nil, nil

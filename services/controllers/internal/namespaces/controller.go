@@ -23,7 +23,7 @@ import (
 const Name = "namespace-controller"
 
 const (
-	// podGracePeriod is how long a deletion is delayed, so that every API server has noticed that
+	// gracePeriod is how long a deletion is delayed, so that every API server has noticed that
 	// the namespace is terminating.
 	gracePeriod = 5 * time.Second
 	// tableAge is less than podGracePeriod, so a table is newer than the deletion of the namespace.

@@ -19,10 +19,10 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// counts is a Counter of config maps only.
-type counts struct{ n int }
+// fakeCounter is a Counter of config maps only.
+type fakeCounter struct{ n int }
 
-func (c *counts) Count(r schema.GroupResource, _ string) (int, bool, error) {
+func (c *fakeCounter) Count(r schema.GroupResource, _ string) (int, bool, error) {
 	return c.n, r.Resource == "configmaps", nil
 }
 
@@ -78,7 +78,7 @@ func TestStatus(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before}
 				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil), pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
-				start(t, client, &counts{3})
+				start(t, client, &fakeCounter{3})
 				requireStatus(t, client, tt.hard, tt.want)
 			})
 		})
@@ -102,7 +102,7 @@ func clients(c *fake.Clientset) quotas.Clients {
 }
 
 // start runs a controller in a bubble.
-func start(t *testing.T, client *fake.Clientset, n *counts) *quotas.Controller {
+func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Controller {
 	c := quotas.New(quotas.Config{Clients: clients(client), Counts: n, Log: slog.New(slog.DiscardHandler), Workers: 1, Resync: time.Minute})
 	listed := make(chan struct{})
 	close(listed)
@@ -115,11 +115,11 @@ func start(t *testing.T, client *fake.Clientset, n *counts) *quotas.Controller {
 			t.Errorf("Run() = %v, want no error", err)
 		}
 	})
-	wait(time.Second)
+	advance(time.Second)
 	return c
 }
 
-func wait(d time.Duration) {
+func advance(d time.Duration) {
 	time.Sleep(d) // the bubble's time
 	synctest.Wait()
 }
@@ -141,19 +141,19 @@ func TestReplenishment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hard := amounts("configmaps", "5")
 		client := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
-		n := &counts{3}
+		n := &fakeCounter{3}
 		c := start(t, client, n)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
 		n.n = 2
 		r := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
 		c.Changed(r, "a", false)
-		wait(time.Second)
+		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))
 		c.Changed(r, "a", true)
-		wait(time.Second)
+		advance(time.Second)
 		requireStatus(t, client, hard, amounts("configmaps", "2"))
 		n.n = 1
-		wait(time.Minute)
+		advance(time.Minute)
 		requireStatus(t, client, hard, amounts("configmaps", "1"))
 	})
 }

@@ -69,17 +69,17 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	}
 	t.Cleanup(b.stop)
 	synctest.Wait()
-	b.after(settle)
+	b.advance(settle)
 	return b
 }
 
-// after advances the time of the bubble.
-func (b *fixture) after(d time.Duration) {
+// advance advances the time of the bubble.
+func (b *fixture) advance(d time.Duration) {
 	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
-func (b *fixture) exists(id string, want bool) {
+func (b *fixture) requireExists(id string, want bool) {
 	b.t.Helper()
 	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id))
 	if got := err == nil; got != want {
@@ -124,15 +124,15 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 				b := run(t, tt.tolerance, nil, secret("aaaaaa", tt.expiration()))
 				switch {
 				case tt.gone < 0:
-					b.after(100 * time.Hour)
-					b.exists("aaaaaa", true)
+					b.advance(100 * time.Hour)
+					b.requireExists("aaaaaa", true)
 				case tt.gone == 0:
-					b.exists("aaaaaa", false)
+					b.requireExists("aaaaaa", false)
 				default:
-					b.after(tt.gone - settle - time.Nanosecond)
-					b.exists("aaaaaa", true)
-					b.after(time.Nanosecond)
-					b.exists("aaaaaa", false)
+					b.advance(tt.gone - settle - time.Nanosecond)
+					b.requireExists("aaaaaa", true)
+					b.advance(time.Nanosecond)
+					b.requireExists("aaaaaa", false)
 				}
 			})
 		})
@@ -170,16 +170,16 @@ func TestChangedExpiration(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		b.after(10 * time.Second)
-		b.exists("shorte", false)
-		b.exists("newone", true)
-		b.after(10 * time.Second)
-		b.exists("newone", false)
-		b.after(2 * time.Minute)
-		b.exists("longer", true)
-		b.after(time.Hour)
-		b.exists("longer", false)
-		b.exists("always", true)
+		b.advance(10 * time.Second)
+		b.requireExists("shorte", false)
+		b.requireExists("newone", true)
+		b.advance(10 * time.Second)
+		b.requireExists("newone", false)
+		b.advance(2 * time.Minute)
+		b.requireExists("longer", true)
+		b.advance(time.Hour)
+		b.requireExists("longer", false)
+		b.requireExists("always", true)
 	})
 }
 
@@ -191,8 +191,8 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 		other.Type = corev1.SecretTypeOpaque
 		// The fake server does not select by type, unlike a real one.
 		b := run(t, 0, nil, other)
-		b.after(time.Hour)
-		b.exists("aaaaaa", true)
+		b.advance(time.Hour)
+		b.requireExists("aaaaaa", true)
 		for _, a := range b.client.Actions() {
 			var selector string
 			switch a := a.(type) {
@@ -232,7 +232,7 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 						return failures >= 0, nil, tt.err
 					})
 				}, secret("aaaaaa", expiresIn(-time.Second)))
-				b.after(10 * time.Minute)
+				b.advance(10 * time.Minute)
 				if n := len(b.deletes()); n != tt.want {
 					t.Errorf("got %d requests, want %d", n, tt.want)
 				}
@@ -246,7 +246,7 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", "tomorrow"))
-		b.after(time.Hour)
+		b.advance(time.Hour)
 		events, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -276,11 +276,11 @@ func TestCheckWaitsForTheList(t *testing.T) {
 			t.Errorf("got Check() = %v; want an error, \"waiting for the bootstrap tokens in kube-system to be listed\"", err)
 		}
 		down.Store(false)
-		b.after(time.Minute)
+		b.advance(time.Minute)
 		if err := b.c.Check(nil); err != nil {
 			t.Errorf("got Check() = %v, want no error", err)
 		}
-		b.exists("aaaaaa", false)
+		b.requireExists("aaaaaa", false)
 	})
 }
 
@@ -301,7 +301,7 @@ func TestRunCanBeRepeated(t *testing.T) {
 			synctest.Wait()
 			cancel()
 			<-done
-			(&fixture{t: t, client: client}).exists(id, false)
+			(&fixture{t: t, client: client}).requireExists(id, false)
 		}
 	})
 }

@@ -34,8 +34,8 @@ func (b *fixture) events() int {
 func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
-		b.after(time.Second)
-		b.exists("past00", false)
+		b.advance(time.Second)
+		b.requireExists("past00", false)
 		if n := b.events(); n != 0 {
 			t.Errorf("got %d events of valid expirations, want 0", n)
 		}
@@ -44,7 +44,7 @@ func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 		if _, err := b.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b.after(time.Second)
+		b.advance(time.Second)
 		if n := b.events(); n != 1 {
 			t.Errorf("got %d events of a malformed expiration, want 1", n)
 		}
@@ -85,7 +85,7 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
 		b := &fixture{t: t, client: client}
-		b.after(settle)
+		b.advance(settle)
 		deleteSecret := func(id string) {
 			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
 				t.Fatal(err)
@@ -97,7 +97,7 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 		deleteSecret("missed")
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
-		b.after(10 * time.Minute)
+		b.advance(10 * time.Minute)
 		if n := len(b.deletes()); n != 0 || log.n != 0 || len(watches) < 2 {
 			t.Errorf("got %d deletions, %d warnings, %d watches; want 0, 0, at least 2", n, log.n, len(watches))
 		}
@@ -131,8 +131,8 @@ func TestPaginatedList(t *testing.T) {
 		if b.c.Check(nil) == nil {
 			t.Error("got a complete list without its second page")
 		}
-		b.after(2 * time.Minute)
-		b.exists("aaaaaa", false)
-		b.exists("bbbbbb", false)
+		b.advance(2 * time.Minute)
+		b.requireExists("aaaaaa", false)
+		b.requireExists("bbbbbb", false)
 	})
 }

@@ -44,7 +44,7 @@ func BenchmarkMemory(b *testing.B) {
 		before := heap()
 		ctx, cancel := context.WithCancel(b.Context())
 		listed, done := make(chan struct{}), make(chan struct{})
-		c.Log = slog.New(notifier{slog.DiscardHandler, listed})
+		c.Log = slog.New(listNotifier{slog.DiscardHandler, listed})
 		go func() { defer close(done); _ = c.Run(ctx) }()
 		<-listed
 		b.ReportMetric(float64(heap()-before)/secrets, "B/secret")
@@ -60,12 +60,12 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// notifier closes a channel at the first log record, which reports the end of the list.
-type notifier struct {
+// listNotifier closes a channel at the first log record, which reports the end of the list.
+type listNotifier struct {
 	slog.Handler
 	listed chan struct{}
 }
 
-func (n notifier) Enabled(context.Context, slog.Level) bool { return true }
+func (n listNotifier) Enabled(context.Context, slog.Level) bool { return true }
 
-func (n notifier) Handle(context.Context, slog.Record) error { close(n.listed); return nil }
+func (n listNotifier) Handle(context.Context, slog.Record) error { close(n.listed); return nil }

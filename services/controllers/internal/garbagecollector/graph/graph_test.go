@@ -29,7 +29,7 @@ func ref(name string, block bool) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: types.UID("uid-" + name), BlockOwnerDeletion: &block}
 }
 
-func deleted(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
+func withDeletion(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
 	now := metav1.Now()
 	m.DeletionTimestamp, m.Finalizers = &now, finalizers
 	return m
@@ -42,14 +42,14 @@ type recorder struct {
 	last *graph.Node
 }
 
-func (r *recorder) later(what string, n *graph.Node) {
+func (r *recorder) record(what string, n *graph.Node) {
 	r.last = n
 	// The graph is locked during the call.
 	r.todo = append(r.todo, func() string { return what + " " + r.g.State(n).Name })
 }
 
-func (r *recorder) Delete(n *graph.Node, _ string) { r.later("delete", n) }
-func (r *recorder) Orphan(n *graph.Node, _ string) { r.later("orphan", n) }
+func (r *recorder) Delete(n *graph.Node, _ string) { r.record("delete", n) }
+func (r *recorder) Orphan(n *graph.Node, _ string) { r.record("orphan", n) }
 func (r *recorder) Absent(id graph.Identity) {
 	r.todo = append(r.todo, func() string { return "absent " + id.Name })
 }
@@ -145,8 +145,8 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	}
 }
 
-// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference can
-// be any text.
+// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference
+// can be any text.
 func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	const changes, size = 64, 1 << 20
 	g, tasks := newGraph()
@@ -182,9 +182,9 @@ func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	tasks.requireTasks(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
 }
 
-// TestDependentOfVirtualClusterScopedOwnerIsVerified checks an owner that a cluster-scoped object was
-// the first to refer to. Whether the owner of an object in a namespace exists is verified for that
-// object.
+// TestDependentOfVirtualClusterScopedOwnerIsVerified checks an owner that a cluster-scoped object
+// was the first to refer to. Whether the owner of an object in a namespace exists is verified for
+// that object.
 func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
 	cluster := object("cluster", ref("owner", false))
@@ -202,9 +202,9 @@ func TestForegroundDeletion(t *testing.T) {
 	r := configMaps()
 	g.Observe(r, object("owner"))
 	g.Observe(r, object("x", ref("owner", true)))
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
+	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "delete owner", "delete x")
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
+	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t)
 	g.Remove(r, object("x"))
 	tasks.requireTasks(t, "delete owner")
@@ -229,9 +229,9 @@ func TestUnblockedOwnerIsQueued(t *testing.T) {
 func TestOrphaningComesFirst(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
+	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "orphan owner")
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
+	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "delete owner")
 }
 
@@ -298,7 +298,7 @@ func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 	g.Observe(r, object("owner"))
 	g.Observe(r, stranger)
 	g.Observe(r, object("y", ref("owner", true)))
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
+	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	blocking := map[string]bool{}
 	for _, d := range g.Dependents(tasks.last) {
 		blocking[d.Name] = d.Blocks

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// answers are handler paths that cover each form of a response.
-var answers = []string{
+// responsePaths are handler paths that cover each form of a response.
+var responsePaths = []string{
 	"/empty", "/hello", "/flush", "/twice", "/panic", "/panicked", "/connection", "/fields", "/hints", "/continue",
 	"/status?code=200", "/status?code=204", "/status?code=205", "/status?code=304", "/status?code=404", "/status?code=599", "/status?code=999",
 	"/declared?length=10&n=10", "/declared?length=10&n=4", "/declared?length=10&n=11", "/declared?length=0&n=0", "/declared?length=0&n=1",
@@ -18,11 +18,11 @@ var answers = []string{
 	"/trailers?n=0", "/trailers?n=4", "/trailers?n=5000", "/trailers?n=20000",
 }
 
-// answerScripts request each form of a response with each method.
-func answerScripts() (scripts []script) {
-	for _, path := range answers {
+// responseScripts request each form of a response with each method.
+func responseScripts() (scripts []script) {
+	for _, path := range responsePaths {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
-			scripts = append(scripts, script{"answer/" + method + " " + path, func(c *client) {
+			scripts = append(scripts, script{"response/" + method + " " + path, func(c *client) {
 				c.greet()
 				c.request(1, method, path, method != "POST")
 				c.settle()
@@ -103,7 +103,7 @@ func windowScripts() (scripts []script) {
 		c.reset(1, http2.ErrCodeCancel)
 	})
 	for _, method := range []string{"GET", "HEAD"} {
-		add("write deadline of an answer to "+method, func(c *client) {
+		add("write deadline of a response to "+method, func(c *client) {
 			c.greet(initial(10))
 			c.request(1, method, "/deadline?n=30000", true)
 			c.advance(2 * time.Second)
