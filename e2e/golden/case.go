@@ -21,8 +21,8 @@ type Case struct {
 	Area  string `yaml:"area"` // the area of the tally
 	Steps []Step `yaml:"steps"`
 
-	File string   `yaml:"-"` // base name without suffix
-	Want []Answer `yaml:"-"` // one answer per step
+	File string     `yaml:"-"` // base name without suffix
+	Want []Response `yaml:"-"` // one response per step
 	path string
 }
 
@@ -31,14 +31,14 @@ type Case struct {
 type Step struct {
 	Name    string            `yaml:"name"`
 	Request string            `yaml:"request"` // "METHOD /path?query"
-	As      *User             `yaml:"as"`      // impersonated user; nil: the client certificate
+	As      *User             `yaml:"as"`      // impersonated user; nil: the user of the client certificate
 	Anon    bool              `yaml:"anonymous"`
 	Token   string            `yaml:"token"`   // bearer token (usually "{saved}"); no client certificate
 	Headers map[string]string `yaml:"headers"` // Accept and Content-Type default to application/json
 	Body    string            `yaml:"body"`    // raw body
 	JSON    any               `yaml:"json"`    // body given as YAML, sent as JSON
-	Save    map[string]string `yaml:"save"`    // variable: dotted path in the JSON answer
-	Watch   *Watch            `yaml:"watch"`   // read a stream instead of one answer
+	Save    map[string]string `yaml:"save"`    // variable: dotted path in the JSON response
+	Watch   *Watch            `yaml:"watch"`   // read a stream instead of one response
 	Retry   string            `yaml:"retry"`   // repeat until the wanted status is returned, for at most this duration
 	Until   int               `yaml:"until"`   // the status to wait for while recording with retry
 	Ignore  []string          `yaml:"ignore"`  // dotted paths dropped before comparing; * matches any key or index
@@ -60,15 +60,15 @@ type Watch struct {
 	For    string `yaml:"for"`    // or after this duration
 }
 
-// Answer is the recorded part of a response.
-type Answer struct {
+// Response is the part of an HTTP response that is recorded and compared.
+type Response struct {
 	Status  int                 `json:"status"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Body    any                 `json:"body,omitempty"`
 }
 
 // Load reads the cases in paths whose file names match. Each path is a case file or a folder.
-// Wanted answers are not read when recording.
+// Wanted responses are not read when recording.
 func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error) {
 	var files []string
 	for _, p := range paths {
@@ -92,7 +92,7 @@ func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error)
 		if match != nil && !match.MatchString(filepath.Base(f)) {
 			continue
 		}
-		c, err := load(f, recording)
+		c, err := loadCase(f, recording)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f, err)
 		}
@@ -101,35 +101,35 @@ func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error)
 	return cases, nil
 }
 
-// load reads a case and its wanted answers. recording allows missing answers.
-func load(file string, recording bool) (*Case, error) {
+// loadCase reads a case and, unless recording, its wanted responses.
+func loadCase(file string, recording bool) (*Case, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	c := &Case{path: strings.TrimSuffix(file, ".yaml")}
-	c.File = filepath.Base(c.path)
+	loaded := &Case{path: strings.TrimSuffix(file, ".yaml")}
+	loaded.File = filepath.Base(loaded.path)
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	dec.KnownFields(true)
-	if err := dec.Decode(c); err != nil {
+	if err := dec.Decode(loaded); err != nil {
 		return nil, err
 	}
 	if recording {
-		return c, nil
+		return loaded, nil
 	}
-	if raw, err = os.ReadFile(c.path + ".want.json"); err != nil {
+	if raw, err = os.ReadFile(loaded.path + ".want.json"); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(raw, &c.Want); err != nil {
+	if err := json.Unmarshal(raw, &loaded.Want); err != nil {
 		return nil, err
 	}
-	if len(c.Want) != len(c.Steps) {
-		return nil, fmt.Errorf("got %d wanted answers for %d steps", len(c.Want), len(c.Steps))
+	if len(loaded.Want) != len(loaded.Steps) {
+		return nil, fmt.Errorf("got %d wanted responses for %d steps", len(loaded.Want), len(loaded.Steps))
 	}
-	return c, nil
+	return loaded, nil
 }
 
-// Save writes the wanted answers.
+// Save writes the wanted responses to NAME.want.json beside the case.
 func (c *Case) Save() error {
 	b, err := json.MarshalIndent(c.Want, "", " ")
 	if err != nil {

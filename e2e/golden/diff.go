@@ -11,26 +11,26 @@ import (
 	"strings"
 )
 
-// wording matches a difference in the text of a message.
-var wording = regexp.MustCompile(`^\S*\.message: want ".*, got "`)
+// messageDifference matches a difference in the text of a message.
+var messageDifference = regexp.MustCompile(`^\S*\.message: want ".*, got "`)
 
 // onlyWording reports whether all differences are in the texts of messages.
-func onlyWording(differences []string) bool {
-	return !slices.ContainsFunc(differences, func(line string) bool { return !wording.MatchString(line) })
+func onlyWording(lines []string) bool {
+	return !slices.ContainsFunc(lines, func(line string) bool { return !messageDifference.MatchString(line) })
 }
 
-// diff returns the differences between got and want. It ignores fields named skip.
-func diff(want, got Answer, skip string) (out []string) {
-	// kube-apiserver answers some client errors with 500 and no reason. Then any 4xx is correct.
+// differences returns the differences between got and want. It ignores fields named skip.
+func differences(want, got Response, skip string) (out []string) {
+	// kube-apiserver returns some client errors with 500 and no reason. Then any 4xx is correct.
 	isClientError := got.Status >= http.StatusBadRequest && got.Status < http.StatusInternalServerError
-	if want.Status == http.StatusInternalServerError && isClientError && lookup(want.Body, []string{"reason"}) == nil {
+	if want.Status == http.StatusInternalServerError && isClientError && valueAt(want.Body, []string{"reason"}) == nil {
 		return nil
 	}
 	if want.Status != got.Status {
-		return []string{fmt.Sprintf("status: want %d, got %d: %.300s", want.Status, got.Status, text(got.Body))}
+		return []string{fmt.Sprintf("status: want %d, got %d: %.300s", want.Status, got.Status, jsonText(got.Body))}
 	}
 	for k, v := range want.Headers {
-		if g := got.Headers[k]; text(g) != text(v) {
+		if g := got.Headers[k]; jsonText(g) != jsonText(v) {
 			out = append(out, fmt.Sprintf("header %s: want %q, got %q", k, v, g))
 		}
 	}
@@ -39,19 +39,20 @@ func diff(want, got Answer, skip string) (out []string) {
 			out = append(out, fmt.Sprintf("header %s: want none, got %q", k, g))
 		}
 	}
-	compare("", generic(want.Body), generic(got.Body), skip, &out)
+	compare("", toGenericJSON(want.Body), toGenericJSON(got.Body), skip, &out)
 	return out
 }
 
-// generic converts recorded and fresh bodies to the same types.
-func generic(v any) (out any) {
-	if err := json.Unmarshal([]byte(text(v)), &out); err != nil {
+// toGenericJSON converts recorded and fresh bodies to the same types.
+func toGenericJSON(v any) (out any) {
+	if err := json.Unmarshal([]byte(jsonText(v)), &out); err != nil {
 		return err.Error()
 	}
 	return out
 }
 
-// compare appends the differences between two JSON values to out. skip matches paths to ignore.
+// compare appends the differences between two JSON values to out. Fields named skip
+// are ignored.
 func compare(at string, want, got any, skip string, out *[]string) {
 	switch w := want.(type) {
 	case map[string]any:
@@ -71,19 +72,19 @@ func compare(at string, want, got any, skip string, out *[]string) {
 			return
 		}
 	}
-	if text(want) != text(got) && !sameAge(at, want, got) {
-		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", at, text(want), text(got)))
+	if jsonText(want) != jsonText(got) && !sameAge(at, want, got) {
+		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", at, jsonText(want), jsonText(got)))
 	}
 }
 
-// young matches the age of an object that the case created. A slow machine may increase it.
-var young = regexp.MustCompile(`^\d{1,2}s$`)
+// youngAge matches the age of an object that the case created. A slow machine may increase it.
+var youngAge = regexp.MustCompile(`^\d{1,2}s$`)
 
 // sameAge reports whether two cells of a table are both young ages.
 func sameAge(at string, want, got any) bool {
 	w, isText := want.(string)
 	g, too := got.(string)
-	return isText && too && strings.Contains(at, ".cells[") && young.MatchString(w) && young.MatchString(g)
+	return isText && too && strings.Contains(at, ".cells[") && youngAge.MatchString(w) && youngAge.MatchString(g)
 }
 
 // withoutYAMLField removes all blocks of a field from a YAML text.
@@ -123,9 +124,9 @@ func compareMaps(at string, want, got map[string]any, skip string, out *[]string
 		b, given := got[k]
 		switch {
 		case !given:
-			*out = append(*out, fmt.Sprintf("%s.%s: want %.200s, got nothing", at, k, text(a)))
+			*out = append(*out, fmt.Sprintf("%s.%s: want %.200s, got nothing", at, k, jsonText(a)))
 		case !wanted:
-			*out = append(*out, fmt.Sprintf("%s.%s: want nothing, got %.200s", at, k, text(b)))
+			*out = append(*out, fmt.Sprintf("%s.%s: want nothing, got %.200s", at, k, jsonText(b)))
 		default:
 			compare(at+"."+k, a, b, skip, out)
 		}
@@ -135,7 +136,7 @@ func compareMaps(at string, want, got map[string]any, skip string, out *[]string
 // compareLists appends the differences between two arrays to out.
 func compareLists(at string, want, got []any, skip string, out *[]string) {
 	if len(want) != len(got) {
-		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), text(got)))
+		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), jsonText(got)))
 		return
 	}
 	for i := range want {

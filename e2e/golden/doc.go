@@ -1,10 +1,10 @@
 // Package golden replays recorded conversations with kube-apiserver 1.33 against any server and
-// reports where the answers differ.
+// reports where the responses differ.
 //
-// A case is a YAML file of steps in cases/. NAME.want.json beside it holds the normalized answers
+// A case is a YAML file of steps in cases/. NAME.want.json beside it holds the normalized responses
 // of kube-apiserver: UIDs, resource versions, times, continue tokens, generated names, cluster
 // addresses, the case's namespace and saved variables are replaced by placeholders. A step is
-// identical, or equivalent if only the wording of messages differs. Where kube-apiserver answers a
+// identical, or equivalent if only the wording of messages differs. Where kube-apiserver returns a
 // client error with 500 and no reason, any 4xx is equivalent.
 //
 // kube-apiserver ran without a controller manager and without nodes, with

@@ -19,8 +19,8 @@ type KnownDifference struct {
 
 // stepID identifies a step of a case.
 type stepID struct {
-	name string
-	step int
+	caseFile string
+	step     int
 }
 
 // KnownDifferences maps steps to the reasons of their differences.
@@ -62,15 +62,15 @@ func (k KnownDifferences) Check(r Result) error {
 	return nil
 }
 
-// Unknown returns the listed steps that none of the cases has.
-func (k KnownDifferences) Unknown(cases []*Case) (strays []string) {
+// MissingSteps returns the listed steps that none of the cases has.
+func (k KnownDifferences) MissingSteps(cases []*Case) (strays []string) {
 	steps := map[string]int{}
 	for _, c := range cases {
 		steps[c.File] = len(c.Steps)
 	}
 	for id := range k {
-		if id.step < 1 || id.step > steps[id.name] {
-			strays = append(strays, fmt.Sprintf("%s step %d", id.name, id.step))
+		if id.step < 1 || id.step > steps[id.caseFile] {
+			strays = append(strays, fmt.Sprintf("%s step %d", id.caseFile, id.step))
 		}
 	}
 	return strays

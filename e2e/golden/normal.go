@@ -9,50 +9,51 @@ import (
 	"strings"
 )
 
-// answer returns the compared parts of a response.
-func answer(s Step, resp *http.Response, raw []byte, vars map[string]string) Answer {
-	a := Answer{Status: resp.StatusCode, Headers: map[string][]string{}}
+// newResponse returns the parts of a response that the step compares, with values that differ
+// between runs replaced by placeholders.
+func newResponse(s Step, resp *http.Response, raw []byte, vars map[string]string) Response {
+	response := Response{Status: resp.StatusCode, Headers: map[string][]string{}}
 	for _, k := range append([]string{"Content-Type", "Warning"}, s.Show...) {
 		if v := resp.Header.Values(k); len(v) > 0 {
-			a.Headers[http.CanonicalHeaderKey(k)] = v
+			response.Headers[http.CanonicalHeaderKey(k)] = v
 		}
 	}
 	if s.NoBody {
-		return a
+		return response
 	}
 	var tree any
 	if json.Unmarshal(raw, &tree) != nil {
-		a.Body = scrub(string(raw), vars)
-		return a
+		response.Body = replaceVariableText(string(raw), vars)
+		return response
 	}
-	tree = normal(tree, vars)
+	tree = replaceVariableValues(tree, vars)
 	for _, p := range s.Ignore {
-		drop(tree, strings.Split(p, "."))
+		removePath(tree, strings.Split(p, "."))
 	}
 	if len(s.Only) > 0 {
 		kept := map[string]any{}
 		for _, p := range s.Only {
-			kept[p] = lookup(tree, strings.Split(p, "."))
+			kept[p] = valueAt(tree, strings.Split(p, "."))
 		}
 		tree = kept
 	}
-	a.Body = tree
-	return a
+	response.Body = tree
+	return response
 }
 
 var (
-	uuid   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	stamp  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
-	revMsg = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current:|Current:|unexpected)([ :"=(]+)\d{2,}`)
-	ip10   = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
+	uuidPattern      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	timePattern      = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	revisionPattern  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current:|Current:|unexpected)([ :"=(]+)\d{2,}`)
+	clusterIPPattern = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 )
 
-// scrub replaces parts of a text that differ between runs.
-func scrub(s string, vars map[string]string) string {
-	s = uuid.ReplaceAllString(s, "<uid>")
-	s = stamp.ReplaceAllString(s, "<time>")
-	s = revMsg.ReplaceAllString(s, "$1$2<rv>")
-	s = ip10.ReplaceAllString(s, "<cluster-ip>")
+// replaceVariableText replaces parts of a text that differ between runs by placeholders.
+func replaceVariableText(s string, vars map[string]string) string {
+	s = uuidPattern.ReplaceAllString(s, "<uid>")
+	s = timePattern.ReplaceAllString(s, "<time>")
+	s = revisionPattern.ReplaceAllString(s, "$1$2<rv>")
+	s = clusterIPPattern.ReplaceAllString(s, "<cluster-ip>")
 	for k, v := range vars {
 		if len(v) > 3 {
 			s = strings.ReplaceAll(s, v, "{"+k+"}")
@@ -61,42 +62,43 @@ func scrub(s string, vars map[string]string) string {
 	return s
 }
 
-// normal replaces values that differ between runs by placeholders.
-func normal(v any, vars map[string]string) any {
-	switch t := v.(type) {
+// replaceVariableValues replaces values that differ between runs by placeholders.
+func replaceVariableValues(v any, vars map[string]string) any {
+	switch value := v.(type) {
 	case map[string]any:
-		gen, _ := t["generateName"].(string)
-		for k, x := range t {
-			s, isString := x.(string)
+		generateName, _ := value["generateName"].(string)
+		for k, field := range value {
+			s, isString := field.(string)
 			switch {
 			case isString && k == "resourceVersion" && s != "" && s != "0":
-				t[k] = "<rv>"
+				value[k] = "<rv>"
 			case isString && k == "continue" && s != "":
-				t[k] = "<continue>"
+				value[k] = "<continue>"
 			case isString && k == "uid" && s != "":
-				t[k] = "<uid>"
+				value[k] = "<uid>"
 			case isString && k == "token" && len(s) > 40:
-				t[k] = "<token>"
-			case isString && k == "name" && gen != "" && strings.HasPrefix(s, gen):
-				t[k] = gen + "<random>"
+				value[k] = "<token>"
+			case isString && k == "name" && generateName != "" && strings.HasPrefix(s, generateName):
+				value[k] = generateName + "<random>"
 			default:
-				t[k] = normal(x, vars)
+				value[k] = replaceVariableValues(field, vars)
 			}
 		}
-		if m, ok := t["managedFields"].([]any); ok {
-			sort.SliceStable(m, func(i, j int) bool { return text(m[i]) < text(m[j]) })
+		if m, ok := value["managedFields"].([]any); ok {
+			sort.SliceStable(m, func(i, j int) bool { return jsonText(m[i]) < jsonText(m[j]) })
 		}
 	case []any:
-		for i := range t {
-			t[i] = normal(t[i], vars)
+		for i := range value {
+			value[i] = replaceVariableValues(value[i], vars)
 		}
 	case string:
-		return scrub(t, vars)
+		return replaceVariableText(value, vars)
 	}
 	return v
 }
 
-func text(v any) string {
+// jsonText returns a value as JSON text.
+func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
@@ -104,8 +106,9 @@ func text(v any) string {
 	return string(b)
 }
 
-// lookup returns the value at a path, or nil.
-func lookup(v any, p []string) any {
+// valueAt returns the value at a path such as "spec", "containers", "0", "name", or nil. In a list,
+// * returns the values of all items.
+func valueAt(v any, p []string) any {
 	if len(p) == 0 {
 		return v
 	}
@@ -114,18 +117,18 @@ func lookup(v any, p []string) any {
 		// A key may contain dots: try the longest join first.
 		for n := len(p); n > 0; n-- {
 			if x, ok := t[strings.Join(p[:n], ".")]; ok {
-				return lookup(x, p[n:])
+				return valueAt(x, p[n:])
 			}
 		}
 	case []any:
 		var i int
 		if _, err := fmt.Sscanf(p[0], "%d", &i); err == nil && i < len(t) {
-			return lookup(t[i], p[1:])
+			return valueAt(t[i], p[1:])
 		}
 		if p[0] == "*" {
 			var all []any
 			for _, x := range t {
-				all = append(all, lookup(x, p[1:]))
+				all = append(all, valueAt(x, p[1:]))
 			}
 			return all
 		}
@@ -133,8 +136,8 @@ func lookup(v any, p []string) any {
 	return nil
 }
 
-// drop removes the value at a path; * matches any key or index.
-func drop(v any, p []string) {
+// removePath removes the value at a path; * matches any key or index.
+func removePath(v any, p []string) {
 	if len(p) == 0 {
 		return
 	}
@@ -144,7 +147,7 @@ func drop(v any, p []string) {
 			k := strings.Join(p[:n], ".")
 			if k == "*" {
 				for _, x := range t {
-					drop(x, p[1:])
+					removePath(x, p[1:])
 				}
 				return
 			}
@@ -152,7 +155,7 @@ func drop(v any, p []string) {
 				if n == len(p) {
 					delete(t, k)
 				} else {
-					drop(x, p[n:])
+					removePath(x, p[n:])
 				}
 				return
 			}
@@ -166,7 +169,7 @@ func drop(v any, p []string) {
 				t[i] = nil // keeps the other indices in place
 				continue
 			}
-			drop(x, p[1:])
+			removePath(x, p[1:])
 		}
 	}
 }

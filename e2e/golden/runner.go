@@ -32,10 +32,11 @@ type Runner struct {
 // NewRunner returns a runner with a client certificate of a user in system:masters, which it needs
 // to create namespaces and impersonate users.
 func NewRunner(server string, admin tls.Certificate) *Runner {
-	return &Runner{Server: server, admin: client(admin), anonymous: client()}
+	return &Runner{Server: server, admin: newClient(admin), anonymous: newClient()}
 }
 
-func client(certs ...tls.Certificate) *http.Client {
+// newClient returns a client that sends the certificates and does not verify the server.
+func newClient(certs ...tls.Certificate) *http.Client {
 	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: certs},
 		ForceAttemptHTTP2: true, DisableCompression: true,
@@ -46,7 +47,7 @@ func client(certs ...tls.Certificate) *http.Client {
 type Result struct {
 	Case *Case
 	Step int // from 1
-	Got  Answer
+	Got  Response
 	// Differences is empty if the step is identical.
 	Differences []string
 	// Equivalent reports whether at most the wording of messages differs.
@@ -56,26 +57,26 @@ type Result struct {
 // Request returns the step's request as written.
 func (r Result) Request() string { return r.Case.Steps[r.Step-1].Request }
 
-// Run replays a case and compares each answer with the wanted one, if it exists.
+// Run replays a case and compares each response with the wanted one, if it exists.
 func (r *Runner) Run(c *Case) ([]Result, error) {
 	vars := map[string]string{"ns": namespaceFor(c)}
-	if err := r.prepare(vars["ns"]); err != nil {
+	if err := r.createNamespace(vars["ns"]); err != nil {
 		return nil, err
 	}
-	defer r.remove(vars["ns"])
+	defer r.deleteNamespace(vars["ns"])
 	var results []Result
 	for i, s := range c.Steps {
-		var want *Answer
+		var want *Response
 		if c.Want != nil {
 			want = &c.Want[i]
 		}
-		got, err := r.perform(s, vars, want)
+		got, err := r.sendStep(s, vars, want)
 		res := Result{Case: c, Step: i + 1, Got: got}
 		switch {
 		case err != nil:
 			res.Differences = []string{err.Error()}
 		case want != nil:
-			res.Differences = diff(*want, got, r.Skip)
+			res.Differences = differences(*want, got, r.Skip)
 			res.Equivalent = onlyWording(res.Differences)
 		}
 		results = append(results, res)
@@ -99,7 +100,8 @@ func namespaceFor(c *Case) string {
 	return name
 }
 
-func (r *Runner) prepare(ns string) error {
+// createNamespace creates a namespace with a service account "default".
+func (r *Runner) createNamespace(ns string) error {
 	namespace := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns)
 	if err := r.create("/api/v1/namespaces", namespace); err != nil {
 		return err
@@ -107,6 +109,7 @@ func (r *Runner) prepare(ns string) error {
 	return r.create("/api/v1/namespaces/"+ns+"/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
+// create creates an object. path is the path of the collection.
 func (r *Runner) create(path, object string) error {
 	resp, body, err := r.send(r.admin, http.MethodPost, path, map[string]string{"Content-Type": "application/json"}, object)
 	if err == nil && resp.StatusCode != http.StatusCreated {
@@ -115,31 +118,34 @@ func (r *Runner) create(path, object string) error {
 	return err
 }
 
-// remove deletes a case's namespace. Without a namespace controller it stays in phase Terminating.
-func (r *Runner) remove(ns string) {
+// deleteNamespace deletes a case's namespace. Without a namespace controller it stays in phase
+// Terminating.
+func (r *Runner) deleteNamespace(ns string) {
 	_, _, _ = r.send(r.admin, http.MethodDelete, "/api/v1/namespaces/"+ns, nil, "")
 }
 
-func expand(s string, vars map[string]string) string {
+// expandVariables replaces each {name} by the value of the variable.
+func expandVariables(s string, vars map[string]string) string {
 	for k, v := range vars {
 		s = strings.ReplaceAll(s, "{"+k+"}", v)
 	}
 	return s
 }
 
-// message is a step's request after substitution.
-type message struct {
+// httpRequest is a step's request after substitution. A header with several values joins them with
+// NUL bytes.
+type httpRequest struct {
 	client       *http.Client
 	method, path string
 	header       map[string]string
 	body         string
 }
 
-// message returns the request of a step, with variables expanded.
-func (r *Runner) message(s Step, vars map[string]string) (message, error) {
-	m := message{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
+// requestOf returns the request of a step, with variables expanded.
+func (r *Runner) requestOf(s Step, vars map[string]string) (httpRequest, error) {
+	m := httpRequest{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
 	m.method, m.path, _ = strings.Cut(s.Request, " ")
-	m.path = expand(m.path, vars)
+	m.path = expandVariables(m.path, vars)
 	if s.JSON != nil {
 		b, err := json.Marshal(s.JSON)
 		if err != nil {
@@ -147,38 +153,37 @@ func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 		}
 		m.body = string(b)
 	}
-	m.body = expand(m.body, vars)
+	m.body = expandVariables(m.body, vars)
 	if m.body != "" {
 		m.header["Content-Type"] = "application/json"
 	}
 	for k, v := range s.Headers {
-		m.header[k] = expand(v, vars)
+		m.header[k] = expandVariables(v, vars)
 	}
 	if s.As != nil {
-		m.header["Impersonate-User"] = expand(s.As.User, vars)
+		m.header["Impersonate-User"] = expandVariables(s.As.User, vars)
 		if len(s.As.Groups) > 0 {
-			m.header["Impersonate-Group"] = expand(strings.Join(s.As.Groups, "\x00"), vars)
+			m.header["Impersonate-Group"] = expandVariables(strings.Join(s.As.Groups, "\x00"), vars)
 		}
 	}
 	if s.Anon || s.Token != "" {
 		m.client = r.anonymous
 	}
 	if s.Token != "" {
-		m.header["Authorization"] = "Bearer " + expand(s.Token, vars)
+		m.header["Authorization"] = "Bearer " + expandVariables(s.Token, vars)
 	}
 	return m, nil
 }
 
-// perform sends the request of a step. If the step allows retries, it repeats the request until the
-// status is the wanted one.
-func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, error) {
-	// The meaning of a step may depend on the passage of time.
+// sendStep sends the request of a step. If the step allows retries, it repeats the request until
+// the status is the wanted one.
+func (r *Runner) sendStep(s Step, vars map[string]string, want *Response) (Response, error) {
 	if d, err := time.ParseDuration(s.Sleep); err == nil {
 		<-time.After(d)
 	}
-	m, err := r.message(s, vars)
+	m, err := r.requestOf(s, vars)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	limit, _ := time.ParseDuration(s.Retry) // empty is 0: no retry
 	wanted := s.Until
@@ -186,58 +191,60 @@ func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, 
 		wanted = want.Status
 	}
 	for start := time.Now(); ; <-time.After(retryInterval) {
-		a, raw, err := r.exchange(m, s, vars)
+		response, raw, err := r.sendOnce(m, s, vars)
 		again := time.Since(start) < limit
-		if again && (err != nil || a.Status != wanted) {
+		if again && (err != nil || response.Status != wanted) {
 			continue
 		}
 		if err == nil {
-			save(s, raw, vars)
+			saveVariables(s, raw, vars)
 		}
-		return a, err
+		return response, err
 	}
 }
 
-func (r *Runner) exchange(m message, s Step, vars map[string]string) (Answer, []byte, error) {
+// sendOnce sends the request of a step once. It returns the compared response and, unless the step
+// is a watch, the whole body.
+func (r *Runner) sendOnce(m httpRequest, s Step, vars map[string]string) (Response, []byte, error) {
 	if s.Watch != nil {
-		a, err := r.stream(m, s, vars)
-		return a, nil, err
+		response, err := r.readWatch(m, s, vars)
+		return response, nil, err
 	}
 	resp, raw, err := r.send(m.client, m.method, m.path, m.header, m.body)
 	if err != nil {
-		return Answer{}, nil, err
+		return Response{}, nil, err
 	}
-	return answer(s, resp, raw, vars), raw, nil
+	return newResponse(s, resp, raw, vars), raw, nil
 }
 
-// save stores the values of an answer that later steps refer to.
-func save(s Step, raw []byte, vars map[string]string) {
+// saveVariables stores the values of a response that later steps refer to.
+func saveVariables(s Step, raw []byte, vars map[string]string) {
 	var tree any
 	if json.Unmarshal(raw, &tree) != nil {
 		return
 	}
 	for name, p := range s.Save {
-		if v := lookup(tree, strings.Split(p, ".")); v != nil {
+		if v := valueAt(tree, strings.Split(p, ".")); v != nil {
 			vars[name] = fmt.Sprint(v)
 		}
 	}
 }
 
-func (r *Runner) request(method, path string, header map[string]string, body string) (*http.Request, error) {
+func (r *Runner) newRequest(method, path string, header map[string]string, body string) (*http.Request, error) {
 	req, err := http.NewRequest(method, r.Server+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	for k, v := range header {
-		for one := range strings.SplitSeq(v, "\x00") {
-			req.Header.Add(k, one)
+		for value := range strings.SplitSeq(v, "\x00") {
+			req.Header.Add(k, value)
 		}
 	}
 	return req, nil
 }
 
 func (r *Runner) send(c *http.Client, method, path string, header map[string]string, body string) (*http.Response, []byte, error) {
-	req, err := r.request(method, path, header, body)
+	req, err := r.newRequest(method, path, header, body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,21 +257,22 @@ func (r *Runner) send(c *http.Client, method, path string, header map[string]str
 	return resp, b, err
 }
 
-// stream returns the events of a watch.
-func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, error) {
-	d, err := time.ParseDuration(s.Watch.For)
+// readWatch returns the events of a watch. It stops after the number of events or the time that the
+// step allows.
+func (r *Runner) readWatch(m httpRequest, s Step, vars map[string]string) (Response, error) {
+	limit, err := time.ParseDuration(s.Watch.For)
 	if err != nil {
-		d = watchTime
+		limit = watchTime
 	}
-	req, err := r.request(m.method, m.path, m.header, "")
+	req, err := r.newRequest(m.method, m.path, m.header, "")
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	resp, err := m.client.Do(req)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
-	timer := time.AfterFunc(d, func() { _ = resp.Body.Close() })
+	timer := time.AfterFunc(limit, func() { _ = resp.Body.Close() })
 	defer timer.Stop()
 	defer resp.Body.Close()
 	var events []any
@@ -278,7 +286,7 @@ func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, erro
 	}
 	raw, err := json.Marshal(events)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
-	return answer(s, resp, raw, vars), nil
+	return newResponse(s, resp, raw, vars), nil
 }

@@ -15,30 +15,32 @@ import (
 	"time"
 )
 
-// Aggregated is one recorded exchange with an aggregated API.
-type Aggregated struct {
+// AggregatedExchange is one recorded exchange with an aggregated API, or the registration of the
+// API.
+type AggregatedExchange struct {
 	Name   string         `json:"name"`
 	Flags  []string       `json:"flags"`
 	Client *ClientRequest `json:"client"`
 	Calls  []ProxiedCall  `json:"calls"`
-	// Answer is an Answer or only a status code.
-	Answer    json.RawMessage `json:"answer"`
-	RawAnswer string          `json:"rawAnswer"`
-	Status    any             `json:"status"`
-	Request   *Exchange       `json:"request"`
-	Resources *Exchange       `json:"resources"`
+	// Response is a Response or only a status code.
+	Response    json.RawMessage `json:"answer"`
+	RawResponse string          `json:"rawAnswer"`
+	Status      any             `json:"status"`
+	Request     *Exchange       `json:"request"`
+	Resources   *Exchange       `json:"resources"`
 	// Discovery documents of the group.
 	AggregatedDiscovery any `json:"aggregatedDiscovery"`
 	GroupList           any `json:"groupList"`
-	// Requests that the API server sent to the extension server on its own within some seconds.
+	// Requests that the API server sent to the extension server unasked, such as for discovery,
+	// within that time after the registration.
 	Within1 []ProxiedCall `json:"callsWithin1Seconds"`
 	Within2 []ProxiedCall `json:"callsWithin2Seconds"`
 	Within4 []ProxiedCall `json:"callsWithin4Seconds"`
 	Within6 []ProxiedCall `json:"callsWithin6Seconds"`
 }
 
-// ProxiedCall is a request to an extension server and its response. Answer may be only a status
-// code.
+// ProxiedCall is a request to an extension server and its response. Response may be only a
+// status code.
 type ProxiedCall struct {
 	Path              string          `json:"path"`
 	Proto             string          `json:"proto"`
@@ -48,11 +50,11 @@ type ProxiedCall struct {
 	User              string          `json:"user"`
 	Headers           map[string]any  `json:"headers"`
 	Body              any             `json:"body"`
-	Answer            json.RawMessage `json:"answer"`
+	Response          json.RawMessage `json:"answer"`
 }
 
-// proxiedAnswer is a response of an extension server.
-type proxiedAnswer struct {
+// proxiedResponse is a response of an extension server.
+type proxiedResponse struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
 	Body    any               `json:"body"`
@@ -66,7 +68,7 @@ type Extension struct {
 	Port string
 
 	mu     sync.Mutex
-	script map[string]proxiedAnswer // by path
+	script map[string]proxiedResponse // by path
 	calls  []ProxiedCall
 }
 
@@ -74,12 +76,12 @@ type Extension struct {
 func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
 	t.Helper()
 	e := &Extension{}
-	e.Port = e.ListenWith(t, cert)
+	e.Port = e.AddListener(t, cert)
 	return e
 }
 
-// ListenWith makes the server listen on another port with another certificate.
-func (e *Extension) ListenWith(t testing.TB, cert tls.Certificate) (port string) {
+// AddListener makes the server listen on one more port, with the certificate.
+func (e *Extension) AddListener(t testing.TB, cert tls.Certificate) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,19 +102,20 @@ func (e *Extension) ListenWith(t testing.TB, cert tls.Certificate) (port string)
 	return port
 }
 
-// Play sets the responses by path. calls take precedence over more.
-func (e *Extension) Play(more map[string]proxiedAnswer, calls ...ProxiedCall) {
+// Play sets the responses of calls and, for other paths, those in more. It forgets earlier
+// requests.
+func (e *Extension) Play(more map[string]proxiedResponse, calls ...ProxiedCall) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.script = map[string]proxiedAnswer{}
+	e.script = map[string]proxiedResponse{}
 	e.calls = nil
 	for path, a := range more {
 		e.script[path] = a
 	}
 	for _, c := range calls {
 		path, _, _ := strings.Cut(c.Path, "?")
-		a := c.answer()
-		a.Body = fill(a.Body, map[string]string{"<ext>": e.Port})
+		a := c.recordedResponse()
+		a.Body = fillPlaceholders(a.Body, map[string]string{"<ext>": e.Port})
 		for k, v := range a.Headers {
 			a.Headers[k] = strings.ReplaceAll(v, "<ext>", e.Port)
 		}
@@ -143,7 +146,7 @@ func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case len(v) == 1:
 			got.Headers[k] = v[0]
 		default:
-			got.Headers[k] = generic(v)
+			got.Headers[k] = toGenericJSON(v)
 		}
 	}
 	e.mu.Lock()
@@ -157,13 +160,13 @@ func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "404 page not found\n")
 		return
 	}
-	a.write(w, r)
+	a.writeTo(w, r)
 }
 
-// write writes the recorded answer after the recorded delay.
-func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
+// writeTo writes the recorded response after the recorded delay.
+func (a *proxiedResponse) writeTo(w http.ResponseWriter, r *http.Request) {
 	select {
-	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond): // the recorded delay
+	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond):
 	case <-r.Context().Done():
 		return
 	}
@@ -195,15 +198,15 @@ func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer returns the recorded response, which may be only a status code.
-func (c *ProxiedCall) answer() (a proxiedAnswer) {
-	if json.Unmarshal(c.Answer, &a) != nil {
-		_ = json.Unmarshal(c.Answer, &a.Status)
+// recordedResponse parses Response, which may be only a status code.
+func (c *ProxiedCall) recordedResponse() (a proxiedResponse) {
+	if json.Unmarshal(c.Response, &a) != nil {
+		_ = json.Unmarshal(c.Response, &a.Status)
 	}
 	return a
 }
 
-// comparedParts returns the parts of a call that are compared.
+// comparedParts returns the parts of a request that the replay compares, by name.
 func (c *ProxiedCall) comparedParts() map[string]any {
 	return map[string]any{"path": c.Path, "proto": c.Proto, "method": c.Method, "host": c.Host, "clientCertificate": c.ClientCertificate, "headers": c.Headers, "body": c.Body}
 }

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// TestRegistration replays the requests that the API server sends to an extension server on its
-// own, and the documents that it builds from the responses.
-func TestRegistration(t *testing.T) {
+// TestRequestsAndDocumentsOfRegistration replays the requests that the API server sends unasked to
+// an extension server, and the documents that it builds from the responses.
+func TestRequestsAndDocumentsOfRegistration(t *testing.T) {
 	a := newAggregation(t, true)
 	name := ""
-	for _, e := range loadAggregated(t, "1-registration.json") {
+	for _, e := range loadExchanges(t, "1-registration.json") {
 		t.Run(e.Name, func(t *testing.T) {
 			var diff []string
 			switch {
 			case e.Client == nil:
 				return
 			case e.Client.Method == "POST":
-				a.ext.Play(a.usual, e.Within4...)
+				a.ext.Play(a.ownResponses, e.Within4...)
 				if name != "" {
-					a.remove(name)
+					a.deleteAPIService(name)
 				}
-				name, diff = a.register(e.Client, e.Status)
+				name, diff = a.createAPIService(e.Client, e.Status)
 			default:
 				if strings.HasPrefix(e.Name, "after the APIService is deleted") {
-					a.remove(name)
+					a.deleteAPIService(name)
 				}
 				deadline := time.Now().Add(10 * time.Second)
-				for diff = a.document(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.document(e) {
+				for diff = a.diffDocument(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.diffDocument(e) {
 					time.Sleep(20 * time.Millisecond) // polling interval
 				}
 			}
@@ -38,15 +38,15 @@ func TestRegistration(t *testing.T) {
 				t.Error(d)
 			}
 			if e.Within4 != nil {
-				t.Cleanup(func() { a.byItself(t, e.Within4) })
+				t.Cleanup(func() { a.checkOwnRequests(t, e.Within4) })
 			}
 		})
 	}
 }
 
-// byItself compares the API server's own requests with the recorded requests for the same path and
-// user.
-func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
+// checkOwnRequests compares the requests that the API server sent unasked with the recorded
+// requests for the same path and user.
+func (a *aggregation) checkOwnRequests(t *testing.T, recorded []ProxiedCall) {
 	wanted := map[string][]ProxiedCall{}
 	for _, c := range recorded {
 		wanted[c.String()] = append(wanted[c.String()], c)
@@ -58,7 +58,7 @@ func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
 		}
 		var diff []string
 		for i := range all { // one of them must be equal
-			diff = a.compareValues(c.String(), all[i].comparedParts(), c.comparedParts())
+			diff = a.diffValues(c.String(), all[i].comparedParts(), c.comparedParts())
 			if len(diff) == 0 {
 				break
 			}
@@ -69,34 +69,36 @@ func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
 	}
 }
 
-// document compares the parts of a document that belong to the group.
-func (a *aggregation) document(e *Aggregated) []string {
+// diffDocument returns the differences of a discovery or OpenAPI document, in the parts that belong
+// to the group of the extension server.
+func (a *aggregation) diffDocument(e *AggregatedExchange) []string {
 	var want struct {
 		Status int `json:"status"`
 		Type   any `json:"contentType"`
 		Body   any `json:"body"`
 	}
-	if err := json.Unmarshal(e.Answer, &want); err != nil {
+	if err := json.Unmarshal(e.Response, &want); err != nil {
 		return []string{err.Error()}
 	}
-	status, headers, body := a.send(e.Client, false)
+	status, headers, body := a.sendAsRecorder(e.Client, false)
 	if status != want.Status {
-		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, text(body))}
+		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, jsonText(body))}
 	}
 	if t, _ := want.Type.(string); t != headers.Get("Content-Type") {
 		return []string{fmt.Sprintf("want %q, got %q", t, headers.Get("Content-Type"))}
 	}
 	if recorded, ok := want.Body.(map[string]any); ok {
 		if got, ok := body.(map[string]any); ok {
-			want.Body, body = concerned(e.Client.Path, recorded, got)
+			want.Body, body = reduceToGroup(e.Client.Path, recorded, got)
 		}
 	}
-	return a.compareValues("body", want.Body, body)
+	return a.diffValues("body", want.Body, body)
 }
 
-// concerned reduces documents to the recorded parts.
-func concerned(path string, want, got map[string]any) (any, any) {
-	theirs := func(v any, name func(map[string]any) any) (out []any) {
+// reduceToGroup reduces the recorded and the received document at path to the entries of the group
+// of the extension server.
+func reduceToGroup(path string, want, got map[string]any) (any, any) {
+	ofGroup := func(v any, name func(map[string]any) any) (out []any) {
 		out = []any{}
 		all, _ := v.([]any)
 		for _, g := range all {
@@ -108,26 +110,26 @@ func concerned(path string, want, got map[string]any) (any, any) {
 	}
 	switch {
 	case got["groups"] != nil:
-		return want["group"], theirs(got["groups"], func(g map[string]any) any { return g["name"] })
+		return want["group"], ofGroup(got["groups"], func(g map[string]any) any { return g["name"] })
 	case got["items"] != nil && got["kind"] == "APIGroupDiscoveryList":
-		return want["group"], theirs(got["items"], func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+		return want["group"], ofGroup(got["items"], func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
 	case path == "/openapi/v3" || path == "/openapi/v2":
-		cut := map[string]any{"paths": map[string]any{}}
+		reduced := map[string]any{"paths": map[string]any{}}
 		for p, v := range got["paths"].(map[string]any) {
 			if strings.Contains(p, "ext.test") || strings.Contains(p, "other.test") {
-				cut["paths"].(map[string]any)[p] = v
+				reduced["paths"].(map[string]any)[p] = v
 			}
 		}
 		if definitions, ok := got["definitions"].(map[string]any); ok {
-			cut["definitions"] = map[string]any{}
+			reduced["definitions"] = map[string]any{}
 			for name, v := range definitions {
 				if strings.HasPrefix(name, "test.ext") || strings.HasSuffix(name, "ObjectMeta_v2") {
-					cut["definitions"].(map[string]any)[name] = v
+					reduced["definitions"].(map[string]any)[name] = v
 				}
 			}
 			delete(want, "info") // contains the version
 		}
-		return want, cut
+		return want, reduced
 	}
 	return want, got
 }

@@ -35,15 +35,16 @@ type aggregation struct {
 	*player
 	ext       *Extension
 	anonymous *http.Client
-	token     string // of a service account with the rights of an administrator
-	// usual holds the responses of the extension server, by path, to requests that the API server
-	// sends for itself, such as discovery.
-	usual map[string]proxiedAnswer
+	token     string // bearer token of a service account with the rights of an administrator
+	// ownResponses holds the responses of the extension server, by path, to requests that the API
+	// server sends unasked, such as for discovery.
+	ownResponses map[string]proxiedResponse
 }
 
-func loadAggregated(t *testing.T, file string) (out []*Aggregated) {
+// loadExchanges reads a file in testdata/aggregation.
+func loadExchanges(t *testing.T, file string) (out []*AggregatedExchange) {
 	t.Helper()
-	if err := load(filepath.Join("testdata", "aggregation", file), &out); err != nil {
+	if err := loadJSON(filepath.Join("testdata", "aggregation", file), &out); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -59,12 +60,12 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 		flags = append(flags, "--requestheader-client-ca-file="+pki.CA, "--proxy-client-cert-file="+proxy.CertFile, "--proxy-client-key-file="+proxy.KeyFile)
 		flags = append(flags, aggregationFlags...)
 	}
-	a := &aggregation{player: playerOf(t, pki, nil, flags), usual: map[string]proxiedAnswer{}}
+	a := &aggregation{player: newPlayerWithPKI(t, pki, nil, flags), ownResponses: map[string]proxiedResponse{}}
 	a.ext = StartExtension(t, Certificate(t, pki.ServingFor("ext", "ext.agg.svc")))
 	a.values["<ext>"] = a.ext.Port
-	a.values["<ext-wrong-name>"] = a.ext.ListenWith(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
-	a.values["<hook-unknown-ca>"] = a.ext.ListenWith(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
-	a.values["<plain>"] = a.ext.ListenWith(t, tls.Certificate{})
+	a.values["<ext-wrong-name>"] = a.ext.AddListener(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
+	a.values["<hook-unknown-ca>"] = a.ext.AddListener(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
+	a.values["<plain>"] = a.ext.AddListener(t, tls.Certificate{})
 	a.anonymous = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	t.Cleanup(a.anonymous.CloseIdleConnections)
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -75,24 +76,25 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	a.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
 	_, _, token := a.sendRequest(&ClientRequest{Method: "POST", Path: "/api/v1/namespaces/agg/serviceaccounts/s/token", Body: map[string]any{}})
 	a.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
-	recorded := loadAggregated(t, "1-registration.json")
+	recorded := loadExchanges(t, "1-registration.json")
 	for _, e := range recorded {
 		for _, c := range e.Calls {
-			a.usual[c.Path] = c.answer()
+			a.ownResponses[c.Path] = c.recordedResponse()
 		}
 	}
 	for _, c := range recorded[1].Within4 {
-		a.usual[c.Path] = c.answer()
+		a.ownResponses[c.Path] = c.recordedResponse()
 	}
 	return a
 }
 
-// send sends a request as the recorder did. It splits a body of several JSON values into lines.
-func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, any) {
+// sendAsRecorder sends a request as the recorder did. It splits a body of several JSON values into
+// lines.
+func (a *aggregation) sendAsRecorder(c *ClientRequest, anonymous bool) (int, http.Header, any) {
 	a.t.Helper()
 	var body io.Reader
 	if c.Body != nil {
-		body = bytes.NewReader([]byte(text(fill(c.Body, a.values))))
+		body = bytes.NewReader([]byte(jsonText(fillPlaceholders(c.Body, a.values))))
 	}
 	r, err := http.NewRequest(c.Method, a.server.URL+c.Path, body)
 	if err != nil {
@@ -140,8 +142,8 @@ func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, 
 	return resp.StatusCode, resp.Header, map[string]any{"lines": lines}
 }
 
-// ports returns the recorded names of ports with their values.
-func (a *aggregation) ports() map[string]string {
+// portNames returns the recorded names of ports with their values.
+func (a *aggregation) portNames() map[string]string {
 	out := map[string]string{}
 	for name, v := range a.values {
 		if name != "<base64>" && name != "<dir>" {
@@ -151,40 +153,41 @@ func (a *aggregation) ports() map[string]string {
 	return out
 }
 
-// compareValues returns the differences between two values, with ports replaced by their recorded
+// diffValues returns the differences between two values, with ports replaced by their recorded
 // names.
-func (a *aggregation) compareValues(at string, want, got any) []string {
-	return differences(at, normalized(generic(want), a.ports()), normalized(generic(got), a.ports()))
+func (a *aggregation) diffValues(at string, want, got any) []string {
+	return differences(at, replaceVariableValues(toGenericJSON(want), a.portNames()), replaceVariableValues(toGenericJSON(got), a.portNames()))
 }
 
-// compare compares a response with the recorded one.
-func (a *aggregation) compare(at string, want *Answer, status int, headers http.Header, body any) (diff []string) {
-	if text(want.Status) != text(status) {
-		return []string{fmt.Sprintf("%s: want %v, got %d %.600s", at, want.Status, status, text(body))}
+// diffResponse returns the differences between a response and the recorded one.
+func (a *aggregation) diffResponse(at string, want *Response, status int, headers http.Header, body any) (diff []string) {
+	if jsonText(want.Status) != jsonText(status) {
+		return []string{fmt.Sprintf("%s: want %v, got %d %.600s", at, want.Status, status, jsonText(body))}
 	}
 	for k, v := range want.Headers {
 		if k != "Transfer-Encoding" { // absent in HTTP/2
-			diff = append(diff, a.compareValues(at+" header "+k, v, headers.Get(k))...)
+			diff = append(diff, a.diffValues(at+" header "+k, v, headers.Get(k))...)
 		}
 	}
 	if want.Body != nil && !(want.Body == "" && body == "") {
-		diff = append(diff, a.compareValues(at+" body", want.Body, body)...)
+		diff = append(diff, a.diffValues(at+" body", want.Body, body)...)
 	}
 	return diff
 }
 
-// register creates the APIService of an exchange and waits for its condition.
-func (a *aggregation) register(client *ClientRequest, status any) (name string, diff []string) {
+// createAPIService creates the APIService of an exchange and waits until its status is the given
+// one. It returns the differences from that status after 30 seconds.
+func (a *aggregation) createAPIService(client *ClientRequest, status any) (name string, diff []string) {
 	a.t.Helper()
-	code, _, body := a.send(client, false)
+	code, _, body := a.sendAsRecorder(client, false)
 	if code != http.StatusCreated {
-		a.t.Fatalf("got %d %s, want %d", code, text(body), http.StatusCreated)
+		a.t.Fatalf("got %d %s, want %d", code, jsonText(body), http.StatusCreated)
 	}
 	name = body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		_, _, now := a.sendRequest(&ClientRequest{Method: "GET", Path: apiServices + "/" + name})
-		diff = a.compareValues("status", status, now.(map[string]any)["status"])
+		diff = a.diffValues("status", status, now.(map[string]any)["status"])
 		if len(diff) == 0 || time.Now().After(deadline) {
 			return name, diff
 		}
@@ -192,67 +195,70 @@ func (a *aggregation) register(client *ClientRequest, status any) (name string, 
 	}
 }
 
-func (a *aggregation) remove(name string) {
+// deleteAPIService deletes an APIService, if it exists.
+func (a *aggregation) deleteAPIService(name string) {
 	a.sendRequest(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
 }
 
-// TestProxied replays requests that are proxied to an extension server.
-func TestProxied(t *testing.T) {
+// TestProxiedRequests replays requests that are proxied to an extension server.
+func TestProxiedRequests(t *testing.T) {
 	a := newAggregation(t, true)
-	first := loadAggregated(t, "1-registration.json")[1]
-	a.ext.Play(a.usual)
-	_, diff := a.register(first.Client, first.Status)
+	first := loadExchanges(t, "1-registration.json")[1]
+	a.ext.Play(a.ownResponses)
+	_, diff := a.createAPIService(first.Client, first.Status)
 	if len(diff) > 0 {
 		t.Fatal(diff)
 	}
-	for _, e := range loadAggregated(t, "2-proxied-requests.json") {
+	for _, e := range loadExchanges(t, "2-proxied-requests.json") {
 		t.Run(e.Name, func(t *testing.T) {
-			a.ext.Play(a.usual, e.Calls...)
+			a.ext.Play(a.ownResponses, e.Calls...)
 			if e.Client.Method == "" {
 				t.Fatal("no recorded request")
 			}
-			for _, d := range append(a.proxied(e), a.diffUpstreamRequests(e)...) {
+			for _, d := range append(a.diffProxiedRequest(e), a.diffUpstreamRequests(e)...) {
 				t.Error(d)
 			}
 		})
 	}
 }
 
-// proxied replays a request that is proxied, and returns the differences from the recorded response.
-func (a *aggregation) proxied(e *Aggregated) []string {
-	if e.RawAnswer != "" {
-		return a.raw(e)
+// diffProxiedRequest replays a request that is proxied, and returns the differences from the
+// recorded response.
+func (a *aggregation) diffProxiedRequest(e *AggregatedExchange) []string {
+	if e.RawResponse != "" {
+		return a.diffRawResponse(e)
 	}
-	var want Answer
-	if err := json.Unmarshal(e.Answer, &want); err != nil {
+	var want Response
+	if err := json.Unmarshal(e.Response, &want); err != nil {
 		return []string{err.Error()}
 	}
 	if recorded, ok := want.Body.(map[string]any); ok && recorded["lines"] != nil {
 		var stream strings.Builder
 		for _, line := range recorded["lines"].([]any) {
-			stream.WriteString(text(line) + "\n")
+			stream.WriteString(jsonText(line) + "\n")
 		}
 		path, _, _ := strings.Cut(e.Client.Path, "?")
-		a.ext.Play(map[string]proxiedAnswer{path: {Headers: map[string]string{"Content-Type": "application/json"}, Body: stream.String()}})
+		a.ext.Play(map[string]proxiedResponse{path: {Headers: map[string]string{"Content-Type": "application/json"}, Body: stream.String()}})
 	}
-	status, headers, body := a.send(e.Client, strings.HasPrefix(e.Name, "anonymous"))
-	return a.compare("answer", &want, status, headers, body)
+	status, headers, body := a.sendAsRecorder(e.Client, strings.HasPrefix(e.Name, "anonymous"))
+	return a.diffResponse("response", &want, status, headers, body)
 }
 
-// diffUpstreamRequests compares the requests of the client that reached the extension server.
-func (a *aggregation) diffUpstreamRequests(e *Aggregated) (diff []string) {
+// diffUpstreamRequests returns the differences between the client requests that reached the
+// extension server and the recorded ones.
+func (a *aggregation) diffUpstreamRequests(e *AggregatedExchange) (diff []string) {
 	calls := slices.DeleteFunc(a.ext.Calls(), func(c ProxiedCall) bool { return strings.HasSuffix(c.User, "aggregator") })
 	if len(calls) != len(e.Calls) {
-		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), text(calls))}
+		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), jsonText(calls))}
 	}
 	for i := range calls {
-		diff = append(diff, a.compareValues(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
+		diff = append(diff, a.diffValues(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
 	}
 	return diff
 }
 
-// raw sends a request and compares the whole response on the wire.
-func (a *aggregation) raw(e *Aggregated) []string {
+// diffRawResponse sends a request in HTTP/1.1 and compares the whole response on the wire.
+func (a *aggregation) diffRawResponse(e *AggregatedExchange) []string {
 	u, err := url.Parse(a.server.URL)
 	if err != nil {
 		return []string{err.Error()}
@@ -273,7 +279,7 @@ func (a *aggregation) raw(e *Aggregated) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	want, err := http.ReadResponse(bufio.NewReader(strings.NewReader(e.RawAnswer)), nil)
+	want, err := http.ReadResponse(bufio.NewReader(strings.NewReader(e.RawResponse)), nil)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -282,7 +288,7 @@ func (a *aggregation) raw(e *Aggregated) []string {
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			body = make([]byte, len("hello from ext"))
 			_, _ = io.ReadFull(resp.Body, body)
-			_, after, _ := strings.Cut(e.RawAnswer, "\r\n\r\n")
+			_, after, _ := strings.Cut(e.RawResponse, "\r\n\r\n")
 			if resp == got {
 				_, _ = io.ReadFull(r, body)
 			} else {
@@ -295,11 +301,12 @@ func (a *aggregation) raw(e *Aggregated) []string {
 		resp.Header.Del("Audit-Id")
 		return map[string]any{"status": resp.StatusCode, "headers": resp.Header, "body": string(body)}
 	}
-	return a.compareValues("answer", comparedParts(want), comparedParts(got))
+	return a.diffValues("response", comparedParts(want), comparedParts(got))
 }
 
-// availability holds the objects that existed while some exchanges were recorded.
-var availability = map[string]string{
+// endpointsOf holds, by name of an exchange, a part of the EndpointSlice or Endpoints object that
+// existed while it was recorded.
+var endpointsOf = map[string]string{
 	"endpoint slice without endpoints":           `"endpoints":[],"ports":[{"name":"https","port":8443}]`,
 	"endpoint slice with a port of another name": `"endpoints":[{"addresses":["10.9.9.9"]}],"ports":[{"name":"other","port":8443}]`,
 	"endpoint slice, endpoint not ready":         `"endpoints":[{"addresses":["10.9.9.9"],"conditions":{"ready":false}}],"ports":[{"name":"https","port":8443}]`,
@@ -308,10 +315,11 @@ var availability = map[string]string{
 	"endpoints, port of another name":            `{"addresses":[{"ip":"10.9.9.9"}],"ports":[{"name":"other","port":8443}]}`,
 }
 
-// around creates the objects that existed while the exchange with a name was recorded.
-func (a *aggregation) around(name string) (remove func()) {
+// createEndpoints creates the EndpointSlice or Endpoints object that existed while the exchange
+// with a name was recorded, if any. remove deletes it.
+func (a *aggregation) createEndpoints(name string) (remove func()) {
 	at, body := "", ""
-	more, ok := availability[name]
+	more, ok := endpointsOf[name]
 	switch {
 	case !ok:
 		return func() {}
@@ -328,10 +336,10 @@ func (a *aggregation) around(name string) (remove func()) {
 func TestAvailability(t *testing.T) {
 	a := newAggregation(t, true)
 	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
-		for _, e := range loadAggregated(t, file) {
+		for _, e := range loadExchanges(t, file) {
 			if e.Client != nil {
 				t.Run(e.Name, func(t *testing.T) {
-					for _, d := range a.available(e) {
+					for _, d := range a.diffAvailability(e) {
 						t.Error(d)
 					}
 				})
@@ -340,35 +348,38 @@ func TestAvailability(t *testing.T) {
 	}
 }
 
-var answersCode = regexp.MustCompile(`^discovery answers (\d+)$`)
+// discoveryStatus matches the names of recorded exchanges in which discovery returns a status.
+var discoveryStatus = regexp.MustCompile(`^discovery answers (\d+)$`)
 
-func (a *aggregation) available(e *Aggregated) (diff []string) {
-	answers := map[string]proxiedAnswer{}
-	for path, answer := range a.usual {
-		answers[path] = answer
+// diffAvailability replays the registration of an APIService and returns the differences of its
+// condition, of the responses to clients, and of the requests to the extension server.
+func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
+	responses := map[string]proxiedResponse{}
+	for path, response := range a.ownResponses {
+		responses[path] = response
 	}
 	const version = "/apis/ext.test/v1"
-	if m := answersCode.FindStringSubmatch(e.Name); m != nil {
+	if m := discoveryStatus.FindStringSubmatch(e.Name); m != nil {
 		code := 0
 		fmt.Sscan(m[1], &code)
-		answers[version] = proxiedAnswer{Status: code, Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"}}
+		responses[version] = proxiedResponse{Status: code, Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"}}
 	}
 	if e.Name == "discovery takes 8 s" {
-		slow := answers[version]
+		slow := responses[version]
 		slow.SleepMs = 8000
-		answers[version] = slow
+		responses[version] = slow
 	}
 	if e.Request != nil {
-		answers[e.Request.Client.Path] = proxiedAnswer{Headers: map[string]string{"Content-Type": "application/json"}, Body: e.Request.Answer.Body}
+		responses[e.Request.Client.Path] = proxiedResponse{Headers: map[string]string{"Content-Type": "application/json"}, Body: e.Request.Response.Body}
 	}
-	a.ext.Play(answers)
-	defer a.around(e.Name)()
-	name, diff := a.register(e.Client, e.Status)
-	defer a.remove(name)
+	a.ext.Play(responses)
+	defer a.createEndpoints(e.Name)()
+	name, diff := a.createAPIService(e.Client, e.Status)
+	defer a.deleteAPIService(name)
 	// Discovery is updated after the condition.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		now := a.shown(e)
+		now := a.diffClientResponses(e)
 		if len(now) == 0 {
 			break
 		}
@@ -390,45 +401,46 @@ func (a *aggregation) available(e *Aggregated) (diff []string) {
 	return diff
 }
 
-// shown compares the responses to clients with the recorded ones.
-func (a *aggregation) shown(e *Aggregated) (diff []string) {
+// diffClientResponses returns the differences of the responses to clients: those for the API of the
+// extension server and, in discovery, the entries of its group.
+func (a *aggregation) diffClientResponses(e *AggregatedExchange) (diff []string) {
 	for at, x := range map[string]*Exchange{"request": e.Request, "resources": e.Resources} {
 		if x == nil || x.Client.Path == "/version" {
 			continue
 		}
-		status, headers, body := a.send(x.Client, false)
-		diff = append(diff, a.compare(at, &x.Answer, status, headers, body)...)
+		status, headers, body := a.sendAsRecorder(x.Client, false)
+		diff = append(diff, a.diffResponse(at, &x.Response, status, headers, body)...)
 	}
-	of := func(want any, accept, list string, named func(map[string]any) any) {
+	diffGroupIn := func(want any, accept, list string, named func(map[string]any) any) {
 		if want == nil {
 			return
 		}
-		_, _, body := a.send(&ClientRequest{Method: "GET", Path: "/apis", Headers: map[string]string{"Accept": accept}}, false)
+		_, _, body := a.sendAsRecorder(&ClientRequest{Method: "GET", Path: "/apis", Headers: map[string]string{"Accept": accept}}, false)
 		all, _ := body.(map[string]any)[list].([]any)
-		mine := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
-		diff = append(diff, a.compareValues(list, want, mine)...)
+		groups := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
+		diff = append(diff, a.diffValues(list, want, groups)...)
 	}
-	of(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
-	of(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
+	diffGroupIn(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+	diffGroupIn(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
 	return diff
 }
 
 // TestAggregatorRouting replays the exchanges with --enable-aggregator-routing.
 func TestAggregatorRouting(t *testing.T) {
 	a := newAggregation(t, true, "--enable-aggregator-routing")
-	a.ext.Play(a.usual)
-	for _, e := range loadAggregated(t, "5-with-aggregator-routing.json") {
+	a.ext.Play(a.ownResponses)
+	for _, e := range loadExchanges(t, "5-with-aggregator-routing.json") {
 		t.Run(e.Name, func(t *testing.T) {
 			var diff []string
 			if e.Status == nil {
-				var want Answer
-				if err := json.Unmarshal(e.Answer, &want); err != nil {
+				var want Response
+				if err := json.Unmarshal(e.Response, &want); err != nil {
 					t.Fatal(err)
 				}
-				status, headers, body := a.send(e.Client, false)
-				diff = a.compare("answer", &want, status, headers, body)
+				status, headers, body := a.sendAsRecorder(e.Client, false)
+				diff = a.diffResponse("response", &want, status, headers, body)
 			} else {
-				diff = a.available(e)
+				diff = a.diffAvailability(e)
 			}
 			for _, d := range diff {
 				t.Error(d)
@@ -441,10 +453,10 @@ func TestAggregatorRouting(t *testing.T) {
 // a proxy client certificate.
 func TestWithoutProxyCertificate(t *testing.T) {
 	a := newAggregation(t, false)
-	for _, e := range loadAggregated(t, "6-without-proxy-certificate.json") {
-		for _, d := range a.available(e) {
+	for _, e := range loadExchanges(t, "6-without-proxy-certificate.json") {
+		for _, d := range a.diffAvailability(e) {
 			t.Error(d)
 		}
-		a.byItself(t, e.Within2)
+		a.checkOwnRequests(t, e.Within2)
 	}
 }

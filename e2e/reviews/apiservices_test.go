@@ -27,7 +27,7 @@ func TestAPIServiceObjects(t *testing.T) {
 		Exchange
 		Items []listedAPIService `json:"items"`
 	}
-	if err := load("testdata/aggregation/4-apiservice-objects.json", &recorded); err != nil {
+	if err := loadJSON("testdata/aggregation/4-apiservice-objects.json", &recorded); err != nil {
 		t.Fatal(err)
 	}
 	// The recorder's CA certificate had another size.
@@ -41,33 +41,33 @@ func TestAPIServiceObjects(t *testing.T) {
 	for _, e := range recorded {
 		t.Run(e.Name, func(t *testing.T) {
 			if e.Items != nil {
-				for _, d := range a.compareValues("items", e.Items, a.listed()) {
+				for _, d := range a.diffValues("items", e.Items, a.listAPIServices()) {
 					t.Error(d)
 				}
 				return
 			}
-			want := e.Answer
-			if err := json.Unmarshal([]byte(size.Replace(text(want.Body))), &want.Body); err != nil {
+			want := e.Response
+			if err := json.Unmarshal([]byte(size.Replace(jsonText(want.Body))), &want.Body); err != nil {
 				t.Fatal(err)
 			}
-			want.Body = fill(want.Body, map[string]string{"<ext>": a.values["<ext>"]})
+			want.Body = fillPlaceholders(want.Body, map[string]string{"<ext>": a.values["<ext>"]})
 			if e.Name == "caBundle nonsense" {
 				e.Client.Body.(map[string]any)["spec"].(map[string]any)["caBundle"] = want.Body.(map[string]any)["spec"].(map[string]any)["caBundle"]
 			}
 			// Objects that the server creates appear asynchronously.
-			byItself := strings.HasPrefix(e.Name, "made for") || strings.Contains(e.Name, "(custom resource)")
+			asynchronous := strings.HasPrefix(e.Name, "made for") || strings.Contains(e.Name, "(custom resource)")
 			var diff []string
 			for deadline := time.Now().Add(10 * time.Second); ; {
-				status, headers, body := a.send(e.Client, false)
+				status, headers, body := a.sendAsRecorder(e.Client, false)
 				if body, ok := body.(map[string]any); ok && body["kind"] == "Table" {
-					rejuvenate(t, want.Body)
-					rejuvenate(t, body)
+					replaceAges(t, want.Body)
+					replaceAges(t, body)
 				}
-				diff = a.compare("answer", &want, status, headers, body)
+				diff = a.diffResponse("response", &want, status, headers, body)
 				if status == http.StatusCreated {
-					a.remove(body.(map[string]any)["metadata"].(map[string]any)["name"].(string))
+					a.deleteAPIService(body.(map[string]any)["metadata"].(map[string]any)["name"].(string))
 				}
-				if len(diff) == 0 || !byItself || time.Now().After(deadline) {
+				if len(diff) == 0 || !asynchronous || time.Now().After(deadline) {
 					break
 				}
 				time.Sleep(20 * time.Millisecond) // polling interval
@@ -79,10 +79,11 @@ func TestAPIServiceObjects(t *testing.T) {
 	}
 }
 
-// listed returns a list in the recorder's form, without the APIServices of this test's definitions.
-func (a *aggregation) listed() (out []listedAPIService) {
+// listAPIServices returns the APIServices in the recorder's form, without those of custom
+// resources.
+func (a *aggregation) listAPIServices() (out []listedAPIService) {
 	a.t.Helper()
-	_, _, body := a.send(&ClientRequest{Method: "GET", Path: apiServices}, false)
+	_, _, body := a.sendAsRecorder(&ClientRequest{Method: "GET", Path: apiServices}, false)
 	b, err := json.Marshal(body)
 	if err != nil {
 		a.t.Fatal(err)
@@ -118,8 +119,8 @@ func (a *aggregation) listed() (out []listedAPIService) {
 	return out
 }
 
-// rejuvenate replaces the ages in the rows of a table by a placeholder.
-func rejuvenate(t *testing.T, table any) {
+// replaceAges replaces the ages in the rows of a table by a placeholder.
+func replaceAges(t *testing.T, table any) {
 	t.Helper()
 	rows, _ := table.(map[string]any)["rows"].([]any)
 	if len(rows) == 0 {

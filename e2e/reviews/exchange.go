@@ -12,7 +12,7 @@ type Exchange struct {
 	Files          map[string]string `json:"files"`
 	Configurations []map[string]any  `json:"configurations"`
 	Webhooks       []Call            `json:"webhooks"`
-	Answer         Answer            `json:"answer"`
+	Response       Response          `json:"answer"`
 	// Setup is sent before the request, and After is read after it.
 	Setup []ClientRequest `json:"setup"`
 	After []Exchange      `json:"after"`
@@ -20,7 +20,8 @@ type Exchange struct {
 	Calls []Call `json:"calls"`
 }
 
-// ClientRequest is a request of the client.
+// ClientRequest is a request of the client. User is "token:" and a bearer token, or nil for the
+// client certificate of the administrator.
 type ClientRequest struct {
 	Method  string            `json:"method"`
 	Path    string            `json:"path"`
@@ -31,16 +32,16 @@ type ClientRequest struct {
 
 // Call is a request to a webhook and its response.
 type Call struct {
-	Path    string            `json:"path"`
-	Proto   string            `json:"proto"`
-	Host    string            `json:"host"`
-	Headers map[string]string `json:"headers"`
-	Body    any               `json:"body"`
-	Answer  CallAnswer        `json:"answer"`
+	Path     string            `json:"path"`
+	Proto    string            `json:"proto"`
+	Host     string            `json:"host"`
+	Headers  map[string]string `json:"headers"`
+	Body     any               `json:"body"`
+	Response CallResponse      `json:"answer"`
 }
 
-// CallAnswer is a response of a webhook.
-type CallAnswer struct {
+// CallResponse is a response of a webhook.
+type CallResponse struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
 	Body    any               `json:"body"`
@@ -48,8 +49,8 @@ type CallAnswer struct {
 	Closes  bool              `json:"closesConnection"`
 }
 
-// Answer is the response to the client. Status may be a text.
-type Answer struct {
+// Response is the response to the client. Status may be a text.
+type Response struct {
 	Status  any            `json:"status"`
 	Headers map[string]any `json:"headers"`
 	Body    any            `json:"body"`
@@ -57,10 +58,11 @@ type Answer struct {
 
 // Load reads a file of exchanges.
 func Load(file string) (out []*Exchange, err error) {
-	return out, load(file, &out)
+	return out, loadJSON(file, &out)
 }
 
-func load(file string, into any) error {
+// loadJSON decodes a JSON file.
+func loadJSON(file string, into any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 // recordedUsers are the users of the recorded classifications, each followed by its groups. A user
-// who is not impersonated has a certificate with the same groups.
+// that is not impersonated has a certificate with the same groups.
 var recordedUsers = map[string][]string{
 	"admin":                                  {"admin", harness.SystemMasters},
 	"alice (groups devs, qa)":                {"alice", "devs", "qa"},
@@ -38,7 +38,7 @@ func TestClassification(t *testing.T) {
 	var recorded struct {
 		Rows []struct{ User, Method, Path, FlowSchema, PriorityLevel string }
 	}
-	if err := load(filepath.Join("testdata", "flow", "classification.json"), &recorded); err != nil {
+	if err := loadJSON(filepath.Join("testdata", "flow", "classification.json"), &recorded); err != nil {
 		t.Fatal(err)
 	}
 	if len(recorded.Rows) < 200 {
@@ -82,7 +82,7 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-// clientFor returns a client with the certificate of a recorded user, or of the administrator who
+// clientFor returns a client with the certificate of a recorded user, or of the administrator that
 // impersonates it.
 func (p *player) clientFor(user string) *http.Client {
 	config := &tls.Config{InsecureSkipVerify: true}
@@ -112,9 +112,9 @@ func TestFlowObjects(t *testing.T) {
 		}
 		for i, e := range exchanges {
 			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
-			diff := p.diffExchange(e)
+			diff := p.replayPluginExchange(e)
 			if strings.Contains(e.Name, "s later") {
-				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.diffExchange(e) {
+				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.replayPluginExchange(e) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}

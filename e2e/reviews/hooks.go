@@ -15,21 +15,18 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// Close stops the server.
-func (h *Hooks) Close() { h.close() }
-
 // Hooks is a webhook server that returns recorded responses.
 type Hooks struct {
 	Port string
 
 	close func()
-	// next returns the response to a call. Several servers may share it.
-	next func(Call) CallAnswer
+	// respond returns the response to a call. Tests replace it, and several servers may share it.
+	respond func(Call) CallResponse
 
 	mu     sync.Mutex
 	script []Call
-	used   []bool
-	calls  []Call
+	used   []bool // by index in script
+	calls  []Call // received since Play
 }
 
 // StartHooks starts the server, without TLS if the certificate is empty. It supports HTTP/2 unless
@@ -37,7 +34,7 @@ type Hooks struct {
 func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks {
 	t.Helper()
 	h := &Hooks{}
-	h.next = h.play
+	h.respond = h.nextRecorded
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +58,10 @@ func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks 
 	return h
 }
 
-// Play starts a script.
+// Close stops the server.
+func (h *Hooks) Close() { h.close() }
+
+// Play makes the server return the responses of script, and forgets earlier calls.
 func (h *Hooks) Play(script []Call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,20 +88,20 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			got.Headers[k] = strings.Join(v, ",")
 		}
 	}
-	answer := h.next(got)
-	time.Sleep(time.Duration(answer.SleepMs) * time.Millisecond)
-	if answer.Closes {
+	response := h.respond(got)
+	time.Sleep(time.Duration(response.SleepMs) * time.Millisecond)
+	if response.Closes {
 		panic(http.ErrAbortHandler)
 	}
-	for k, v := range answer.Headers {
+	for k, v := range response.Headers {
 		w.Header().Set(k, v)
 	}
-	status := answer.Status
+	status := response.Status
 	if status == 0 {
 		status = http.StatusOK
 	}
 	w.WriteHeader(status)
-	switch b := answer.Body.(type) {
+	switch b := response.Body.(type) {
 	case nil:
 	case string:
 		_, _ = io.WriteString(w, b)
@@ -110,36 +110,37 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// play records a call and returns the recorded response: the next one for its path.
-func (h *Hooks) play(got Call) CallAnswer {
+// nextRecorded records a call and returns the response of the next unused call with its path in the
+// script. Placeholders in the response are replaced by the values of this run.
+func (h *Hooks) nextRecorded(got Call) CallResponse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	path, _, _ := strings.Cut(got.Path, "?")
 	for i, c := range h.script {
-		at, _, _ := strings.Cut(c.Path, "?")
-		if h.used[i] || at != path {
+		recordedPath, _, _ := strings.Cut(c.Path, "?")
+		if h.used[i] || recordedPath != path {
 			continue
 		}
 		h.used[i] = true
-		values := map[string]string{"<hook>": h.Port}
-		bind(c.Body, got.Body, values)
+		values := map[string]string{"<hook>": h.Port} // by placeholder
+		bindPlaceholders(c.Body, got.Body, values)
 		for _, unbound := range []string{"<uid-1>", "<uid-2>", "<uid-3>", "<uid-4>"} {
 			if _, ok := values[unbound]; !ok {
 				values[unbound] = "00000000-0000-4000-8000-000000000000"
 			}
 		}
-		answer := c.Answer
-		answer.Body = fill(answer.Body, values)
-		answer.Headers = map[string]string{}
-		for k, v := range c.Answer.Headers {
-			answer.Headers[k] = strings.ReplaceAll(v, "<hook>", h.Port)
+		response := c.Response
+		response.Body = fillPlaceholders(response.Body, values)
+		response.Headers = map[string]string{}
+		for k, v := range c.Response.Headers {
+			response.Headers[k] = strings.ReplaceAll(v, "<hook>", h.Port)
 		}
-		got.Answer = c.Answer
+		got.Response = c.Response
 		h.calls = append(h.calls, got)
-		return answer
+		return response
 	}
 	h.calls = append(h.calls, got)
-	return CallAnswer{Status: http.StatusNotFound, Body: "no script"}
+	return CallResponse{Status: http.StatusNotFound, Body: "no script"}
 }
 
 // Certificate parses a certificate and its key.

@@ -13,8 +13,8 @@ import (
 // uidPattern matches UIDs and their placeholders.
 var uidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`)
 
-// replacements replace values that differ between runs by a text.
-var replacements = []struct {
+// variablePatterns match values that differ between runs, and their placeholders in recordings.
+var variablePatterns = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
@@ -32,8 +32,9 @@ var replacements = []struct {
 	{regexp.MustCompile(`(<port>)?<[a-z0-9-]*(port|hook|ext|plain|ca|name)[a-z0-9-]*>`), "<port>"},
 }
 
-// normalized replaces values that differ between runs.
-func normalized(v any, ports map[string]string) any {
+// replaceVariableValues returns a copy of v in which values that differ between runs are replaced
+// by placeholders. ports maps placeholders to port numbers.
+func replaceVariableValues(v any, ports map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
@@ -43,7 +44,7 @@ func normalized(v any, ports map[string]string) any {
 				out[k] = "<rv>"
 				continue
 			}
-			out[k] = normalized(x, ports)
+			out[k] = replaceVariableValues(x, ports)
 			if entries, isList := out[k].([]any); isList && k == "managedFields" {
 				sortByText(entries)
 			}
@@ -52,7 +53,7 @@ func normalized(v any, ports map[string]string) any {
 	case []any:
 		out := make([]any, len(t))
 		for i := range t {
-			out[i] = normalized(t[i], ports)
+			out[i] = replaceVariableValues(t[i], ports)
 		}
 		return out
 	case string:
@@ -60,7 +61,7 @@ func normalized(v any, ports map[string]string) any {
 		for name, port := range ports {
 			t = strings.ReplaceAll(t, port, name)
 		}
-		for _, s := range replacements {
+		for _, s := range variablePatterns {
 			t = s.pattern.ReplaceAllString(t, s.with)
 		}
 		return t
@@ -71,11 +72,11 @@ func normalized(v any, ports map[string]string) any {
 // sortByText sorts entries of managed fields. A server sorts them by time in seconds first, so that
 // their order depends on whether two writes fall into the same second.
 func sortByText(entries []any) {
-	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(text(a), text(b)) })
+	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
 }
 
-// generic converts a value to the types of encoding/json.
-func generic(v any) (out any) {
+// toGenericJSON converts a value to the types of encoding/json.
+func toGenericJSON(v any) (out any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
@@ -84,7 +85,7 @@ func generic(v any) (out any) {
 	return out
 }
 
-// differences lists the differences between got and want.
+// differences describes the differences between got and want, one per line. at is their path.
 func differences(at string, want, got any) (out []string) {
 	wantMap, wantIsMap := want.(map[string]any)
 	gotMap, gotIsMap := got.(map[string]any)
@@ -99,13 +100,13 @@ func differences(at string, want, got any) (out []string) {
 		}
 		return out
 	}
-	if text(want) != text(got) {
-		out = append(out, fmt.Sprintf("%s: want %.500s, got %.500s", at, text(want), text(got)))
+	if jsonText(want) != jsonText(got) {
+		out = append(out, fmt.Sprintf("%s: want %.500s, got %.500s", at, jsonText(want), jsonText(got)))
 	}
 	return out
 }
 
-// mapDifferences lists the differences between the entries of got and want.
+// mapDifferences describes the differences between the entries of got and want.
 func mapDifferences(at string, want, got map[string]any) (out []string) {
 	keys := maps.Clone(want)
 	maps.Copy(keys, got)
@@ -114,9 +115,9 @@ func mapDifferences(at string, want, got map[string]any) (out []string) {
 		given, isGiven := got[k]
 		switch {
 		case !isGiven:
-			out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", at, k, text(wanted)))
+			out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", at, k, jsonText(wanted)))
 		case !isWanted:
-			out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", at, k, text(given)))
+			out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", at, k, jsonText(given)))
 		default:
 			out = append(out, differences(at+"."+k, wanted, given)...)
 		}
@@ -124,8 +125,8 @@ func mapDifferences(at string, want, got map[string]any) (out []string) {
 	return out
 }
 
-// text returns the JSON of a value.
-func text(v any) string {
+// jsonText returns a value as JSON text.
+func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
@@ -133,19 +134,20 @@ func text(v any) string {
 	return string(b)
 }
 
-// bind records the fresh values of placeholders in a recorded value.
-func bind(recorded, fresh any, into map[string]string) {
+// bindPlaceholders stores in into, by placeholder, the values in fresh at the places where recorded
+// has a placeholder.
+func bindPlaceholders(recorded, fresh any, into map[string]string) {
 	switch r := recorded.(type) {
 	case map[string]any:
 		if f, ok := fresh.(map[string]any); ok {
 			for k := range r {
-				bind(r[k], f[k], into)
+				bindPlaceholders(r[k], f[k], into)
 			}
 		}
 	case []any:
 		if f, ok := fresh.([]any); ok {
 			for i := range min(len(r), len(f)) {
-				bind(r[i], f[i], into)
+				bindPlaceholders(r[i], f[i], into)
 			}
 		}
 	case string:
@@ -161,19 +163,19 @@ var placeholder = regexp.MustCompile(`^<(uid|rv|time)(-\d+)?>$`)
 // servicePorts are placeholders of service ports, which are numbers if they stand alone.
 var servicePorts = map[string]bool{"<ext>": true, "<ext-wrong-name>": true, "<hook-unknown-ca>": true, "<closed-port>": true, "<plain>": true}
 
-// fill replaces placeholders by their values.
-func fill(v any, values map[string]string) any {
+// fillPlaceholders returns a copy of v with placeholders replaced by their values.
+func fillPlaceholders(v any, values map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for k, x := range t {
-			out[k] = fill(x, values)
+			out[k] = fillPlaceholders(x, values)
 		}
 		return out
 	case []any:
 		out := make([]any, len(t))
 		for i := range t {
-			out[i] = fill(t[i], values)
+			out[i] = fillPlaceholders(t[i], values)
 		}
 		return out
 	case string:

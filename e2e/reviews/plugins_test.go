@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// pluginsKnown are exchanges with plugins that differ, with the reason.
-var pluginsKnown = map[string]string{}
+// knownPluginDifferences holds the reasons of accepted differences, by the name of the exchange.
+var knownPluginDifferences = map[string]string{}
 
 // TestPlugins replays exchanges with admission plugins that are disabled by default. The plugin
 // EventRateLimit is left out because it depends on the time between requests; unit tests cover it.
 func TestPlugins(t *testing.T) {
-	exchanges, files, flags := pluginsFile(t, "off-by-default.json")
+	exchanges, files, flags := loadPluginExchanges(t, "off-by-default.json")
 	p := newPlayer(t, files, append(flags,
 		"--admission-control-config-file=<dir>/admission.yaml", "--feature-gates=PodTopologyLabelsAdmission=true,ClusterTrustBundle=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")...)
-	asIs := p.hooks.next
-	p.hooks.next = func(c Call) CallAnswer {
-		a := asIs(c)
+	recorded := p.hooks.respond
+	p.hooks.respond = func(c Call) CallResponse {
+		a := recorded(c)
 		if a.Body == "no script" { // the response was cached during the recording
-			return CallAnswer{Body: map[string]any{"status": map[string]any{"allowed": true}}}
+			return CallResponse{Body: map[string]any{"status": map[string]any{"allowed": true}}}
 		}
 		return a
 	}
@@ -30,17 +30,17 @@ func TestPlugins(t *testing.T) {
 		name := fmt.Sprintf("%d %s", i+1, e.Name)
 		for _, s := range e.Setup {
 			if status, _, got := p.sendRequest(&s); status >= http.StatusMultipleChoices {
-				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, text(got))
+				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, jsonText(got))
 			}
 		}
 		if strings.HasPrefix(e.Name, "EventRateLimit") {
 			continue
 		}
-		diff := p.diffExchange(e)
+		diff := p.replayPluginExchange(e)
 		for _, a := range e.After {
-			diff = append(diff, p.diffExchange(&a)...)
+			diff = append(diff, p.replayPluginExchange(&a)...)
 		}
-		why := pluginsKnown[name]
+		why := knownPluginDifferences[name]
 		switch {
 		case why == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
@@ -50,8 +50,9 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// pluginsFile reads the exchanges and their common configuration.
-func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[string]string, flags []string) {
+// loadPluginExchanges reads a file of exchanges. It also returns the configuration files, by name,
+// and the flags of the server that the recorder used.
+func loadPluginExchanges(t *testing.T, name string) (exchanges []*Exchange, files map[string]string, flags []string) {
 	t.Helper()
 	var first []struct {
 		Admission string   `json:"--admission-control-config-file"`
@@ -60,7 +61,7 @@ func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[st
 		Enabled   []string `json:"plugins enabled besides the defaults"`
 	}
 	path := filepath.Join("testdata", "plugins", name)
-	if err := load(path, &first); err != nil {
+	if err := loadJSON(path, &first); err != nil {
 		t.Fatal(err)
 	}
 	exchanges, err := Load(path)
@@ -76,11 +77,12 @@ func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[st
 	return exchanges[1:], files, []string{"--enable-admission-plugins=" + strings.Join(first[0].Enabled, ",")}
 }
 
-// diffExchange replays one exchange and returns the differences.
-func (p *player) diffExchange(e *Exchange) (diff []string) {
+// replayPluginExchange replays one exchange of a plugin and returns the differences of the status,
+// the body, warnings and calls.
+func (p *player) replayPluginExchange(e *Exchange) (diff []string) {
 	request := *e.Client
 	values := map[string]string{"<PEM>": p.pem}
-	request.Body = fill(request.Body, values)
+	request.Body = fillPlaceholders(request.Body, values)
 	p.hooks.Play(e.Calls)
 	status, headers, body := p.sendRequest(&request)
 	if len(e.Calls) > 0 {
@@ -90,15 +92,15 @@ func (p *player) diffExchange(e *Exchange) (diff []string) {
 		} else {
 			for i := range calls {
 				diff = append(diff, differences("call", e.Calls[i].Path, calls[i].Path)...)
-				diff = append(diff, differences("call", normalized(generic(e.Calls[i].Body), nil), normalized(calls[i].Body, nil))...)
+				diff = append(diff, differences("call", replaceVariableValues(toGenericJSON(e.Calls[i].Body), nil), replaceVariableValues(calls[i].Body, nil))...)
 			}
 		}
 	}
-	if text(e.Answer.Status) != text(status) {
-		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Answer.Status, status, text(body)))
+	if jsonText(e.Response.Status) != jsonText(status) {
+		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Response.Status, status, jsonText(body)))
 	}
-	if w, ok := e.Answer.Headers["Warning"]; ok {
+	if w, ok := e.Response.Headers["Warning"]; ok {
 		diff = append(diff, differences("Warning", w, any(headers.Get("Warning")))...)
 	}
-	return append(diff, differences("body", normalized(generic(e.Answer.Body), nil), normalized(body, map[string]string{"<PEM>": p.pem}))...)
+	return append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), nil), replaceVariableValues(body, map[string]string{"<PEM>": p.pem}))...)
 }

@@ -26,20 +26,20 @@ type player struct {
 	hooks  *Hooks
 	files  map[string]string
 	client *http.Client
-	// values are the values of placeholders.
+	// values maps placeholders to their values in this run.
 	values map[string]string
-	// pem is the CA certificate.
+	// pem is the CA certificate in PEM without the last newline.
 	pem string
 }
 
 // newPlayer starts the servers that the recorder used: the webhooks at <hook> and, as a service, at
 // <ext>, and some with untrusted certificates.
 func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
-	return playerOf(t, harness.NewPKI(t), files, flags)
+	return newPlayerWithPKI(t, harness.NewPKI(t), files, flags)
 }
 
-// playerOf is newPlayer with a CA that the flags may need.
-func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []string) *player {
+// newPlayerWithPKI does the same as newPlayer, with a given CA.
+func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, flags []string) *player {
 	folder := t.TempDir()
 	tokens := filepath.Join(folder, "tokens.csv")
 	write := func(path, content string) {
@@ -52,7 +52,7 @@ func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []s
 	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
 	p.values["<hook>"] = p.hooks.Port
 	service := StartHooks(t, Certificate(t, pki.ServingFor("service", "hook.agg.svc")), "http/1.1")
-	service.next = p.hooks.next
+	service.respond = p.hooks.respond
 	p.values["<ext>"] = service.Port
 	p.values["<hook-unknown-ca>"] = StartHooks(t, Certificate(t, harness.NewPKI(t).Serving("hooks"))).Port
 	p.values["<ext-wrong-name>"] = StartHooks(t, Certificate(t, pki.ServingFor("wrong", "wrong.example"))).Port
@@ -117,31 +117,34 @@ const (
 	node       = `/api/v1/nodes {"metadata":{"name":"n1"}}`
 	service    = `/api/v1/namespaces/w/services {"metadata":{"name":"s1"},"spec":{"ports":[{"port":80}]}}`
 	definition = `{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[
-		{"name":"v1","served":true,"storage":true,"subresources":` + subs + `,"schema":{"openAPIV3Schema":` + schema + `}},
-		{"name":"v1beta1","served":true,"storage":false,"subresources":` + subs + `,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
-	subs   = `{"status":{},"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}}`
-	schema = `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"red"}}},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}`
+		{"name":"v1","served":true,"storage":true,"subresources":` + subresources + `,"schema":{"openAPIV3Schema":` + schema + `}},
+		{"name":"v1beta1","served":true,"storage":false,"subresources":` + subresources + `,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
+	subresources = `{"status":{},"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}}`
+	schema       = `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"red"}}},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}`
 )
 
-// leftovers are the collections with objects from earlier files.
-var leftovers = []string{
+// reusedCollections are emptied before each file, because earlier files leave objects in them.
+var reusedCollections = []string{
 	"/api/v1/namespaces/w/configmaps", "/api/v1/namespaces/w/pods?gracePeriodSeconds=0", "/apis/apps/v1/namespaces/w/deployments",
 	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids", "/api/v1/namespaces/w/events",
 }
 
+// mustRequest sends a request that must succeed.
 func (p *player) mustRequest(method, path, body string) {
 	p.t.Helper()
 	status, _, got := p.sendRequest(&ClientRequest{Method: method, Path: path, Body: json.RawMessage(body)})
 	if status >= 300 {
-		p.t.Fatalf("%s %s: %d %s", method, path, status, text(got))
+		p.t.Fatalf("%s %s: %d %s", method, path, status, jsonText(got))
 	}
 }
 
+// sendRequest sends a request. It returns the status, headers and decoded body of the response, or
+// 0 and the text of an error.
 func (p *player) sendRequest(c *ClientRequest) (int, http.Header, any) {
 	p.t.Helper()
 	var body io.Reader
 	if c.Body != nil {
-		body = bytes.NewReader([]byte(text(c.Body)))
+		body = bytes.NewReader([]byte(jsonText(c.Body)))
 	}
 	r, err := http.NewRequest(c.Method, p.server.URL+c.Path, body)
 	if err != nil {
@@ -177,8 +180,8 @@ func (p *player) sendRequest(c *ClientRequest) (int, http.Header, any) {
 	return resp.StatusCode, resp.Header, tree
 }
 
-// latin1 decodes bytes as Latin-1, as the recorder did.
-func latin1(s string) string {
+// decodeLatin1 decodes bytes as Latin-1, as the recorder did.
+func decodeLatin1(s string) string {
 	out := make([]rune, len(s))
 	for i := range len(s) {
 		out[i] = rune(s[i])
@@ -186,18 +189,20 @@ func latin1(s string) string {
 	return string(out)
 }
 
-var collections = map[string]string{"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "MutatingWebhookConfiguration": "mutatingwebhookconfigurations"}
+// collectionOfKind maps the kinds of webhook configurations to their resources.
+var collectionOfKind = map[string]string{"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "MutatingWebhookConfiguration": "mutatingwebhookconfigurations"}
 
-const group = "/apis/admissionregistration.k8s.io/v1/"
+const admissionAPI = "/apis/admissionregistration.k8s.io/v1/"
 
-func (p *player) configure(all []map[string]any) (remove func()) {
+// createWebhookConfigurations creates webhook configurations. remove deletes them.
+func (p *player) createWebhookConfigurations(all []map[string]any) (remove func()) {
 	var paths []string
 	for _, c := range all {
-		path := group + collections[c["kind"].(string)]
-		filled := fill(generic(c), p.values).(map[string]any)
+		path := admissionAPI + collectionOfKind[c["kind"].(string)]
+		filled := fillPlaceholders(toGenericJSON(c), p.values).(map[string]any)
 		status, _, got := p.sendRequest(&ClientRequest{Method: "POST", Path: path, Body: filled})
 		if status != 201 {
-			p.t.Errorf("configure: %d %s, want 201", status, text(got))
+			p.t.Errorf("POST %s: got %d %s, want 201", path, status, jsonText(got))
 			continue
 		}
 		paths = append(paths, path+"/"+c["metadata"].(map[string]any)["name"].(string))
@@ -209,14 +214,14 @@ func (p *player) configure(all []map[string]any) (remove func()) {
 	}
 }
 
-// play replays a file and returns the differences by exchange.
-func (p *player) play(file string) map[string][]string {
+// replayFile replays a file and returns the differences by exchange.
+func (p *player) replayFile(file string) map[string][]string {
 	p.t.Helper()
 	exchanges, err := Load(filepath.Join("testdata", file))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, path := range leftovers {
+	for _, path := range reusedCollections {
 		p.sendRequest(&ClientRequest{Method: "DELETE", Path: path})
 	}
 	for _, b := range prerequisites[file] {
@@ -226,33 +231,35 @@ func (p *player) play(file string) map[string][]string {
 	out := map[string][]string{}
 	for i, e := range exchanges {
 		if e.Client == nil {
-			defer p.configure(e.Configurations)()
+			defer p.createWebhookConfigurations(e.Configurations)()
 			continue
 		}
 		name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i, e.Name)
-		out[name] = p.exchange(e)
+		out[name] = p.replayExchange(e)
 	}
 	return out
 }
 
-func (p *player) exchange(e *Exchange) (diff []string) {
-	remove := p.configure(e.Configurations)
+// replayExchange replays one exchange and returns the differences of the response and of the calls
+// to webhooks.
+func (p *player) replayExchange(e *Exchange) (diff []string) {
+	remove := p.createWebhookConfigurations(e.Configurations)
 	defer remove()
 	request := *e.Client
-	if recorded := text(request.Body); strings.Contains(recorded, "uid-") || strings.Contains(recorded, "rv-") {
+	if recorded := jsonText(request.Body); strings.Contains(recorded, "uid-") || strings.Contains(recorded, "rv-") {
 		path, _, _ := strings.Cut(request.Path, "?")
 		for _, sub := range []string{"/status", "/finalize"} {
 			path = strings.TrimSuffix(path, sub)
 		}
 		_, _, live := p.sendRequest(&ClientRequest{Method: "GET", Path: path})
 		values := map[string]string{}
-		bind(request.Body, live, values)
+		bindPlaceholders(request.Body, live, values)
 		if strings.Contains(e.Name, "old resourceVersion") {
 			values["<rv-1>"] = "1"
 		}
-		request.Body = fill(request.Body, values)
+		request.Body = fillPlaceholders(request.Body, values)
 	}
-	request.Body = fill(request.Body, p.values)
+	request.Body = fillPlaceholders(request.Body, p.values)
 	// A consistent read waits for the watch cache. Otherwise a write could start from an outdated
 	// object, be retried and call the webhook again.
 	p.sendRequest(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
@@ -266,7 +273,7 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 	}
 	calls := p.hooks.Calls()
 	if len(calls) != len(e.Webhooks) {
-		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(e.Webhooks), len(calls), text(calls)))
+		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(e.Webhooks), len(calls), jsonText(calls)))
 	} else {
 		if len(calls) > 1 {
 			byPath := func(a, b Call) int { return strings.Compare(a.Path, b.Path) }
@@ -275,8 +282,8 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 			slices.SortStableFunc(e.Webhooks, byPath)
 		}
 		for i := range calls {
-			want := normalized(generic(e.Webhooks[i]), ports).(map[string]any)
-			got := normalized(generic(calls[i]), ports).(map[string]any)
+			want := replaceVariableValues(toGenericJSON(e.Webhooks[i]), ports).(map[string]any)
+			got := replaceVariableValues(toGenericJSON(calls[i]), ports).(map[string]any)
 			if len(p.files) == 0 { // some exchanges were recorded with credentials configured
 				if h, ok := want["headers"].(map[string]any); ok {
 					delete(h, "Authorization")
@@ -287,14 +294,14 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 			diff = append(diff, differences(fmt.Sprintf("call[%d]", i), want, got)...)
 		}
 	}
-	if text(e.Answer.Status) != text(status) {
-		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Answer.Status, status, text(body)))
+	if jsonText(e.Response.Status) != jsonText(status) {
+		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Response.Status, status, jsonText(body)))
 	}
-	if strings.HasPrefix(request.Path, group) && status == http.StatusCreated {
+	if strings.HasPrefix(request.Path, admissionAPI) && status == http.StatusCreated {
 		name := body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 		p.sendRequest(&ClientRequest{Method: "DELETE", Path: request.Path + "/" + name})
 	}
-	for k, want := range e.Answer.Headers {
+	for k, want := range e.Response.Headers {
 		if k == "Transfer-Encoding" {
 			continue
 		}
@@ -302,21 +309,21 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 		if _, ok := want.([]any); ok {
 			var all []any
 			for _, v := range headers.Values(k) {
-				all = append(all, latin1(v))
+				all = append(all, decodeLatin1(v))
 			}
 			got = all
 		}
 		diff = append(diff, differences("header "+k, want, got)...)
 	}
-	if e.Answer.Body != nil {
-		diff = append(diff, differences("body", normalized(generic(e.Answer.Body), ports), normalized(body, ports))...)
+	if e.Response.Body != nil {
+		diff = append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), ports), replaceVariableValues(body, ports))...)
 	}
 	return diff
 }
 
-// TestPlayed replays all exchanges except those with credentials and compares the differences with
-// known.
-func TestPlayed(t *testing.T) {
+// TestRecordedExchanges replays all exchanges except those with credentials, and checks that
+// exactly the known ones differ.
+func TestRecordedExchanges(t *testing.T) {
 	p := newPlayer(t, nil)
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil {
@@ -324,7 +331,7 @@ func TestPlayed(t *testing.T) {
 	}
 	for _, f := range files {
 		if name := filepath.Base(f); !strings.HasPrefix(name, "12-") && strings.Contains(name, os.Getenv("REVIEWS")) {
-			report(t, p.play(name))
+			checkDifferences(t, p.replayFile(name))
 		}
 	}
 }
@@ -337,10 +344,12 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPlayer(t, exchanges[0].Files, "--admission-control-config-file=<dir>/adm2.yaml")
-	report(t, p.play(file))
+	checkDifferences(t, p.replayFile(file))
 }
 
-func report(t *testing.T, played map[string][]string) {
+// checkDifferences checks that exactly the known exchanges differ. played maps their names to their
+// differences.
+func checkDifferences(t *testing.T, played map[string][]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(played)) {
 		diff := played[name]

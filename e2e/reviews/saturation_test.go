@@ -19,7 +19,7 @@ import (
 // burst is a recording of concurrent requests.
 type burst struct {
 	Exchange
-	Answers []struct {
+	Responses []struct {
 		Status  int               `json:"status"`
 		Headers map[string]string `json:"headers"`
 		Body    any               `json:"body"`
@@ -27,8 +27,8 @@ type burst struct {
 	Flags []string `json:"flags"`
 }
 
-// page is a recorded debug page.
-type page struct {
+// debugPage is a recorded debug page.
+type debugPage struct {
 	Name, Path string
 	Status     int
 	Text       []string
@@ -71,22 +71,24 @@ func newGate(t *testing.T, p *player) *gate {
 	return g
 }
 
-// open releases n creates of a user.
-func (g *gate) open(user string, n int) {
+// releaseCreates lets n creates of a user finish.
+func (g *gate) releaseCreates(user string, n int) {
 	for range n {
 		g.release[user] <- struct{}{}
 	}
 }
 
-type creation struct {
+// createResponse is the response to a create.
+type createResponse struct {
 	status int
 	header http.Header
 	body   any
 }
 
-// create sends n creates of a user concurrently. Responses are sent to the channel as they arrive.
-func (p *player) create(user, prefix string, n int) <-chan creation {
-	out := make(chan creation, n)
+// startCreates sends n creates of a user concurrently. Responses are sent to the channel as they
+// arrive.
+func (p *player) startCreates(user, prefix string, n int) <-chan createResponse {
+	out := make(chan createResponse, n)
 	for i := range n {
 		go func() {
 			r := &ClientRequest{Method: "POST", Path: "/api/v1/namespaces/sat/configmaps", Body: map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i)}}}
@@ -94,14 +96,14 @@ func (p *player) create(user, prefix string, n int) <-chan creation {
 				r.User = "token:t-" + user
 			}
 			status, header, body := p.sendRequest(r)
-			out <- creation{status, header, body}
+			out <- createResponse{status, header, body}
 		}()
 	}
 	return out
 }
 
-// receive waits for n responses.
-func receive(t *testing.T, from <-chan creation, n int) (out []creation) {
+// receiveResponses waits for n responses.
+func receiveResponses(t *testing.T, from <-chan createResponse, n int) (out []createResponse) {
 	t.Helper()
 	for range n {
 		select {
@@ -114,19 +116,20 @@ func receive(t *testing.T, from <-chan creation, n int) (out []creation) {
 	return out
 }
 
-// saturated replays a burst. It expects the rejections first, calls meanwhile and then releases the
-// other requests.
-func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
+// replayBurst replays concurrent creates of a user. It expects the rejections first, calls
+// meanwhile unless it is nil, and then lets the other requests finish. names maps placeholders to
+// UIDs.
+func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
 	p.t.Helper()
-	answers := p.create(user, prefix, len(recorded.Answers))
-	rejected := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
+	responses := p.startCreates(user, prefix, len(recorded.Responses))
+	rejected := slices.DeleteFunc(slices.Clone(recorded.Responses), func(a struct {
 		Status  int               `json:"status"`
 		Headers map[string]string `json:"headers"`
 		Body    any               `json:"body"`
 	}) bool {
 		return a.Status == http.StatusCreated
 	})
-	for i, c := range receive(p.t, answers, len(rejected)) {
+	for i, c := range receiveResponses(p.t, responses, len(rejected)) {
 		want := rejected[i]
 		if c.status != want.Status || c.body != want.Body {
 			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
@@ -143,9 +146,9 @@ func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names 
 	if meanwhile != nil {
 		meanwhile()
 	}
-	rest := len(recorded.Answers) - len(rejected)
-	g.open(user, rest)
-	for _, c := range receive(p.t, answers, rest) {
+	rest := len(recorded.Responses) - len(rejected)
+	g.releaseCreates(user, rest)
+	for _, c := range receiveResponses(p.t, responses, rest) {
 		if c.status != http.StatusCreated {
 			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, c.status, c.body)
 		}
@@ -159,16 +162,16 @@ const flowAPI = "/apis/flowcontrol.apiserver.k8s.io/v1/"
 func TestSaturation(t *testing.T) {
 	t.Parallel()
 	var bursts []*burst
-	var pages []page
+	var pages []debugPage
 	for file, into := range map[string]any{"saturation.json": &bursts, "dumps.json": &pages} {
-		if err := load(filepath.Join("testdata", "flow", file), into); err != nil {
+		if err := loadJSON(filepath.Join("testdata", "flow", file), into); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p := newPlayer(t, nil)
-	names := p.saturable()
+	names := p.createLevels()
 	g := newGate(t, p)
-	find := func(part string) *burst {
+	findBurst := func(part string) *burst {
 		for _, b := range bursts {
 			if strings.Contains(b.Name, part) {
 				return b
@@ -177,41 +180,41 @@ func TestSaturation(t *testing.T) {
 		t.Fatalf("no recording of %q", part)
 		return nil
 	}
-	look := func(when string) {
+	checkPages := func(when string) {
 		seen := 0
 		for _, want := range pages {
 			if strings.HasPrefix(want.Name, when) {
 				seen++
-				p.page(want)
+				p.checkDebugPage(want)
 			}
 		}
 		if seen == 0 {
 			t.Fatalf("no page is recorded for %q", when)
 		}
 	}
-	look("with three more levels")
-	p.saturated(g, find("8 creates"), "bob", "tiny", names, func() {
-		look("level tiny saturated")
+	checkPages("with three more levels")
+	p.replayBurst(g, findBurst("8 creates"), "bob", "tiny", names, func() {
+		checkPages("level tiny saturated")
 		for _, name := range []string{"GET of the same user", "/healthz of the same user"} {
-			e := find(name)
+			e := findBurst(name)
 			status, header, body := p.sendRequest(e.Client)
-			if text(status) != text(e.Answer.Status) || body != e.Answer.Body || (header.Get("Retry-After") == "") != (e.Answer.Headers["Retry-After"] == nil) {
-				t.Errorf("%s: got %d %v %v", name, status, header, body)
+			if jsonText(status) != jsonText(e.Response.Status) || body != e.Response.Body || (header.Get("Retry-After") == "") != (e.Response.Headers["Retry-After"] == nil) {
+				t.Errorf("%s: got %d %v with headers %v, want %v %v with headers %v", name, status, body, header, e.Response.Status, e.Response.Body, e.Response.Headers)
 			}
 		}
 	})
-	p.saturated(g, find("9 creates"), "alice", "queued", names, func() { look("level tinyq saturated") })
-	zero := find("zero shares")
-	if status, _, body := p.sendRequest(zero.Client); text(status) != text(zero.Answer.Status) || len(differences("", generic(zero.Answer.Body), body)) > 0 {
-		t.Errorf("%s: %d %v", zero.Name, status, body)
+	p.replayBurst(g, findBurst("9 creates"), "alice", "queued", names, func() { checkPages("level tinyq saturated") })
+	zero := findBurst("zero shares")
+	if status, _, body := p.sendRequest(zero.Client); jsonText(status) != jsonText(zero.Response.Status) || len(differences("", toGenericJSON(zero.Response.Body), body)) > 0 {
+		t.Errorf("%s: got %d %v, want %v %v", zero.Name, status, body, zero.Response.Status, zero.Response.Body)
 	}
-	p.saturated(g, find("creates of 20 s"), "alice", "late", names, nil)
-	p.flowMetrics()
+	p.replayBurst(g, findBurst("creates of 20 s"), "alice", "late", names, nil)
+	p.checkFlowMetrics()
 }
 
-// saturable creates the levels and flow schemas of the recording and returns the values of their
-// placeholders.
-func (p *player) saturable() map[string]string {
+// createLevels creates the levels and flow schemas of the recording. It returns their UIDs by
+// placeholder.
+func (p *player) createLevels() map[string]string {
 	p.t.Helper()
 	names := map[string]string{}
 	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
@@ -235,19 +238,19 @@ func (p *player) saturable() map[string]string {
 }
 
 var (
-	spaces  = regexp.MustCompile(` +`)
-	instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|<time>`)
-	seconds = regexp.MustCompile(`\d+\.\d+ss`)
+	spacesPattern  = regexp.MustCompile(` +`)
+	timePattern    = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|<time>`)
+	secondsPattern = regexp.MustCompile(`\d+\.\d+ss`)
 )
 
-// page compares the header of a page and the rows of the test's levels. The other rows and all
-// times depend on the server.
-func (p *player) page(want page) {
+// checkDebugPage compares the first line of a debug page and the rows of the levels that the test
+// creates. The other rows and all times depend on the server.
+func (p *player) checkDebugPage(want debugPage) {
 	p.t.Helper()
 	path := want.Path
 	status, _, body := p.sendRequest(&ClientRequest{Method: "GET", Path: path})
 	if status != want.Status {
-		p.t.Errorf("%s: %d %v, want %v", want.Name, status, body, want.Status)
+		p.t.Errorf("%s: got %d %v, want %d", want.Name, status, body, want.Status)
 		return
 	}
 	got, _ := body.(string)
@@ -257,26 +260,27 @@ func (p *player) page(want page) {
 			if i > 0 && level != "tiny" && level != "tinyq" && level != "zero" {
 				continue
 			}
-			row = seconds.ReplaceAllString(instant.ReplaceAllString(row, "<time>"), "<seconds>")
-			out = append(out, strings.TrimSpace(spaces.ReplaceAllString(row, " ")))
+			row = secondsPattern.ReplaceAllString(timePattern.ReplaceAllString(row, "<time>"), "<seconds>")
+			out = append(out, strings.TrimSpace(spacesPattern.ReplaceAllString(row, " ")))
 		}
 		slices.Sort(out[1:])
 		return out
 	}
 	if w, g := rows(want.Text), rows(strings.Split(got, "\n")); !slices.Equal(w, g) {
-		p.t.Errorf("%s:\n\t%s\nwant\n\t%s", want.Name, strings.Join(g, "\n\t"), strings.Join(w, "\n\t"))
+		p.t.Errorf("%s: got rows\n\t%s\nwant\n\t%s", want.Name, strings.Join(g, "\n\t"), strings.Join(w, "\n\t"))
 	}
 }
 
-// flowMetrics compares the names, types, labels and buckets of the metrics.
-func (p *player) flowMetrics() {
+// checkFlowMetrics compares the names, types, labels and buckets of the flow control metrics with
+// the recorded ones.
+func (p *player) checkFlowMetrics() {
 	p.t.Helper()
 	var recorded []struct {
 		Name, Type string
 		Labels     []string
 		Buckets    []string
 	}
-	if err := load(filepath.Join("testdata", "flow", "metrics.json"), &recorded); err != nil {
+	if err := loadJSON(filepath.Join("testdata", "flow", "metrics.json"), &recorded); err != nil {
 		p.t.Fatal(err)
 	}
 	r, err := http.NewRequest(http.MethodGet, p.server.URL+"/metrics", nil)
@@ -321,7 +325,7 @@ func (p *player) flowMetrics() {
 	if err := lines.Err(); err != nil {
 		p.t.Fatal(err)
 	}
-	is := func(all map[string]bool, want []string) bool {
+	hasExactly := func(all map[string]bool, want []string) bool {
 		for _, w := range want {
 			if !all[w] {
 				return false
@@ -330,37 +334,38 @@ func (p *player) flowMetrics() {
 		return len(all) == len(want)
 	}
 	for _, want := range recorded {
-		if types[want.Name] != want.Type || !is(labels[want.Name], want.Labels) || !is(buckets[want.Name], want.Buckets) {
+		if types[want.Name] != want.Type || !hasExactly(labels[want.Name], want.Labels) || !hasExactly(buckets[want.Name], want.Buckets) {
 			p.t.Errorf("%s: got %s with labels %v and buckets %v, want %s with labels %v and buckets %v", want.Name, types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
 		}
 	}
 }
 
-// TestSimpleLimits replays bursts without priority and fairness.
-func TestSimpleLimits(t *testing.T) {
+// TestMaxInFlightLimits replays bursts against a server without priority and fairness, which limits
+// the number of requests in flight.
+func TestMaxInFlightLimits(t *testing.T) {
 	t.Parallel()
 	var recorded []*burst
-	if err := load(filepath.Join("testdata", "flow", "without-priority-and-fairness.json"), &recorded); err != nil {
+	if err := loadJSON(filepath.Join("testdata", "flow", "without-priority-and-fairness.json"), &recorded); err != nil {
 		t.Fatal(err)
 	}
 	p := newPlayer(t, nil, recorded[0].Flags...)
-	p.saturable()
+	p.createLevels()
 	g := newGate(t, p)
-	p.saturated(g, recorded[1], "bob", "bob", nil, func() {
+	p.replayBurst(g, recorded[1], "bob", "bob", nil, func() {
 		// Administrators are not limited.
-		p.saturated(g, recorded[2], "admin", "min", nil, nil)
+		p.replayBurst(g, recorded[2], "admin", "min", nil, nil)
 	})
 	for _, e := range recorded[3:] {
 		status, header, body := p.sendRequest(e.Client)
-		if text(status) != text(e.Answer.Status) {
-			t.Errorf("%s: %d %v", e.Name, status, body)
+		if jsonText(status) != jsonText(e.Response.Status) {
+			t.Errorf("%s: got %d %v, want %v", e.Name, status, body, e.Response.Status)
 		}
-		for k, v := range e.Answer.Headers {
+		for k, v := range e.Response.Headers {
 			if header.Get(k) != v {
 				t.Errorf("%s: header %s: got %q, want %q", e.Name, k, header.Get(k), v)
 			}
 		}
-		if s, ok := e.Answer.Body.(string); ok && s != body {
+		if s, ok := e.Response.Body.(string); ok && s != body {
 			t.Errorf("%s: got %v, want %q", e.Name, body, s)
 		}
 	}

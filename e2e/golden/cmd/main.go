@@ -2,10 +2,10 @@
 //
 //	go run ./golden/cmd -server https://127.0.0.1:6443 -cert admin.crt -key admin.key [CASE.yaml|DIR ...]
 //
-// It prints each step whose answer differs, and a tally per area. It exits with code 1 if any step
-// differs in more than the wording of messages. With -record it writes the server's answers as the
-// wanted ones. Record only against kube-apiserver, twice from scratch, and keep a case only if the
-// second run agrees with the first.
+// It prints each step whose response differs, and a tally per area. It exits with code 1 if any
+// step differs in more than the wording of messages. With -record it writes the server's responses
+// as the wanted ones. Record only against kube-apiserver, twice from scratch, and keep a case only
+// if the second run agrees with the first.
 package main
 
 import (
@@ -22,20 +22,20 @@ import (
 // flags holds the command line.
 type flags struct {
 	server, cert, key, skip, run string
-	record, verbose, letters     bool
+	record, verbose, wording     bool
 }
 
-var errDiffers = errors.New("answers differ")
+var errDiffers = errors.New("responses differ")
 
 func main() {
 	var f flags
 	flag.StringVar(&f.server, "server", "https://127.0.0.1:6443", "URL of the API server")
 	flag.StringVar(&f.cert, "cert", "", "client certificate of a system:masters user")
 	flag.StringVar(&f.key, "key", "", "file of its key")
-	flag.BoolVar(&f.record, "record", false, "write the server's answers as the wanted answers")
+	flag.BoolVar(&f.record, "record", false, "write the server's responses as the wanted responses")
 	flag.BoolVar(&f.verbose, "v", false, "print every differing step in full")
 	flag.StringVar(&f.skip, "skip", "", "field name to ignore in comparisons, such as managedFields")
-	flag.BoolVar(&f.letters, "letters", false, "print differences in the wording of messages too")
+	flag.BoolVar(&f.wording, "letters", false, "print differences in the wording of messages too")
 	flag.StringVar(&f.run, "run", "", "regular expression that selects cases by file name")
 	flag.Parse()
 	paths := flag.Args()
@@ -82,7 +82,7 @@ func play(f flags, paths []string) error {
 		}
 		tally.Add(results)
 		for _, r := range results {
-			if !r.Equivalent || f.letters && len(r.Differences) > 0 {
+			if !r.Equivalent || f.wording && len(r.Differences) > 0 {
 				fmt.Print(r.Describe(f.verbose))
 			}
 		}
@@ -100,7 +100,7 @@ func play(f flags, paths []string) error {
 	return nil
 }
 
-// record writes the answers of a run as the wanted answers of a case.
+// record writes the responses of a run as the wanted responses of a case.
 func record(c *golden.Case, results []golden.Result) error {
 	c.Want = nil
 	for _, r := range results {
