@@ -16,22 +16,28 @@ import (
 )
 
 const (
-	// rounds is the number of rounds per side in the comparison of cached decisions.
-	rounds = 10
+	// comparisonRounds is the number of rounds of each server in the comparison of cached
+	// decisions.
+	comparisonRounds = 10
 	// bindingsAtOnce is the number of role bindings that are created concurrently.
 	bindingsAtOnce = 32
 	// reviewedClient is a client whose requests are authorized by authz-webhook.
 	reviewedClient = "tokencleaner-client"
-	askerName      = "system:binnacle:tokencleaner"
-	review         = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
+	// boundUser is the user name of reviewedClient.
+	boundUser  = "system:binnacle:tokencleaner"
+	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
 )
 
-// sizes are the measured numbers of role bindings.
-var sizes = []int{10, 1000, 10000}
+// bindingCounts are the numbers of role bindings at which reviews are measured.
+var bindingCounts = []int{10, 1000, 10000}
 
-// bench is the folder of a run with its certificates.
-type bench struct{ dir, bin string }
+// bench is the folder of a run, with certificates and the data of its servers.
+type bench struct {
+	dir string
+	bin string // folder of the programs
+}
 
+// newBench makes a temporary folder with certificates for all servers and clients.
 func newBench(bin string) (*bench, error) {
 	dir, err := os.MkdirTemp("", "binnacle-bench-")
 	if err != nil {
@@ -47,36 +53,39 @@ func newBench(bin string) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) close()                          { _ = os.RemoveAll(b.dir) }
-func (b *bench) file(folder, name string) string { return filepath.Join(b.dir, "certs", folder, name) }
+func (b *bench) close() { _ = os.RemoveAll(b.dir) }
+func (b *bench) certificateFile(folder, name string) string {
+	return filepath.Join(b.dir, "certs", folder, name)
+}
 
-// pair returns the files of a certificate and its key by name.
-func (b *bench) pair(name string) (cert, key string) {
+// certificateFiles returns the files of the certificate with a name, such as
+// "apiserver-webhook-client", and of its key.
+func (b *bench) certificateFiles(name string) (cert, key string) {
 	folder := strings.TrimSuffix(name, "-client")
 	if strings.HasPrefix(name, "apiserver") {
 		folder = "apiserver"
 	}
-	return b.file(folder, name+".crt"), b.file(folder, name+".key")
+	return b.certificateFile(folder, name+".crt"), b.certificateFile(folder, name+".key")
 }
 
-// serving returns the certificate flags of a service.
-func (b *bench) serving(name string) []string {
-	cert, key := b.pair(name)
-	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--client-ca-file=" + b.file(name, "client-ca.crt")}
+// servingFlags returns the certificate flags of a service.
+func (b *bench) servingFlags(name string) []string {
+	cert, key := b.certificateFiles(name)
+	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--client-ca-file=" + b.certificateFile(name, "client-ca.crt")}
 }
 
-// apiserver starts an API server with its own data folder.
-func (b *bench) apiserver(name string, args ...string) (*process, error) {
-	args = slices.Concat(b.serving("apiserver"), []string{"--data-dir=" + filepath.Join(b.dir, name)}, args)
-	cert, key := b.pair("admin")
-	return start(filepath.Join(b.dir, name+".log"), filepath.Join(b.bin, "apiserver"), cert, key, args...)
+// startAPIServerProcess starts an API server with the data folder and log file of a name.
+func (b *bench) startAPIServerProcess(name string, args ...string) (*process, error) {
+	args = slices.Concat(b.servingFlags("apiserver"), []string{"--data-dir=" + filepath.Join(b.dir, name)}, args)
+	cert, key := b.certificateFiles("admin")
+	return startProcess(filepath.Join(b.dir, name+".log"), filepath.Join(b.bin, "apiserver"), cert, key, args...)
 }
 
-// kubeconfig writes a kubeconfig for a server and a client and returns its path.
-func (b *bench) kubeconfig(url, client string) (string, error) {
+// writeKubeconfig writes a kubeconfig for a server and a client and returns its path.
+func (b *bench) writeKubeconfig(url, client string) (string, error) {
 	c := clientcmdapi.NewConfig()
-	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.file("admin", "serving-ca.crt")}
-	cert, key := b.pair(client)
+	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.certificateFile("admin", "serving-ca.crt")}
+	cert, key := b.certificateFiles(client)
 	c.AuthInfos["b"] = &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key}
 	c.Contexts["b"] = &clientcmdapi.Context{Cluster: "b", AuthInfo: "b"}
 	c.CurrentContext = "b"
@@ -84,58 +93,58 @@ func (b *bench) kubeconfig(url, client string) (string, error) {
 	return file, clientcmd.WriteToFile(*c, file)
 }
 
-// load returns the load for a process.
-func (b *bench) load(like *load, label, url string, p *process, client string) *load {
+// newLoad returns a load like another one for a process, as the client with a certificate name.
+func (b *bench) newLoad(like *load, label, url string, p *process, client string) *load {
 	l := *like
-	l.caFile = b.file("admin", "serving-ca.crt")
-	l.certFile, l.keyFile = b.pair(client)
+	l.caFile = b.certificateFile("admin", "serving-ca.crt")
+	l.certFile, l.keyFile = b.certificateFiles(client)
 	l.server, l.label, l.results = url, label, nil
 	l.pids = fmt.Sprintf("%s=%d", label, p.cmd.Process.Pid)
 	return &l
 }
 
-// access measures reviews of authz-webhook with growing numbers of role bindings, and the cost of a
-// cached decision for a GET.
-func access(like *load, bin string) error {
+// measureAccess measures reviews of authz-webhook with growing numbers of role bindings, and the
+// cost of a cached decision for a GET.
+func measureAccess(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	api, err := b.apiserver("rbac", "--authorization-mode=RBAC")
+	api, err := b.startAPIServerProcess("rbac", "--authorization-mode=RBAC")
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	follow, err := b.kubeconfig(api.url, "authz-webhook-client")
+	defer api.terminate()
+	follow, err := b.writeKubeconfig(api.url, "authz-webhook-client")
 	if err != nil {
 		return err
 	}
-	authz, err := start(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "", append(b.serving("authz-webhook"), "--kubeconfig="+follow)...)
+	authz, err := startProcess(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "", append(b.servingFlags("authz-webhook"), "--kubeconfig="+follow)...)
 	if err != nil {
 		return err
 	}
-	defer authz.stop()
-	if err := reviews(b.load(like, "apiserver", api.url, api, "admin"), b.load(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
+	defer authz.terminate()
+	if err := measureReviews(b.newLoad(like, "apiserver", api.url, api, "admin"), b.newLoad(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
 		return err
 	}
-	return kept(like, b, authz)
+	return compareCachedDecision(like, b, authz)
 }
 
-// reviews sends reviews directly to authz-webhook.
-func reviews(api, authz *load) error {
+// measureReviews sends reviews directly to authz-webhook.
+func measureReviews(api, authz *load) error {
 	admin, reviewedClient := api.newClient(), authz.newClient()
-	if err := api.bind(admin, -1, askerName); err != nil {
+	if err := api.bindUser(admin, -1, boundUser); err != nil {
 		return err
 	}
 	made := 0
 	var rows []string
-	for _, n := range sizes {
-		if _, failed := parallel(n-made, bindingsAtOnce, func(i int) error { return api.bind(admin, made+i, fmt.Sprint("user-", made+i)) }); failed > 0 {
+	for _, n := range bindingCounts {
+		if _, failed := runConcurrently(n-made, bindingsAtOnce, func(i int) error { return api.bindUser(admin, made+i, fmt.Sprint("user-", made+i)) }); failed > 0 {
 			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
 		made = n
-		if err := authz.settled(reviewedClient, n-1); err != nil {
+		if err := authz.waitForLastBinding(reviewedClient, n-1); err != nil {
 			return err
 		}
 		ask := func(i int) error {
@@ -143,27 +152,27 @@ func reviews(api, authz *load) error {
 			if i%2 == 1 {
 				verb, want = "delete", false
 			}
-			return authz.review(reviewedClient, i%n, verb, want)
+			return authz.sendReview(reviewedClient, i%n, verb, want)
 		}
 		all := *authz
-		all.run1("reviews", all.conc, ask)
+		all.runTimed("reviews", all.concurrency, ask)
 		one := *authz
-		one.run1("reviews-one-by-one", 1, ask)
-		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, cell(all, "ops_per_s"), cell(all, "cpu_ms_per_op"), cell(all, "p50_ms"), cell(all, "p99_ms"), cell(one, "p99_ms"), cell(all, "rss_mib_authz-webhook")))
+		one.runTimed("reviews-one-by-one", 1, ask)
+		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, resultCell(all, "ops_per_s"), resultCell(all, "cpu_ms_per_op"), resultCell(all, "p50_ms"), resultCell(all, "p99_ms"), resultCell(one, "p99_ms"), resultCell(all, "rss_mib_authz-webhook")))
 	}
 	fmt.Printf("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |\n|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
 }
 
-// run1 runs f for the duration of a scenario.
-func (l *load) run1(name string, c int, f func(i int) error) {
-	before := l.measure()
-	ops, secs, lat, errs := l.timed(c, f)
-	l.report(name, before, ops, secs, lat, map[string]any{"errors": errs})
+// runTimed calls f for the duration of a scenario from several goroutines and records the result.
+func (l *load) runTimed(name string, c int, f func(i int) error) {
+	before := l.readUsage()
+	ops, secs, lat, errs := l.runForDuration(c, f)
+	l.addResult(name, before, ops, secs, lat, map[string]any{"errors": errs})
 }
 
-// bind gives a user a role in the default namespace.
-func (l *load) bind(c *http.Client, i int, user string) error {
+// bindUser creates the i-th role in the default namespace and binds it to a user.
+func (l *load) bindUser(c *http.Client, i int, user string) error {
 	const group = "rbac.authorization.k8s.io"
 	rules := `[{"apiGroups":[""],"resources":["pods","services"],"verbs":["list","watch"]},{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`
 	for path, body := range map[string]string{
@@ -181,9 +190,10 @@ func (l *load) bind(c *http.Client, i int, user string) error {
 	return nil
 }
 
-// review sends a review of a user's access to ConfigMaps.
-func (l *load) review(c *http.Client, user int, verb string, want bool) error {
-	code, out, err := l.request(c, "POST", "/", "application/json", fmt.Appendf(nil, review, user, verb), "application/json")
+// sendReview asks authz-webhook for a user's access to ConfigMaps. Another decision than want is an
+// error.
+func (l *load) sendReview(c *http.Client, user int, verb string, want bool) error {
+	code, out, err := l.request(c, "POST", "/", "application/json", fmt.Appendf(nil, reviewBody, user, verb), "application/json")
 	if err != nil {
 		return err
 	}
@@ -194,10 +204,10 @@ func (l *load) review(c *http.Client, user int, verb string, want bool) error {
 	return nil
 }
 
-// settled waits until the service uses the last binding.
-func (l *load) settled(c *http.Client, last int) (err error) {
+// waitForLastBinding waits until authz-webhook uses the binding of the last user.
+func (l *load) waitForLastBinding(c *http.Client, last int) (err error) {
 	for range 1000 {
-		if err = l.review(c, last, "get", true); err == nil {
+		if err = l.sendReview(c, last, "get", true); err == nil {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond) // the service offers no notification
@@ -205,25 +215,25 @@ func (l *load) settled(c *http.Client, last int) (err error) {
 	return err
 }
 
-// kept compares a GET with a cached decision with one that is always allowed, in alternating
-// rounds.
-func kept(like *load, b *bench, authz *process) error {
-	ask, err := b.kubeconfig(authz.url, "apiserver-webhook-client")
+// compareCachedDecision compares a GET with a cached decision of authz-webhook with one that is
+// always allowed, in alternating rounds.
+func compareCachedDecision(like *load, b *bench, authz *process) error {
+	ask, err := b.writeKubeconfig(authz.url, "apiserver-webhook-client")
 	if err != nil {
 		return err
 	}
-	free, err := b.apiserver("free", "--authorization-mode=AlwaysAllow")
+	free, err := b.startAPIServerProcess("free", "--authorization-mode=AlwaysAllow")
 	if err != nil {
 		return err
 	}
-	defer free.stop()
-	asking, err := b.apiserver("asking", "--authorization-mode=Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file="+ask)
+	defer free.terminate()
+	asking, err := b.startAPIServerProcess("asking", "--authorization-mode=Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file="+ask)
 	if err != nil {
 		return err
 	}
-	defer asking.stop()
+	defer asking.terminate()
 	const path = "/api/v1/namespaces/default/configmaps/c?resourceVersion=0"
-	sides := []*load{b.load(like, "free", free.url, free, "admin"), b.load(like, "asking", asking.url, asking, "admin")}
+	sides := []*load{b.newLoad(like, "free", free.url, free, "admin"), b.newLoad(like, "asking", asking.url, asking, "admin")}
 	clients := make([]*http.Client, len(sides))
 	for i, l := range sides {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"` + strings.Repeat("v", 1000) + `"}}`
@@ -231,7 +241,7 @@ func kept(like *load, b *bench, authz *process) error {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
-		user.certFile, user.keyFile = b.pair(reviewedClient)
+		user.certFile, user.keyFile = b.certificateFiles(reviewedClient)
 		clients[i] = user.newClient()
 	}
 	get := func(i int) func(int) error {
@@ -244,9 +254,9 @@ func kept(like *load, b *bench, authz *process) error {
 		}
 	}
 	var cost [2][]float64
-	for range rounds {
+	for range comparisonRounds {
 		for i, l := range sides {
-			l.run1("get-kept", l.conc, get(i))
+			l.runTimed("get-cached", l.concurrency, get(i))
 			r := l.results[len(l.results)-1]
 			cost[i] = append(cost[i], r["cpu_s"].(float64)*1000/float64(r["ops"].(int)))
 		}
@@ -256,6 +266,6 @@ func kept(like *load, b *bench, authz *process) error {
 		ratios = append(ratios, cost[1][i]/cost[0][i])
 	}
 	fmt.Printf("\nGET with a cached decision: %.4f ms of CPU; always allowed: %.4f ms; ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
-		pct(cost[1], .5), pct(cost[0], .5), rounds, pct(ratios, .5), pct(ratios, 0), pct(ratios, 1))
+		percentile(cost[1], .5), percentile(cost[0], .5), comparisonRounds, percentile(ratios, .5), percentile(ratios, 0), percentile(ratios, 1))
 	return nil
 }

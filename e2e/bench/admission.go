@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// passive is the number of webhooks that do not match the created objects.
-const passive = 10
+// passiveWebhooks is the number of webhooks that do not match the created objects.
+const passiveWebhooks = 10
 
-// admitted measures creates of pods: with the default plugins, with webhooks that do not match, and
-// with one that matches.
-func admitted(like *load, bin string) error {
+// measureAdmission measures creates of pods: with the default plugins, with webhooks that do not
+// match, and with one that matches.
+func measureAdmission(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	api, err := b.apiserver("admission", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("admission", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	l := b.load(like, "apiserver", api.url, api, "admin")
+	defer api.terminate()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
 		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
@@ -42,54 +42,53 @@ func admitted(like *load, bin string) error {
 		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
 	}))
 	defer hook.Close()
-	configure := func(name, resource string) error {
+	addWebhook := func(name, resource string) error {
 		ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 		return l.create(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name, name, hook.URL, ca, resource))
 	}
-	beside := fmt.Sprintf("beside %d webhooks that do not match", passive)
-	add := func() error {
-		for i := range passive {
-			if err := configure(fmt.Sprintf("passive-%d", i), "secrets"); err != nil {
+	besidePassive := fmt.Sprintf("beside %d webhooks that do not match", passiveWebhooks)
+	addPassive := func() error {
+		for i := range passiveWebhooks {
+			if err := addWebhook(fmt.Sprintf("passive-%d", i), "secrets"); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	remove := func() error {
+	removeAll := func() error {
 		code, out, err := l.request(c, http.MethodDelete, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("remove webhooks: %d %.300s", code, out)
 		}
 		return err
 	}
-	made := 0
+	round := 0
 	var rows []string
 	for _, s := range []struct {
-		name string
-		add  func() error
+		name    string
+		prepare func() error
 	}{
 		{"default plugins, warming up", func() error { return nil }},
 		// Alternate, because creates become more expensive with the number of objects.
 		{"default plugins", func() error { return nil }},
-		{beside, add},
-		{"default plugins, again", remove},
-		{beside + ", again", add},
-		{"default plugins, once more", remove},
-		{"with a webhook that matches", func() error { return configure("active", "pods") }},
+		{besidePassive, addPassive},
+		{"default plugins, again", removeAll},
+		{besidePassive + ", again", addPassive},
+		{"default plugins, once more", removeAll},
+		{"with a webhook that matches", func() error { return addWebhook("active", "pods") }},
 	} {
-		if err := s.add(); err != nil {
+		if err := s.prepare(); err != nil {
 			return err
 		}
-		first := made
 		run := *l
-		run.run1("create, "+s.name, run.conc, func(i int) error {
-			body := strings.Replace(string(run.pod(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, first, i), 1)
+		run.runTimed("create, "+s.name, run.concurrency, func(i int) error {
+			body := strings.Replace(string(run.podBody(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, round, i), 1)
 			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
 		})
-		made++
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
+		round++
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, resultCell(run, "ops_per_s"), resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
 	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil

@@ -19,9 +19,9 @@ const (
 	auditSlices = 60
 )
 
-// audited measures what audit at level Metadata adds to a GET, with and without events of stage
-// RequestReceived.
-func audited(like *load, bin string) error {
+// measureAudit measures what audit at level Metadata adds to a GET, with and without events of
+// stage RequestReceived.
+func measureAudit(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
@@ -31,23 +31,23 @@ func audited(like *load, bin string) error {
 	if err := writePolicy(policy, "None", ""); err != nil {
 		return err
 	}
-	api, err := b.apiserver("audit", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
+	api, err := b.startAPIServerProcess("audit", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	l := b.load(like, "apiserver", api.url, api, "admin")
+	defer api.terminate()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	if err := l.create(c, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
 		return err
 	}
-	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.pod(0))); err != nil {
+	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.podBody(0))); err != nil {
 		return err
 	}
 	pid := strconv.Itoa(api.cmd.Process.Pid)
-	// perGet returns the server's CPU time of a GET in µs under a policy.
-	perGet := func(level, omit string) (float64, error) {
-		before, err := l.reloads(c)
+	// cpuPerGet returns the server's CPU time of a GET in µs under a policy.
+	cpuPerGet := func(level, omit string) (float64, error) {
+		before, err := l.countPolicyReloads(c)
 		if err != nil {
 			return 0, err
 		}
@@ -55,7 +55,7 @@ func audited(like *load, bin string) error {
 			return 0, err
 		}
 		for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
-			now, err := l.reloads(c)
+			now, err := l.countPolicyReloads(c)
 			if err != nil {
 				return 0, err
 			}
@@ -67,9 +67,9 @@ func audited(like *load, bin string) error {
 			}
 		}
 		slice := *l
-		slice.dur = auditSlice
-		from := threads(pid)
-		ops, _, _, errs := slice.timed(slice.conc, func(int) error {
+		slice.duration = auditSlice
+		from := threadCPUTime(pid)
+		ops, _, _, errs := slice.runForDuration(slice.concurrency, func(int) error {
 			code, out, err := slice.request(c, http.MethodGet, "/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("get: %d %.300s", code, out)
@@ -79,16 +79,16 @@ func audited(like *load, bin string) error {
 		if errs > 0 {
 			return 0, fmt.Errorf("%d of %d requests failed", errs, ops)
 		}
-		return float64(threads(pid)-from) / 1000 / float64(ops), nil
+		return float64(threadCPUTime(pid)-from) / 1000 / float64(ops), nil
 	}
 	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
-	for _, kind := range []struct{ name, omit string }{{"when it is answered", "RequestReceived"}, {"when it comes, and when it is answered", ""}} {
+	for _, kind := range []struct{ name, omit string }{{"when the response is complete", "RequestReceived"}, {"when the request arrives, and when the response is complete", ""}} {
 		var without, with, more []float64
-		last, err := perGet("None", "")
+		last, err := cpuPerGet("None", "")
 		for i := 0; i < auditSlices && err == nil; i++ {
 			var withAudit, next float64
-			if withAudit, err = perGet("Metadata", kind.omit); err == nil {
-				next, err = perGet("None", "")
+			if withAudit, err = cpuPerGet("Metadata", kind.omit); err == nil {
+				next, err = cpuPerGet("None", "")
 			}
 			if i >= auditSlices/10 { // skip the warm-up
 				base := (last + next) / 2
@@ -103,7 +103,7 @@ func audited(like *load, bin string) error {
 		for _, m := range more {
 			sum += m
 		}
-		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, pct(without, .5), pct(with, .5), pct(more, .5), pct(more, .25), pct(more, .75), sum/float64(len(more)))
+		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, percentile(without, .5), percentile(with, .5), percentile(more, .5), percentile(more, .25), percentile(more, .75), sum/float64(len(more)))
 	}
 	return nil
 }
@@ -121,8 +121,8 @@ func writePolicy(file, level, omit string) error {
 	return os.Rename(file+".new", file)
 }
 
-// reloads returns how often the server has loaded a policy.
-func (l *load) reloads(c *http.Client) (int, error) {
+// countPolicyReloads returns the number of times the server has loaded a policy.
+func (l *load) countPolicyReloads(c *http.Client) (int, error) {
 	code, out, err := l.request(c, http.MethodGet, "/metrics", "", nil, "")
 	if err != nil || code != http.StatusOK {
 		return 0, fmt.Errorf("metrics: %d, %w", code, err)
@@ -137,9 +137,9 @@ func (l *load) reloads(c *http.Client) (int, error) {
 	return int(n), err
 }
 
-// threads returns the CPU time of a process's live threads in nanoseconds. It is more precise than
-// the time in the process's metrics.
-func threads(pid string) (sum int64) {
+// threadCPUTime returns the CPU time of a process's live threads in nanoseconds. It is more precise
+// than the time in the process's metrics.
+func threadCPUTime(pid string) (sum int64) {
 	files, _ := filepath.Glob("/proc/" + pid + "/task/*/schedstat")
 	for _, f := range files {
 		text, err := os.ReadFile(f)

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// controllersIdle is how long an idle manager is measured.
+	// controllersIdle is the time for which an idle manager is measured.
 	controllersIdle = 30 * time.Second
 	// cascadeTime bounds the deletion of all dependents.
 	cascadeTime = 30 * time.Minute
-	// managedControllers are the controllers of the service controllers, by their names in
+	// comparedControllers are the controllers of the service controllers, by their names in
 	// kube-controller-manager.
-	managedControllers = "namespace-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourcequota-controller,clusterrole-aggregation-controller,ttl-after-finished-controller,certificatesigningrequest-cleaner-controller"
+	comparedControllers = "namespace-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourcequota-controller,clusterrole-aggregation-controller,ttl-after-finished-controller,certificatesigningrequest-cleaner-controller"
 )
 
-// managed compares the service controllers with a kube-controller-manager that runs the same
-// controllers: CPU time and memory idle, with l.n dependents of one owner, and while these are
+// measureControllers compares the service controllers with a kube-controller-manager that runs the
+// same controllers: CPU time and memory idle, with l.n dependents of one owner, and while these are
 // deleted after their owner. It prints a table.
-func managed(like *load, bin, manager string) error {
+func measureControllers(like *load, bin, manager string) error {
 	if manager == "" {
 		return errors.New("name the file of kube-controller-manager")
 	}
@@ -35,69 +35,69 @@ func managed(like *load, bin, manager string) error {
 	defer b.close()
 	fmt.Print("\n| program | idle: resident, anonymous MiB; CPU s per minute | with dependents | cascade: s; CPU s; peak MiB |\n|---|---|---|---|\n")
 	for _, program := range []string{"controllers", "kube-controller-manager"} {
-		if err := b.manage(like, program, manager); err != nil {
+		if err := b.measureManager(like, program, manager); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// manage measures one program on a server of its own and prints its row.
-func (b *bench) manage(like *load, program, manager string) error {
+// measureManager measures one program on a server of its own and prints its row.
+func (b *bench) measureManager(like *load, program, manager string) error {
 	l, api, err := b.startAPIServer(like, program)
 	if err != nil {
 		return err
 	}
-	defer api.stop()
+	defer api.terminate()
 	p, err := b.startManager(program, manager, api.url)
 	if err != nil {
 		return err
 	}
-	defer p.stop()
+	defer p.terminate()
 	l.pids = fmt.Sprintf("%s=%d", program, p.cmd.Process.Pid)
 	c := l.newClient()
-	if err := l.serviceAccountExists(c); err != nil {
+	if err := l.waitForServiceAccount(c); err != nil {
 		return err
 	}
-	before := l.measure()
+	before := l.readUsage()
 	time.Sleep(controllersIdle)
-	idle := l.measure()
+	idle := l.readUsage()
 	perMinute := (idle.cpu[program] - before.cpu[program]) / controllersIdle.Minutes()
 
-	if err := l.makeFamily(c); err != nil {
+	if err := l.createOwnerAndDependents(c); err != nil {
 		return err
 	}
 	time.Sleep(controllersIdle) // the collector has read all dependents
-	full := l.measure()
+	full := l.readUsage()
 
 	l.resetPeak()
 	start := time.Now()
 	if _, err := l.expect(c, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
 		return err
 	}
-	if err := l.dependentsGone(c); err != nil {
+	if err := l.waitForDeletedDependents(c); err != nil {
 		return err
 	}
-	took, after := time.Since(start), l.measure()
+	took, after := time.Since(start), l.readUsage()
 	fmt.Printf("| %s | %.0f, %.0f; %.2f | %.0f, %.0f | %.0f; %.1f; %.0f |\n", program,
-		idle.rss[program], idle.anon[program], perMinute, full.rss[program], full.anon[program],
-		took.Seconds(), after.cpu[program]-full.cpu[program], after.hwm[program])
+		idle.resident[program], idle.anonymous[program], perMinute, full.resident[program], full.anonymous[program],
+		took.Seconds(), after.cpu[program]-full.cpu[program], after.peak[program])
 	return nil
 }
 
-// startManager starts a program that runs managedControllers.
+// startManager starts a program that runs comparedControllers.
 func (b *bench) startManager(program, manager, url string) (*process, error) {
-	config, err := b.kubeconfig(url, "admin")
+	config, err := b.writeKubeconfig(url, "admin")
 	if err != nil {
 		return nil, err
 	}
 	args := []string{
-		"--kubeconfig=" + config, "--root-ca-file=" + b.file("admin", "serving-ca.crt"), "--controllers=" + managedControllers,
+		"--kubeconfig=" + config, "--root-ca-file=" + b.certificateFile("admin", "serving-ca.crt"), "--controllers=" + comparedControllers,
 		"--kube-api-qps=1000", "--kube-api-burst=1000", // the default rates would determine the time
 	}
 	log := filepath.Join(b.dir, program+"-manager.log")
 	if program == "controllers" {
-		return start(log, filepath.Join(b.bin, program), "", "", append(b.serving(program), args...)...)
+		return startProcess(log, filepath.Join(b.bin, program), "", "", append(b.servingFlags(program), args...)...)
 	}
 	port, err := freePort()
 	if err != nil {
@@ -118,8 +118,8 @@ const (
 	ownerPath      = dependentsPath + "/owner"
 )
 
-// serviceAccountExists waits until the service account of the namespace default exists.
-func (l *load) serviceAccountExists(c *http.Client) error {
+// waitForServiceAccount waits until the service account of the namespace default exists.
+func (l *load) waitForServiceAccount(c *http.Client) error {
 	for start := time.Now(); time.Since(start) < readyWithin; time.Sleep(100 * time.Millisecond) { // polling interval
 		code, _, err := l.request(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil, "application/json")
 		if err == nil && code == http.StatusOK {
@@ -129,8 +129,8 @@ func (l *load) serviceAccountExists(c *http.Client) error {
 	return errors.New("no controller creates service accounts")
 }
 
-// makeFamily creates an owner and l.n dependents.
-func (l *load) makeFamily(c *http.Client) error {
+// createOwnerAndDependents creates an owner and l.n dependents.
+func (l *load) createOwnerAndDependents(c *http.Client) error {
 	out, err := l.expect(c, http.StatusCreated, http.MethodPost, dependentsPath, []byte(`{"metadata":{"name":"owner"}}`), "application/json")
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (l *load) makeFamily(c *http.Client) error {
 	if err := json.Unmarshal(out, &owner); err != nil {
 		return err
 	}
-	_, failed := parallel(l.n, l.conc, func(i int) error {
+	_, failed := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
 		return l.create(c, dependentsPath, fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
 	})
 	if failed > 0 {
@@ -162,8 +162,8 @@ func (l *load) expect(c *http.Client, status int, method, path string, body []by
 	return out, nil
 }
 
-// dependentsGone waits until no dependent exists.
-func (l *load) dependentsGone(c *http.Client) error {
+// waitForDeletedDependents waits until no dependent exists.
+func (l *load) waitForDeletedDependents(c *http.Client) error {
 	for start := time.Now(); time.Since(start) < cascadeTime; time.Sleep(time.Second) { // polling interval
 		out, err := l.expect(c, http.StatusOK, http.MethodGet, dependentsPath+"?labelSelector=dependent&limit=1&resourceVersion=0", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {

@@ -8,23 +8,25 @@ import (
 	"time"
 )
 
-func (l *load) crds(c *http.Client) {
-	before := l.measure()
+// measureDefinitions creates l.objectCount definitions and waits until the server serves all of
+// them.
+func (l *load) measureDefinitions(c *http.Client) {
+	before := l.readUsage()
 	t0 := time.Now()
-	lat, errs := parallel(l.n, l.conc, func(i int) error {
-		code, out, err := l.request(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", crd(i), "application/json")
+	lat, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
+		code, out, err := l.request(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", widgetDefinition(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("crd %d: %d %.300s", i, code, out)
 		}
 		return err
 	})
 	created := time.Since(t0).Seconds()
-	missing := l.n
+	missing := l.objectCount
 	for time.Since(t0) < 5*time.Minute {
-		code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.n-1)%20, l.n-1), "", nil, "application/json")
+		code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.objectCount-1)%20, l.objectCount-1), "", nil, "application/json")
 		if code == 200 {
 			missing = 0
-			for i := 0; i < l.n; i++ {
+			for i := 0; i < l.objectCount; i++ {
 				code, _, _ := l.request(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
 				if code != 200 {
 					missing++
@@ -37,16 +39,17 @@ func (l *load) crds(c *http.Client) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	served := time.Since(t0).Seconds()
-	time.Sleep(15 * time.Second)
-	after := l.measure()
-	grow := map[string]any{"errors": errs, "created_s": round(created), "served_s": round(served), "unserved": missing}
-	for k := range after.rss {
-		grow["kib_per_crd_"+k] = round((after.rss[k] - before.rss[k]) * 1024 / float64(l.n))
+	time.Sleep(15 * time.Second) // memory settles
+	after := l.readUsage()
+	extra := map[string]any{"errors": errs, "created_s": roundToThousandths(created), "served_s": roundToThousandths(served), "unserved": missing}
+	for k := range after.resident {
+		extra["kib_per_crd_"+k] = roundToThousandths((after.resident[k] - before.resident[k]) * 1024 / float64(l.objectCount))
 	}
-	l.report("crd", before, l.n, served, lat, grow)
+	l.addResult("crd", before, l.objectCount, served, lat, extra)
 }
 
-func crd(i int) []byte {
+// widgetDefinition returns the i-th definition, with a schema of 60 fields.
+func widgetDefinition(i int) []byte {
 	props := map[string]any{}
 	for f := 0; f < 60; f++ {
 		props[fmt.Sprintf("field%d", f)] = map[string]any{"type": "object", "description": strings.Repeat("Explains what the field does for its readers. ", 3), "properties": map[string]any{

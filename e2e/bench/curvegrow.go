@@ -26,22 +26,22 @@ const (
 	growWait  = 5 * time.Minute
 )
 
-// grow adds pods like those created by requests, from one number up to another. It returns the size
-// of all in bytes.
-func (l *load) grow(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
+// addPods adds the pods with the numbers from up to, but not including, to. It returns the size of
+// all stored pods in bytes.
+func (l *load) addPods(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
 	for i := from / perNamespace; i < (to+perNamespace-1)/perNamespace; i++ {
 		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
 			return 0, err
 		}
 	}
-	if stored, err = growStore(endpoint, from, to); err != nil {
+	if stored, err = writePodsToEtcd(endpoint, from, to); err != nil {
 		return 0, err
 	}
-	return stored, l.reached(c, to)
+	return stored, l.waitForPods(c, to)
 }
 
-// growStore writes pods directly to etcd, because 300,000 creates would take an hour.
-func growStore(endpoint string, from, to int) (stored int64, err error) {
+// writePodsToEtcd writes pods directly to etcd, because 300,000 creates would take an hour.
+func writePodsToEtcd(endpoint string, from, to int) (stored int64, err error) {
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
 	if err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func growStore(endpoint string, from, to int) (stored int64, err error) {
 	var batch []clientv3.Op
 	var size int64
 	for i := from; i < to; i++ {
-		pod := grown(pods[i%templates], r, i, from, to)
+		pod := newGrownPod(pods[i%templates], r, i, from, to)
 		var b bytes.Buffer
 		if err := codec.Encode(pod, &b); err != nil {
 			return 0, err
@@ -86,9 +86,9 @@ func growStore(endpoint string, from, to int) (stored int64, err error) {
 	return size / int64(to-from) * int64(to), nil
 }
 
-// grown returns the i-th pod. The pods of each growth have their own nodes and labels, so that a
-// node or label always has the same number of pods.
-func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
+// newGrownPod returns the i-th pod. Pods with numbers between from and to have other nodes and
+// labels than earlier ones, so that a node or label always has the same number of pods.
+func newGrownPod(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 	pod := like.DeepCopy()
 	pod.Name, pod.Namespace = fmt.Sprintf("pod-%07d", i), fmt.Sprintf("grown-%d", i/perNamespace)
 	pod.UID = types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", r.Uint32(), i))
@@ -102,8 +102,8 @@ func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 	return pod
 }
 
-// reached waits until the server lists n grown pods.
-func (l *load) reached(c *http.Client, n int) error {
+// waitForPods waits until the server lists n added pods.
+func (l *load) waitForPods(c *http.Client, n int) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
 		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
@@ -124,8 +124,8 @@ func (l *load) reached(c *http.Client, n int) error {
 	}
 }
 
-// drain reads and discards a response.
-func (l *load) drain(c *http.Client, path, accept string) error {
+// discardResponse sends a GET and discards the body.
+func (l *load) discardResponse(c *http.Client, path, accept string) error {
 	req, err := http.NewRequest(http.MethodGet, l.server+path, nil)
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ const (
 	perNamespace = 1000 // pods, independent of the total
 	perNode      = 100
 	perApp       = 100
-	// places is the number of namespaces, nodes and labels that requests use in turn.
-	places = 4
+	// spreadPlaces is the number of namespaces, nodes and labels that requests use in turn.
+	spreadPlaces = 4
 )
 
 // growObjects sends the same requests as the number of objects grows. It restarts the server for
@@ -33,13 +33,13 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.n = templates
+		l.objectCount = templates
 		c := l.newClient()
 		if before == 0 {
-			l.run(c, "seed")
+			l.runScenario(c, "seed")
 		}
-		stored, err := l.grow(c, "unix://"+socket, before, n)
-		api.stop()
+		stored, err := l.addPods(c, "unix://"+socket, before, n)
+		api.terminate()
 		if err != nil {
 			return nil, err
 		}
@@ -49,11 +49,11 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 		}
 		c = l.newClient()
 		x := float64(n)
-		restart.curve("restart", false).add(x, l.measure().cpu["apiserver"])
+		restart.curve("restart", false).add(x, l.readUsage().cpu["apiserver"])
 		memory.curve("bytes stored", true).add(x, float64(stored)/(1<<20))
-		l.remember(memory, x, "after a restart")
-		err = l.measureRequests(b, c, cost, memory, n)
-		api.stop()
+		l.recordMemory(memory, x, "after a restart")
+		err = l.measureRequestsAt(b, c, cost, memory, n)
+		api.terminate()
 		if err != nil {
 			return nil, err
 		}
@@ -61,31 +61,32 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	return []*figure{cost, memory, restart}, nil
 }
 
-// measureRequests measures the same requests against a server and its floor with n objects.
-func (l *load) measureRequests(b *bench, c *http.Client, cost, memory *figure, n int) error {
+// measureRequestsAt measures the same requests against a server and its floor with n objects.
+func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure, n int) error {
 	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
-	defer floor.stop()
-	// Spread over all objects: the first ones are in small namespaces.
-	at := func(i, of int) int { return i % places * (n / of / places) }
+	defer floor.terminate()
+	// groupAt returns the number of a namespace, node or label with size pods. Successive i spread
+	// over all pods.
+	groupAt := func(i, size int) int { return i % spreadPlaces * (n / size / spreadPlaces) }
 	for _, q := range []struct {
 		name string
 		path func(i int) string
 	}{
 		{"LIST a namespace's 1,000", func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods?resourceVersion=0", at(i, perNamespace))
+			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods?resourceVersion=0", groupAt(i, perNamespace))
 		}},
 		{"page of 500", func(int) string { return "/api/v1/pods?limit=500" }},
 		{"LIST a label's 100", func(i int) string {
-			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dgrown-%d", at(i, perApp))
+			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dgrown-%d", groupAt(i, perApp))
 		}},
 		{"LIST a node's 100", func(i int) string {
-			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dgrown-%d", at(i, perNode))
+			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dgrown-%d", groupAt(i, perNode))
 		}},
 		{"GET", func(i int) string {
-			k := i * 7919 % n
+			k := i * 7919 % n // the prime number spreads requests over the pods
 			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k)
 		}},
 	} {
@@ -93,33 +94,34 @@ func (l *load) measureRequests(b *bench, c *http.Client, cost, memory *figure, n
 			s := *side
 			s.results = nil
 			sc := s.newClient()
-			for i := range places { // fills the floor and the caches
+			for i := range spreadPlaces { // fills the floor and the caches
 				if code, body, err := s.request(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
 					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
 				}
 			}
-			s.simple(sc, q.name, 4, q.path, s.accept)
+			s.measureRequests(sc, q.name, 4, q.path, s.accept)
 			sc.CloseIdleConnections()
-			cost.curve(q.name, side == bare).add(float64(n), s.last("cpu_ms_per_op"))
+			cost.curve(q.name, side == bare).add(float64(n), s.lastResult("cpu_ms_per_op"))
 		}
 	}
-	l.patchGrown(c, cost, n)
+	l.measureGrownPatches(c, cost, n)
 	// List everything once in each form.
-	for _, accept := range forms {
-		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
+	for _, accept := range listMediaTypes {
+		if err := l.discardResponse(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return err
 		}
 	}
-	l.remember(memory, float64(n), "after lists of all in all forms")
+	l.recordMemory(memory, float64(n), "after lists of all in all forms")
 	time.Sleep(15 * time.Second) // the runtime returns free memory gradually
-	l.remember(memory, float64(n), "15 s later")
+	l.recordMemory(memory, float64(n), "15 s later")
 	return nil
 }
 
-func (l *load) patchGrown(c *http.Client, cost *figure, n int) {
-	b := l.measure()
-	ops, secs, lat, errs := l.timed(4, func(i int) error {
-		k := i * 7919 % n
+// measureGrownPatches measures patches of n added pods.
+func (l *load) measureGrownPatches(c *http.Client, cost *figure, n int) {
+	b := l.readUsage()
+	ops, secs, lat, errs := l.runForDuration(4, func(i int) error {
+		k := i * 7919 % n // the prime number spreads requests over the pods
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
 		code, out, err := l.request(c, http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k), "application/merge-patch+json", body, l.accept)
 		if err == nil && code != http.StatusOK {
@@ -127,13 +129,13 @@ func (l *load) patchGrown(c *http.Client, cost *figure, n int) {
 		}
 		return err
 	})
-	l.report("patch", b, ops, secs, lat, map[string]any{"errors": errs})
-	cost.curve("merge patch", false).add(float64(n), l.last("cpu_ms_per_op"))
+	l.addResult("patch", b, ops, secs, lat, map[string]any{"errors": errs})
+	cost.curve("merge patch", false).add(float64(n), l.lastResult("cpu_ms_per_op"))
 }
 
-// remember records the resident memory.
-func (l *load) remember(memory *figure, x float64, when string) {
-	u := l.measure()
-	memory.curve(when, false).add(x, u.rss["apiserver"])
-	memory.curve(when+", without pages of files", false).add(x, u.anon["apiserver"])
+// recordMemory adds the resident memory to the figure.
+func (l *load) recordMemory(memory *figure, x float64, when string) {
+	u := l.readUsage()
+	memory.curve(when, false).add(x, u.resident["apiserver"])
+	memory.curve(when+", without pages of files", false).add(x, u.anonymous["apiserver"])
 }

@@ -17,7 +17,7 @@ func (f *figure) save(file string) error {
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.title, f.x, f.y
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
-	p.X.Tick.Marker = measured(f.curves)
+	p.X.Tick.Marker = ticksAtPoints(f.curves)
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Add(plotter.NewGrid())
@@ -25,7 +25,7 @@ func (f *figure) save(file string) error {
 	var names []string
 	for _, c := range f.curves {
 		var xys plotter.XYs
-		for _, at := range c.at {
+		for _, at := range c.points {
 			if at.y > 0 { // 0 has no logarithm
 				xys = append(xys, plotter.XY{X: at.x, Y: at.y})
 				least, most = min(least, at.y), max(most, at.y)
@@ -45,7 +45,7 @@ func (f *figure) save(file string) error {
 		line.Color, line.Width = plotutil.Color(i), vg.Points(1.2)
 		marks.Color, marks.Shape, marks.Radius = plotutil.Color(i), plotutil.Shape(i), vg.Points(2.5)
 		name := c.name
-		if c.floor {
+		if c.ofFloor {
 			line.Dashes, line.Width = []vg.Length{vg.Points(4), vg.Points(3)}, vg.Points(0.8)
 			name += ", floor"
 		}
@@ -58,11 +58,11 @@ func (f *figure) save(file string) error {
 	return p.Save(20*vg.Centimeter, 12*vg.Centimeter, file)
 }
 
-// measured returns ticks at the measured points.
-func measured(curves []*curve) plot.ConstantTicks {
+// ticksAtPoints returns ticks at the measured points.
+func ticksAtPoints(curves []*curve) plot.ConstantTicks {
 	var xs []float64
 	for _, c := range curves {
-		for _, at := range c.at {
+		for _, at := range c.points {
 			xs = append(xs, at.x)
 		}
 	}

@@ -14,11 +14,12 @@ const curvePoint = 3 * time.Second
 
 // A curve is a cost as a function of a size.
 type curve struct {
-	name  string
-	floor bool // of the bare server
-	at    []point
+	name    string
+	ofFloor bool // of the bare server
+	points  []point
 }
 
+// point is a size and the cost at it.
 type point struct{ x, y float64 }
 
 // A figure is a plot of curves.
@@ -30,22 +31,22 @@ type figure struct {
 // curve returns the curve with a name and creates it on first use.
 func (f *figure) curve(name string, floor bool) *curve {
 	for _, c := range f.curves {
-		if c.name == name && c.floor == floor {
+		if c.name == name && c.ofFloor == floor {
 			return c
 		}
 	}
-	c := &curve{name: name, floor: floor}
+	c := &curve{name: name, ofFloor: floor}
 	f.curves = append(f.curves, c)
 	return c
 }
 
-func (c *curve) add(x, y float64) { c.at = append(c.at, point{x, y}) }
+func (c *curve) add(x, y float64) { c.points = append(c.points, point{x, y}) }
 
 // String returns the figure as a table with a column for each x.
 func (f *figure) String() string {
 	var xs []float64
 	for _, c := range f.curves {
-		for _, p := range c.at {
+		for _, p := range c.points {
 			xs = append(xs, p.x)
 		}
 	}
@@ -59,40 +60,40 @@ func (f *figure) String() string {
 	out.WriteString("\n|" + strings.Repeat("---|", len(xs)+1) + "\n")
 	for _, c := range f.curves {
 		name := c.name
-		if c.floor {
+		if c.ofFloor {
 			name += ", floor"
 		}
 		out.WriteString("| " + name + " |")
 		for _, x := range xs {
-			i := slices.IndexFunc(c.at, func(p point) bool { return p.x == x })
+			i := slices.IndexFunc(c.points, func(p point) bool { return p.x == x })
 			if i < 0 {
 				out.WriteString(" |")
 				continue
 			}
-			fmt.Fprintf(&out, " %.3g |", c.at[i].y)
+			fmt.Fprintf(&out, " %.3g |", c.points[i].y)
 		}
 		out.WriteString("\n")
 	}
 	return out.String()
 }
 
-// growing are the functions that measure curves, by name.
-var growing = []struct {
+// curveFunctions are the functions that measure curves, by name.
+var curveFunctions = []struct {
 	name string
 	draw func(b *bench, like *load, largest int) ([]*figure, error)
 }{
 	{"objects", growObjects}, {"watchers", growWatchers}, {"replicas", growReplicas}, {"rate", growRate},
 }
 
-// curves measures costs as the work grows, prints them, and draws them into a folder. names selects
-// curves; none selects all. largest is the maximum number of objects.
-func curves(like *load, bin, plots string, largest int, names []string) error {
-	for _, g := range growing {
+// drawCurves measures costs as the work grows, prints them, and draws them into a folder. names
+// selects curves; none selects all. largest is the maximum number of objects.
+func drawCurves(like *load, bin, plots string, largest int, names []string) error {
+	for _, g := range curveFunctions {
 		if len(names) > 0 && !slices.Contains(names, g.name) {
 			continue
 		}
 		start := time.Now()
-		figures, err := drawn(like, bin, largest, g.draw)
+		figures, err := measureCurves(like, bin, largest, g.draw)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
@@ -109,24 +110,25 @@ func curves(like *load, bin, plots string, largest int, names []string) error {
 	return nil
 }
 
-func drawn(like *load, bin string, largest int, draw func(*bench, *load, int) ([]*figure, error)) ([]*figure, error) {
+// measureCurves runs the function of a curve with a new bench.
+func measureCurves(like *load, bin string, largest int, draw func(*bench, *load, int) ([]*figure, error)) ([]*figure, error) {
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, err
 	}
 	defer b.close()
 	l := *like
-	l.dur = curvePoint
+	l.duration = curvePoint
 	return draw(b, &l, largest)
 }
 
 // startAPIServer starts an API server that allows everything.
 func (b *bench) startAPIServer(like *load, name string, flags ...string) (*load, *process, error) {
-	api, err := b.apiserver(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
+	api, err := b.startAPIServerProcess(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return nil, nil, err
 	}
-	return b.load(like, "apiserver", api.url, api, "admin"), api, nil
+	return b.newLoad(like, "apiserver", api.url, api, "admin"), api, nil
 }
 
 // startFloor starts the floor of a server.
@@ -135,10 +137,10 @@ func (b *bench) startFloor(l *load) (*load, *process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, key := b.pair("apiserver")
-	p, err := start(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server, "--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
+	cert, key := b.certificateFiles("apiserver")
+	p, err := startProcess(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server, "--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
 	if err != nil {
 		return nil, nil, err
 	}
-	return b.load(l, "floor", p.url, p, "admin"), p, nil
+	return b.newLoad(l, "floor", p.url, p, "admin"), p, nil
 }

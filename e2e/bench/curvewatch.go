@@ -26,14 +26,14 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer api.stop()
-	l.n = maxBroadWatchers
-	l.run(l.newClient(), "seed")
+	defer api.terminate()
+	l.objectCount = maxBroadWatchers
+	l.runScenario(l.newClient(), "seed")
 	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
-	defer floor.stop()
+	defer floor.terminate()
 	for _, w := range []int{100, 1000, 10000} {
 		for _, narrow := range []bool{true, false} {
 			name, key := fmt.Sprintf("%d of an object each, a write matching %d", w, watchersPerObject), fmt.Sprintf("of one object each, a write matching %d", watchersPerObject)
@@ -51,11 +51,11 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 			}
 			for _, side := range []*load{l, bare} {
 				s := *side
-				s.results, s.n, s.watchers, s.rate = nil, n, w, rate
+				s.results, s.objectCount, s.watchers, s.rate = nil, n, w, rate
 				c := s.newClient()
-				s.watch(c, name, pods(), path)
+				s.measureWatches(c, name, watchedPods(), path)
 				c.CloseIdleConnections()
-				cost.curve(key, side == bare).add(float64(w), s.last("cpu_s_per_million_deliveries"))
+				cost.curve(key, side == bare).add(float64(w), s.lastResult("cpu_s_per_million_deliveries"))
 			}
 		}
 	}
@@ -70,25 +70,25 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer api.stop()
-	l.n, l.watchers = 1000, 100
-	l.run(l.newClient(), "seed")
+	defer api.terminate()
+	l.objectCount, l.watchers = 1000, 100
+	l.runScenario(l.newClient(), "seed")
 	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
-	defer floor.stop()
+	defer floor.terminate()
 	for _, side := range []*load{l, bare} {
 		for rate := 10.0; rate <= 3200; rate *= 2 {
 			s := *side
 			s.results, s.rate = nil, rate
 			c := s.newClient()
-			s.watch(c, fmt.Sprintf("%g writes/s", rate), pods(), func(int) string { return "/api/v1/pods?watch=1" })
+			s.measureWatches(c, fmt.Sprintf("%g writes/s", rate), watchedPods(), func(int) string { return "/api/v1/pods?watch=1" })
 			c.CloseIdleConnections()
-			late.curve("p99", side == bare).add(rate, s.last("p99_ms"))
-			late.curve("p50", side == bare).add(rate, s.last("p50_ms"))
-			cost.curve("a delivery", side == bare).add(rate, s.last("cpu_s_per_million_deliveries"))
-			if s.last("p99_ms") > overloadedP99 {
+			late.curve("p99", side == bare).add(rate, s.lastResult("p99_ms"))
+			late.curve("p50", side == bare).add(rate, s.lastResult("p50_ms"))
+			cost.curve("a delivery", side == bare).add(rate, s.lastResult("cpu_s_per_million_deliveries"))
+			if s.lastResult("p99_ms") > overloadedP99 {
 				break
 			}
 		}
@@ -108,15 +108,16 @@ func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 		}
 	}
 	for _, replicas := range []int{1, 3, 5} {
-		if err := b.shared(like, replicas, shared, write, delivery); err != nil {
+		if err := b.measureReplicas(like, replicas, shared, write, delivery); err != nil {
 			return nil, err
 		}
 	}
 	return []*figure{write, delivery}, nil
 }
 
-// shared measures a number of replicas.
-func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figure) error {
+// measureReplicas starts a number of replicas with one etcd and one NATS server, and adds the cost
+// of writes and of deliveries to the figures.
+func (b *bench) measureReplicas(like *load, replicas, watchers int, write, delivery *figure) error {
 	ports := make([]int, 3)
 	for i := range ports {
 		var err error
@@ -126,16 +127,16 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	}
 	name := fmt.Sprintf("replicas-%d", replicas)
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	etcd, err := b.member(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name), "--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
+	etcd, err := b.startMember(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name), "--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
 	if err != nil {
 		return err
 	}
-	defer etcd.stop()
-	nats, err := b.member(name+"-nats", "nats-server", ports[2], "--addr=127.0.0.1", fmt.Sprintf("--port=%d", ports[2]))
+	defer etcd.terminate()
+	nats, err := b.startMember(name+"-nats", "nats-server", ports[2], "--addr=127.0.0.1", fmt.Sprintf("--port=%d", ports[2]))
 	if err != nil {
 		return err
 	}
-	defer nats.stop()
+	defer nats.terminate()
 	var l *load
 	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
 	for i := range replicas {
@@ -143,24 +144,24 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 		if err != nil {
 			return err
 		}
-		defer api.stop()
+		defer api.terminate()
 		pids = append(pids, fmt.Sprintf("replica-%d=%d", i, api.cmd.Process.Pid))
 		if l == nil {
 			l = r
 		}
 		l.replicas = append(l.replicas, r.server)
 	}
-	l.pids, l.n = strings.Join(pids, ","), 1000
+	l.pids, l.objectCount = strings.Join(pids, ","), 1000
 	c := l.newClient()
-	l.run(c, "seed")
+	l.runScenario(c, "seed")
 	x := float64(replicas)
-	l.conc = 4
-	l.run(c, "patch")
+	l.concurrency = 4
+	l.runScenario(c, "patch")
 	ops, _ := l.results[len(l.results)-1]["ops"].(int)
-	write.curve("all processes", false).add(x, l.last("cpu_ms_per_op"))
+	write.curve("all processes", false).add(x, l.lastResult("cpu_ms_per_op"))
 	per := func(keys ...string) (sum float64) {
 		for _, k := range keys {
-			sum += l.last("cpu_s_" + k)
+			sum += l.lastResult("cpu_s_" + k)
 		}
 		return sum * 1000 / float64(max(ops, 1))
 	}
@@ -173,21 +174,21 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	}
 	write.curve("each other replica", false).add(x, others)
 	l.watchers, l.rate = watchers, 5
-	l.run(c, "watch")
-	delivery.curve("all processes", false).add(x, l.last("cpu_s_per_million_deliveries"))
+	l.runScenario(c, "watch")
+	delivery.curve("all processes", false).add(x, l.lastResult("cpu_s_per_million_deliveries"))
 	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
-	defer floor.stop()
+	defer floor.terminate()
 	bare.replicas = nil
-	bare.run(bare.newClient(), "watch")
-	delivery.curve("all processes", true).add(x, bare.last("cpu_s_per_million_deliveries"))
+	bare.runScenario(bare.newClient(), "watch")
+	delivery.curve("all processes", true).add(x, bare.lastResult("cpu_s_per_million_deliveries"))
 	return nil
 }
 
-// member starts a server that is not part of the suite and waits until it listens.
-func (b *bench) member(name, program string, port int, args ...string) (*process, error) {
+// startMember starts etcd or NATS and waits until it accepts connections.
+func (b *bench) startMember(name, program string, port int, args ...string) (*process, error) {
 	out, err := os.Create(filepath.Join(b.dir, name+".log"))
 	if err != nil {
 		return nil, err
@@ -198,8 +199,8 @@ func (b *bench) member(name, program string, port int, args ...string) (*process
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := listens(port); err != nil {
-		p.stop()
+	if err := waitForListener(port); err != nil {
+		p.terminate()
 		return nil, fmt.Errorf("%s: %w", program, err)
 	}
 	return p, nil

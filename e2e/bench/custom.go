@@ -20,7 +20,7 @@ const (
 	filledFields = 20
 )
 
-// side is one of the compared kinds.
+// side is one of the compared resources.
 type side struct {
 	name string
 	path string // of the group version
@@ -28,21 +28,24 @@ type side struct {
 	body func(i int) []byte
 }
 
+// collection returns the path of the collection of the i-th object.
 func (s *side) collection(i int) string {
 	return fmt.Sprintf("%s/namespaces/bench-%d/%s", s.path, i%namespaces, s.kind)
 }
 
+// object returns the path of the i-th object.
 func (s *side) object(i int) string { return fmt.Sprintf("%s/o-%05d", s.collection(i), i) }
 
-func sides() []side {
+// comparedSides returns ConfigMaps and custom resources.
+func comparedSides() []side {
 	return []side{
 		{"config maps", "/api/v1", "configmaps", configMap},
 		{"custom resources", "/apis/bench.example/v1", "gadgets", gadget},
 	}
 }
 
-// gadgets returns a definition with a schema of 60 fields and five rules.
-func gadgets() []byte {
+// gadgetDefinition returns a definition with a schema of 60 fields and five rules.
+func gadgetDefinition() []byte {
 	part := map[string]any{"type": "object", "description": "Explains what the field does for its readers.", "properties": map[string]any{
 		"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
 		"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
@@ -75,6 +78,7 @@ func gadgets() []byte {
 	return b
 }
 
+// gadget returns the i-th custom resource.
 func gadget(i int) []byte {
 	r := rand.New(rand.NewSource(int64(i)))
 	spec := map[string]any{"size": 1000}
@@ -98,6 +102,7 @@ func configMap(i int) []byte {
 	return customBody("v1", "ConfigMap", i, "data", data)
 }
 
+// customBody returns an object whose content is in a field.
 func customBody(apiVersion, kind string, i int, field string, content map[string]any) []byte {
 	b, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, field: content, "metadata": map[string]any{
 		"name": fmt.Sprintf("o-%05d", i), "namespace": fmt.Sprintf("bench-%d", i%namespaces),
@@ -107,27 +112,28 @@ func customBody(apiVersion, kind string, i int, field string, content map[string
 	return b
 }
 
-// custom compares custom resources with ConfigMaps of the same size in alternating rounds.
-func custom(like *load, bin string) error {
+// compareCustomResources compares custom resources with ConfigMaps of the same size in alternating
+// rounds.
+func compareCustomResources(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	api, err := b.apiserver("custom", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("custom", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	l := b.load(like, "apiserver", api.url, api, "admin")
-	l.n, l.dur = customRounds*customChunk, 4*time.Second
+	defer api.terminate()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
+	l.objectCount, l.duration = customRounds*customChunk, 4*time.Second
 	c := l.newClient()
-	if err := l.define(c); err != nil {
+	if err := l.createGadgetDefinition(c); err != nil {
 		return err
 	}
-	t := measurements{byOperation: map[string][2][]float64{}}
+	t := sideCosts{byOperation: map[string][2][]float64{}}
 	for round := range customRounds {
-		t.each("create", func(s *side) float64 { return l.madeAll(c, s, round*customChunk, customChunk) })
+		t.measureBoth("create", func(s *side) float64 { return l.createChunk(c, s, round*customChunk, customChunk) })
 	}
 	time.Sleep(3 * time.Second) // the cache catches up
 	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -135,46 +141,47 @@ func custom(like *load, bin string) error {
 		for _, list := range []struct{ name, query, accept string }{
 			{"list", "?resourceVersion=0", "application/json"}, {"list, table", "?resourceVersion=0", table}, {"page of 500", "?limit=500", "application/json"},
 		} {
-			t.each(list.name, func(s *side) float64 {
-				return l.got(1, list.name+" "+s.name, list.accept, func(int) string { return s.path + "/" + s.kind + list.query })
+			t.measureBoth(list.name, func(s *side) float64 {
+				return l.measureGets(1, list.name+" "+s.name, list.accept, func(int) string { return s.path + "/" + s.kind + list.query })
 			})
 		}
-		t.each("get", func(s *side) float64 {
-			return l.got(l.conc, "get "+s.name, "application/json", func(i int) string { return s.object(i % l.n) })
+		t.measureBoth("get", func(s *side) float64 {
+			return l.measureGets(l.concurrency, "get "+s.name, "application/json", func(i int) string { return s.object(i % l.objectCount) })
 		})
-		t.each("patch", func(s *side) float64 { return l.patched(c, s) })
+		t.measureBoth("patch", func(s *side) float64 { return l.measurePatches(c, s) })
 	}
 	for range 2 {
-		t.each("watch, a delivery", func(s *side) float64 {
+		t.measureBoth("watch, a delivery", func(s *side) float64 {
 			w := *l
-			w.watchers, w.rate, w.dur = 200, 20, 8*time.Second
-			w.watch(c, "watch "+s.name, objects{s.path + "/" + s.kind, s.object}, func(int) string { return s.path + "/" + s.kind + "?watch=1" })
-			return w.last("cpu_ms_per_op")
+			w.watchers, w.rate, w.duration = 200, 20, 8*time.Second
+			w.measureWatches(c, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object}, func(int) string { return s.path + "/" + s.kind + "?watch=1" })
+			return w.lastResult("cpu_ms_per_op")
 		})
 	}
 	t.print()
 	return nil
 }
 
-// define creates the namespaces and the definition of the custom resources.
-func (l *load) define(c *http.Client) error {
+// createGadgetDefinition creates the namespaces and the definition of the custom resources.
+func (l *load) createGadgetDefinition(c *http.Client) error {
 	for i := range namespaces {
 		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
-	return l.create(c, definitionsPath, string(gadgets()))
+	return l.create(c, definitionsPath, string(gadgetDefinition()))
 }
 
-// measurements are the measurements of both sides, by operation.
-type measurements struct {
-	names       []string
+// sideCosts holds the measured costs of both sides, by operation.
+type sideCosts struct {
+	names       []string // of the operations, in order of their first measurement
 	byOperation map[string][2][]float64
 }
 
-// each runs an operation for both sides and swaps their order each time.
-func (t *measurements) each(name string, do func(*side) float64) {
-	all := sides()
+// measureBoth measures an operation for both sides. The order of the sides alternates between
+// calls.
+func (t *sideCosts) measureBoth(name string, do func(*side) float64) {
+	all := comparedSides()
 	had, known := t.byOperation[name]
 	if !known {
 		t.names = append(t.names, name)
@@ -189,7 +196,8 @@ func (t *measurements) each(name string, do func(*side) float64) {
 	t.byOperation[name] = had
 }
 
-func (t *measurements) print() {
+// print prints the medians as a table.
+func (t *sideCosts) print() {
 	var rows []string
 	for _, name := range t.names {
 		v := t.byOperation[name]
@@ -199,6 +207,7 @@ func (t *measurements) print() {
 	fmt.Printf("\n| CPU ms | config maps | custom resources | ratio |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 }
 
+// median returns the median, or 0 of no values.
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	if len(s) == 0 {
@@ -207,8 +216,8 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// last returns a figure of the last scenario.
-func (l *load) last(key string) float64 {
+// lastResult returns a number of the last result, or 0.
+func (l *load) lastResult(key string) float64 {
 	if len(l.results) == 0 {
 		return 0
 	}
@@ -216,27 +225,29 @@ func (l *load) last(key string) float64 {
 	return v
 }
 
-// madeAll creates a chunk of objects and returns the CPU time of each in milliseconds.
-func (l *load) madeAll(c *http.Client, s *side, from, n int) float64 {
-	before, start := l.measure(), time.Now()
-	lat, errs := parallel(n, l.conc, func(i int) error { return l.create(c, s.collection(from+i), string(s.body(from+i))) })
-	l.report("create "+s.name, before, n, time.Since(start).Seconds(), lat, map[string]any{"errors": errs})
-	return l.last("cpu_ms_per_op")
+// createChunk creates n objects and returns the CPU time of each in milliseconds.
+func (l *load) createChunk(c *http.Client, s *side, from, n int) float64 {
+	before, start := l.readUsage(), time.Now()
+	lat, errs := runConcurrently(n, l.concurrency, func(i int) error { return l.create(c, s.collection(from+i), string(s.body(from+i))) })
+	l.addResult("create "+s.name, before, n, time.Since(start).Seconds(), lat, map[string]any{"errors": errs})
+	return l.lastResult("cpu_ms_per_op")
 }
 
-func (l *load) got(conc int, name, accept string, path func(int) string) float64 {
-	l.simple(l.newClient(), name, conc, path, accept)
-	return l.last("cpu_ms_per_op")
+// measureGets measures GET requests and returns the CPU time of each in milliseconds.
+func (l *load) measureGets(conc int, name, accept string, path func(int) string) float64 {
+	l.measureRequests(l.newClient(), name, conc, path, accept)
+	return l.lastResult("cpu_ms_per_op")
 }
 
-func (l *load) patched(c *http.Client, s *side) float64 {
-	l.run1("patch "+s.name, l.conc, func(i int) error {
+// measurePatches measures patches and returns the CPU time of each in milliseconds.
+func (l *load) measurePatches(c *http.Client, s *side) float64 {
+	l.runTimed("patch "+s.name, l.concurrency, func(i int) error {
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.request(c, "PATCH", s.object(i%l.n), "application/merge-patch+json", body, "application/json")
+		code, out, err := l.request(c, "PATCH", s.object(i%l.objectCount), "application/merge-patch+json", body, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}
 		return err
 	})
-	return l.last("cpu_ms_per_op")
+	return l.lastResult("cpu_ms_per_op")
 }

@@ -14,54 +14,54 @@ const (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// definitions measures the cost of definitions with 60 fields, one by one, and the start of a
-// server with many of them.
-func definitions(like *load, bin string) error {
+// measureManyDefinitions measures the cost of definitions with 60 fields, one by one, and the start
+// of a server with many of them.
+func measureManyDefinitions(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	args := []string{"--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount"}
-	api, err := b.apiserver("definitions", args...)
+	api, err := b.startAPIServerProcess("definitions", args...)
 	if err != nil {
 		return err
 	}
-	defer func() { api.stop() }()
-	l := b.load(like, "apiserver", api.url, api, "admin")
+	defer func() { api.terminate() }()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
-	l.run(c, "idle")
+	l.runScenario(c, "idle")
 	few := *l
-	few.n, few.conc = fewDefinitions, 4
-	few.crds(c)
-	few.run(c, "idle")
-	before, start := l.measure(), time.Now()
+	few.objectCount, few.concurrency = fewDefinitions, 4
+	few.measureDefinitions(c)
+	few.runScenario(c, "idle")
+	before, start := l.readUsage(), time.Now()
 	rest := manyDefinitions - fewDefinitions
-	lat, errs := parallel(rest, 4, func(i int) error { return l.defined(c, fewDefinitions+i) })
-	l.report("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
-	api.stop()
-	again, err := b.apiserver("definitions", args...)
+	lat, errs := runConcurrently(rest, 4, func(i int) error { return l.createDefinition(c, fewDefinitions+i) })
+	l.addResult("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
+	api.terminate()
+	again, err := b.startAPIServerProcess("definitions", args...)
 	if err != nil {
 		return err
 	}
 	api = again
-	l = b.load(like, "apiserver", api.url, api, "admin")
+	l = b.newLoad(like, "apiserver", api.url, api, "admin")
 	fmt.Printf("with %d definitions: ready after %d ms\n", manyDefinitions, api.ready.Milliseconds())
-	l.run(c, "idle") // includes the CPU time since the start
-	fmt.Printf("CPU until ready: %.2f s\n", l.measure().cpu["apiserver"])
+	l.runScenario(c, "idle") // includes the CPU time since the start
+	fmt.Printf("CPU until ready: %.2f s\n", l.readUsage().cpu["apiserver"])
 	c = l.newClient()
 	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil, "application/json")
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("the last definition is not served: %d %.300s %w", code, out, err)
 	}
 	time.Sleep(10 * time.Second) // memory settles
-	l.run(c, "idle")
+	l.runScenario(c, "idle")
 	return nil
 }
 
-// defined creates a definition and uses its resource.
-func (l *load) defined(c *http.Client, i int) error {
-	if err := l.create(c, definitionsPath, string(crd(i))); err != nil {
+// createDefinition creates a definition and uses its resource.
+func (l *load) createDefinition(c *http.Client, i int) error {
+	if err := l.create(c, definitionsPath, string(widgetDefinition(i))); err != nil {
 		return err
 	}
 	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")

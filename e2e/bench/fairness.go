@@ -26,14 +26,15 @@ const (
 	stormWrites = 4
 	stormPods   = 1000
 	stormer     = "system:serviceaccount:bench-0:storm"
-	// calm is the time of a run before and after its storm, storm the duration of the storm.
-	calm  = 5 * time.Second
-	storm = 20 * time.Second
+	// quietTime is the time of a run before and after its storm, stormTime the duration of the
+	// storm.
+	quietTime = 5 * time.Second
+	stormTime = 20 * time.Second
 	// probeInterval is the pause between two requests of a probe client.
 	probeInterval = 50 * time.Millisecond
 )
 
-// A probeClient sends requests during the storm of another client.
+// A probeClient sends the same request again and again while another client overloads the server.
 type probeClient struct {
 	name, user, group, method, path string
 }
@@ -44,51 +45,51 @@ var probeClients = []probeClient{
 	{"an administrator", "admin", "admins", http.MethodGet, "/api/v1/namespaces/bench-1/pods/pod-00001"},
 }
 
-// answer is a response to a probe client.
-type answer struct {
-	At        time.Duration // since the beginning of the run
-	QueueTime time.Duration
-	Code      int
+// probeResponse describes a response to a probe client. Code is 0 if the request failed.
+type probeResponse struct {
+	At      time.Duration // since the beginning of the run
+	Latency time.Duration
+	Code    int
 }
 
 // A backgroundLoad is the load under which the probe clients are measured.
 type backgroundLoad struct {
-	how, plot string
-	fair      bool
-	// name is the scenario of the process that generates it.
-	name string
+	label, id           string // id selects it on the command line and names its plot
+	priorityAndFairness bool
+	// command is the scenario of the separate process that generates the load.
+	command string
 }
 
-var backgroundLoads = []backgroundLoad{
+var fairnessLoads = []backgroundLoad{
 	// A busy CPU affects all clients, whatever uses it.
 	{"busy CPUs only", "busy", true, "spinning"},
 	{"priority and fairness", "fair", true, "storming"},
 	{"the limits alone", "limits", false, "storming"},
 }
 
-// fairness measures the latency of other clients while one client lists far more than the server
-// can do: with priority and fairness, with the limits only, and, for comparison, on a machine that
-// is equally busy with other work. plots is a folder for plots, or empty. names selects the
-// troubles; none selects all.
-func fairness(like *load, bin, plots string, names []string) error {
+// compareFairness measures the latency of other clients while one client lists far more than the
+// server can do: with priority and fairness, with the limits only, and, for comparison, on a
+// machine that is equally busy with other work. plots is a folder for plots, or empty. names
+// selects loads by their id; none selects all.
+func compareFairness(like *load, bin, plots string, names []string) error {
 	var rows []string
-	for _, t := range backgroundLoads {
-		if len(names) > 0 && !slices.Contains(names, t.plot) {
+	for _, t := range fairnessLoads {
+		if len(names) > 0 && !slices.Contains(names, t.id) {
 			continue
 		}
-		answers, tried, err := stormed(like, bin, t)
+		responses, stormOutput, err := measureFairness(like, bin, t)
 		if err != nil {
 			return err
 		}
 		for _, b := range probeClients {
-			quiet, during := split(answers[b.name])
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.how, b.name, latenciesOf(quiet), latenciesOf(during)))
+			quiet, during := splitByStorm(responses[b.name])
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.label, b.name, formatLatencies(quiet), formatLatencies(during)))
 		}
-		if tried != "" {
-			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.how, tried))
+		if stormOutput != "" {
+			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.label, stormOutput))
 		}
 		if plots != "" {
-			if err := drawStorm(filepath.Join(plots, "storm-"+t.plot+".svg"), t.how, answers); err != nil {
+			if err := drawStorm(filepath.Join(plots, "storm-"+t.id+".svg"), t.label, responses); err != nil {
 				return err
 			}
 		}
@@ -97,26 +98,27 @@ func fairness(like *load, bin, plots string, names []string) error {
 	return nil
 }
 
-// stormed runs a server through a storm.
-func stormed(like *load, bin string, t backgroundLoad) (answers map[string][]answer, tried string, err error) {
+// measureFairness runs a server and probe clients while a background load begins and ends. It
+// returns the responses by probe client, and the output of the process that generates the load.
+func measureFairness(like *load, bin string, t backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
 	}
 	defer b.close()
-	api, err := b.apiserver("fairness", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NodeRestriction",
-		fmt.Sprintf("--enable-priority-and-fairness=%t", t.fair),
+	api, err := b.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NodeRestriction",
+		fmt.Sprintf("--enable-priority-and-fairness=%t", t.priorityAndFairness),
 		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
 	if err != nil {
 		return nil, "", err
 	}
-	defer api.stop()
-	l := b.load(like, "apiserver", api.url, api, "admin")
-	l.n = stormPods
+	defer api.terminate()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
+	l.objectCount = stormPods
 	c := l.newClient()
-	l.run(c, "seed")
+	l.runScenario(c, "seed")
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
-		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own namespaces exist
+		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // ignores that kube-system exists
 	}
 	for _, o := range probeClients[:2] {
 		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
@@ -129,35 +131,36 @@ func stormed(like *load, bin string, t backgroundLoad) (answers map[string][]ans
 	if err != nil {
 		return nil, "", err
 	}
-	as := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
+	loadServer := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
 	// The probe clients have real-time priority, as if they ran on other machines.
-	standing := exec.Command("chrt", append(append([]string{"--rr", "1"}, as...), "standing")...)
+	probes := exec.Command("chrt", append(append([]string{"--rr", "1"}, loadServer...), "standing")...)
 	var output bytes.Buffer
-	standing.Stdout, standing.Stderr = &output, os.Stderr
-	if err := standing.Start(); err != nil {
+	probes.Stdout, probes.Stderr = &output, os.Stderr
+	if err := probes.Start(); err != nil {
 		return nil, "", err
 	}
-	time.Sleep(calm) // the time before the storm is measured, too
+	time.Sleep(quietTime) // the time before the storm is measured, too
 	// The CPU time of the storm's clients is not the server's. They run at idle priority, as if
 	// they ran on other machines.
-	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, as...), t.name)...).Output()
+	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, loadServer...), t.command)...).Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("storm: %w", err)
 	}
-	if err := standing.Wait(); err != nil {
+	if err := probes.Wait(); err != nil {
 		return nil, "", fmt.Errorf("probe clients, which need the right to use real-time priority: %w", err)
 	}
-	if err := json.Unmarshal(output.Bytes(), &answers); err != nil {
+	if err := json.Unmarshal(output.Bytes(), &responses); err != nil {
 		return nil, "", err
 	}
-	return answers, strings.TrimSpace(string(out)), nil
+	return responses, strings.TrimSpace(string(out)), nil
 }
 
-// standing runs the probe clients in a separate process and prints their responses.
-func (l *load) standing() error {
-	ctx, stop := context.WithTimeout(context.Background(), 2*calm+storm)
+// runProbeClients runs the probe clients for the whole measurement and prints their responses as
+// JSON. It runs in a separate process.
+func (l *load) runProbeClients() error {
+	ctx, stop := context.WithTimeout(context.Background(), 2*quietTime+stormTime)
 	defer stop()
-	answers := map[string][]answer{}
+	responses := map[string][]probeResponse{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -166,14 +169,15 @@ func (l *load) standing() error {
 			got := l.probe(ctx, o, start)
 			mu.Lock()
 			defer mu.Unlock()
-			answers[o.name] = got
+			responses[o.name] = got
 		})
 	}
 	wg.Wait()
-	return json.NewEncoder(os.Stdout).Encode(answers)
+	return json.NewEncoder(os.Stdout).Encode(responses)
 }
 
-func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out []answer) {
+// probe sends the requests of a probe client until ctx ends.
+func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out []probeResponse) {
 	c := l.newClient()
 	defer c.CloseIdleConnections()
 	tick := time.NewTicker(probeInterval)
@@ -191,12 +195,13 @@ func (l *load) probe(ctx context.Context, o probeClient, start time.Time) (out [
 		sent := time.Now()
 		code := l.requestAs(ctx, c, o.user, o.group, o.method, o.path, body)
 		if ctx.Err() == nil {
-			out = append(out, answer{sent.Sub(start), time.Since(sent), code})
+			out = append(out, probeResponse{sent.Sub(start), time.Since(sent), code})
 		}
 	}
 }
 
-// requestAs sends a request as another user, whose flow it then belongs to.
+// requestAs sends a request as another user, so that it belongs to the flow of that user. It
+// returns the status code, or 0 on failure.
 func (l *load) requestAs(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
 	req, err := http.NewRequestWithContext(ctx, method, l.server+path, body)
 	if err != nil {
@@ -220,9 +225,10 @@ func (l *load) requestAs(ctx context.Context, c *http.Client, user, group, metho
 	return resp.StatusCode
 }
 
-// storming is the storm in a separate process.
-func (l *load) storming() {
-	ctx, stop := context.WithTimeout(context.Background(), storm)
+// runStorm lists all pods in a loop on many connections, and prints the number of successful and
+// rejected lists. It runs in a separate process.
+func (l *load) runStorm() {
+	ctx, stop := context.WithTimeout(context.Background(), stormTime)
 	defer stop()
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -243,12 +249,12 @@ func (l *load) storming() {
 		}()
 	}
 	wg.Wait()
-	fmt.Printf("%d lists answered, %d rejected\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
+	fmt.Printf("%d lists succeeded, %d were rejected\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
 }
 
-// spinning uses all CPUs for the duration of a storm, in a separate process.
-func spinning() {
-	end := time.Now().Add(storm)
+// occupyCPUs uses all CPUs for the duration of a storm. It runs in a separate process.
+func occupyCPUs() {
+	end := time.Now().Add(stormTime)
 	var wg sync.WaitGroup
 	for range runtime.NumCPU() {
 		wg.Go(func() {
@@ -259,10 +265,10 @@ func spinning() {
 	wg.Wait()
 }
 
-// split separates the responses during the storm from those before and after it.
-func split(all []answer) (quiet, during []answer) {
+// splitByStorm separates the responses during the storm from those before and after it.
+func splitByStorm(all []probeResponse) (quiet, during []probeResponse) {
 	for _, a := range all {
-		if a.At > calm && a.At < calm+storm {
+		if a.At > quietTime && a.At < quietTime+stormTime {
 			during = append(during, a)
 		} else {
 			quiet = append(quiet, a)
@@ -271,14 +277,15 @@ func split(all []answer) (quiet, during []answer) {
 	return quiet, during
 }
 
-func latenciesOf(all []answer) string {
+// formatLatencies formats the median and 99th percentile in ms and the number of rejected requests.
+func formatLatencies(all []probeResponse) string {
 	if len(all) == 0 {
 		return "none"
 	}
 	rejected := 0
 	waits := make([]time.Duration, 0, len(all))
 	for _, a := range all {
-		waits = append(waits, a.QueueTime)
+		waits = append(waits, a.Latency)
 		if a.Code != http.StatusOK {
 			rejected++
 		}

@@ -10,17 +10,17 @@ import (
 )
 
 // drawStorm draws the latency of each response over the time of the request.
-func drawStorm(file, title string, responses map[string][]answer) error {
+func drawStorm(file, title string, responses map[string][]probeResponse) error {
 	p := plot.New()
 	p.Title.Text = "From 5 s to 25 s: " + title
-	p.X.Label.Text, p.Y.Label.Text = "time [s]", "queue time [ms]"
+	p.X.Label.Text, p.Y.Label.Text = "time [s]", "latency [ms]"
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Y.Min, p.Y.Max = 0.5, 10000
 	p.Legend.Top = true
 	for i, b := range probeClients {
 		var points, rejected plotter.XYs
 		for _, a := range responses[b.name] {
-			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.QueueTime.Microseconds())/1000, p.Y.Min)}
+			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.Latency.Microseconds())/1000, p.Y.Min)}
 			points = append(points, at)
 			if a.Code != http.StatusOK {
 				rejected = append(rejected, at)

@@ -19,18 +19,20 @@ type floor struct {
 	upstream string
 	client   *http.Client
 
-	mu      sync.RWMutex
-	answers map[string]recorded
+	mu        sync.RWMutex
+	responses map[string]recordedResponse
 
 	watching sync.Mutex
-	watchers map[string]map[chan []byte]bool // by the selected field; "" selects all
+	watchers map[string]map[chan []byte]bool // by field selector; "" selects all pods
 }
 
-type recorded struct {
+// recordedResponse is a response of the upstream server.
+type recordedResponse struct {
 	contentType string
 	body        []byte
 }
 
+// serveFloor runs the floor as a program.
 func serveFloor(args []string) error {
 	fs := flag.NewFlagSet("floor", flag.ExitOnError)
 	upstream := fs.String("upstream", "", "URL of the server whose responses are sent")
@@ -45,7 +47,7 @@ func serveFloor(args []string) error {
 		return err
 	}
 	f := &floor{
-		upstream: *upstream, answers: map[string]recorded{}, watchers: map[string]map[chan []byte]bool{},
+		upstream: *upstream, responses: map[string]recordedResponse{}, watchers: map[string]map[chan []byte]bool{},
 		client: &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableCompression: true,
 		}},
@@ -63,7 +65,7 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Has("watch"):
 		f.watch(w, r)
 	default:
-		a, err := f.answer(r)
+		a, err := f.fetchResponse(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -73,13 +75,14 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *floor) answer(r *http.Request) (recorded, error) {
+// fetchResponse returns the recorded response to a request, or records it from the upstream server.
+func (f *floor) fetchResponse(r *http.Request) (recordedResponse, error) {
 	id := r.URL.RequestURI() + " " + r.Header.Get("Accept")
 	if strings.Contains(r.URL.Path, "/pods/") {
 		id = "a pod " + r.Header.Get("Accept") // one recorded response serves for all pods
 	}
 	f.mu.RLock()
-	a, ok := f.answers[id]
+	a, ok := f.responses[id]
 	f.mu.RUnlock()
 	if ok {
 		return a, nil
@@ -99,7 +102,7 @@ func (f *floor) answer(r *http.Request) (recorded, error) {
 		return a, err
 	}
 	f.mu.Lock()
-	f.answers[id] = a
+	f.responses[id] = a
 	f.mu.Unlock()
 	return a, nil
 }
@@ -112,13 +115,13 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	get := r.Clone(r.Context())
 	get.Method = http.MethodGet
-	a, err := f.answer(get)
+	a, err := f.fetchResponse(get)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	marker := []byte(`"bench/stamp":"`)
-	i, j := bytes.Index(a.body, marker)+len(marker), bytes.Index(body, marker)+len(marker)
+	// The event is the recorded pod with the stamp of the patch.
+	i, j := bytes.Index(a.body, stampMarker)+len(stampMarker), bytes.Index(body, stampMarker)+len(stampMarker)
 	stamp := body[j : j+bytes.IndexByte(body[j:], '"')]
 	rest := a.body[i+bytes.IndexByte(a.body[i:], '"'):]
 	frame := append([]byte(`{"type":"MODIFIED","object":`), a.body[:i]...)
@@ -146,6 +149,7 @@ func nodeOf(pod string) string {
 	return fmt.Sprintf("node-%d", k%nodes)
 }
 
+// watch sends the events of selected pods until the client closes the request.
 func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
 	c := make(chan []byte, 256)
 	selected := r.URL.Query().Get("fieldSelector")

@@ -21,20 +21,21 @@ const (
 	nodes      = 100
 )
 
-// load is a server and the load on it.
+// load describes a server and the load on it, and collects results.
 type load struct {
-	server                           string
-	caFile, certFile, keyFile, token string
-	pids                             string // comma-separated name=pid of the processes to account
-	n, conc, watchers, streams       int
-	dur                              time.Duration
-	rate                             float64
-	label, accept                    string
-	seedN                            int64
-	results                          []map[string]any
-	replicas                         []string // over which watchers are distributed, if there are any
+	server                                      string
+	caFile, certFile, keyFile, token            string
+	pids                                        string // comma-separated name=pid of the processes to account
+	objectCount, concurrency, watchers, streams int
+	duration                                    time.Duration
+	rate                                        float64
+	label, accept                               string
+	randomSeed                                  int64
+	results                                     []map[string]any
+	replicas                                    []string // over which watchers are distributed, if there are any
 }
 
+// newClient returns a client with its own connections.
 func (l *load) newClient() *http.Client {
 	cfg := &tls.Config{}
 	if l.caFile != "" {
@@ -54,6 +55,7 @@ func (l *load) newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 256, DisableCompression: true}}
 }
 
+// check exits if err is not nil.
 func check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -61,15 +63,16 @@ func check(err error) {
 	}
 }
 
-func (l *load) request(c *http.Client, method, path, ctype string, body []byte, acc string) (int, []byte, error) {
+// request sends a request and returns the status code and body of the response.
+func (l *load) request(c *http.Client, method, path, contentType string, body []byte, accept string) (int, []byte, error) {
 	req, err := http.NewRequest(method, l.server+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	if ctype != "" {
-		req.Header.Set("Content-Type", ctype)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
 	}
-	req.Header.Set("Accept", acc)
+	req.Header.Set("Accept", accept)
 	if l.token != "" {
 		req.Header.Set("Authorization", "Bearer "+l.token)
 	}
@@ -82,8 +85,9 @@ func (l *load) request(c *http.Client, method, path, ctype string, body []byte, 
 	return resp.StatusCode, b, err
 }
 
-func (l *load) pod(i int) []byte {
-	r := rand.New(rand.NewSource(l.seedN + int64(i)))
+// podBody returns the i-th pod, of about 3 KB. Its content depends only on i and the random seed.
+func (l *load) podBody(i int) []byte {
+	r := rand.New(rand.NewSource(l.randomSeed + int64(i)))
 	var env strings.Builder
 	for e := 0; e < 12; e++ {
 		if e > 0 {
@@ -95,7 +99,9 @@ func (l *load) pod(i int) []byte {
 		i, i%namespaces, i%50, i%3, r.Int31(), r.Int63(), r.Int63(), i%nodes, i%50, r.Intn(20), r.Intn(20), 1+r.Intn(8), env.String(), r.Intn(9), i%50))
 }
 
-func parallel(total, c int, f func(i int) error) (lat []float64, errs int) {
+// runConcurrently calls f with 0 to total-1 from c goroutines. It returns the durations in ms and
+// the number of errors.
+func runConcurrently(total, c int, f func(i int) error) (latencies []float64, errs int) {
 	var next atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -103,8 +109,8 @@ func parallel(total, c int, f func(i int) error) (lat []float64, errs int) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			var mine []float64
-			bad := 0
+			var workerLatencies []float64
+			workerErrors := 0
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= total {
@@ -112,16 +118,16 @@ func parallel(total, c int, f func(i int) error) (lat []float64, errs int) {
 				}
 				t := time.Now()
 				if err := f(i); err != nil {
-					bad++
-					if bad < 3 {
+					workerErrors++
+					if workerErrors < 3 {
 						fmt.Fprintln(os.Stderr, "bench:", err)
 					}
 				}
-				mine = append(mine, float64(time.Since(t).Microseconds())/1000)
+				workerLatencies = append(workerLatencies, float64(time.Since(t).Microseconds())/1000)
 			}
 			mu.Lock()
-			lat = append(lat, mine...)
-			errs += bad
+			latencies = append(latencies, workerLatencies...)
+			errs += workerErrors
 			mu.Unlock()
 		}()
 	}
@@ -129,27 +135,30 @@ func parallel(total, c int, f func(i int) error) (lat []float64, errs int) {
 	return
 }
 
-func (l *load) seed(c *http.Client) {
+// createPods creates the namespaces and l.objectCount pods.
+func (l *load) createPods(c *http.Client) {
 	for i := 0; i < namespaces; i++ {
 		l.request(c, "POST", "/api/v1/namespaces", "application/json", []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
 	}
 	for i := 0; i < namespaces; i++ {
 		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json", []byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
 	}
-	b := l.measure()
+	b := l.readUsage()
 	t := time.Now()
-	lat, errs := parallel(l.n, l.conc, func(i int) error {
-		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), "application/json", l.pod(i), "application/json")
+	lat, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
+		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), "application/json", l.podBody(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("create pod %d: %d %.300s", i, code, body)
 		}
 		return err
 	})
-	l.report("create", b, l.n, time.Since(t).Seconds(), lat, map[string]any{"errors": errs})
+	l.addResult("create", b, l.objectCount, time.Since(t).Seconds(), lat, map[string]any{"errors": errs})
 }
 
-func (l *load) timed(c int, f func(i int) error) (ops int, secs float64, lat []float64, errs int) {
-	stop := time.Now().Add(l.dur)
+// runForDuration calls f from c goroutines for l.duration. Each call has another i. latencies are
+// in ms.
+func (l *load) runForDuration(c int, f func(i int) error) (ops int, secs float64, latencies []float64, errs int) {
+	stop := time.Now().Add(l.duration)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	t0 := time.Now()
@@ -157,48 +166,50 @@ func (l *load) timed(c int, f func(i int) error) (ops int, secs float64, lat []f
 		wg.Add(1)
 		go func(w int) {
 			defer wg.Done()
-			var mine []float64
-			bad, i := 0, w
+			var workerLatencies []float64
+			workerErrors, i := 0, w
 			for time.Now().Before(stop) {
 				t := time.Now()
 				if err := f(i); err != nil {
-					bad++
-					if bad < 3 {
+					workerErrors++
+					if workerErrors < 3 {
 						fmt.Fprintln(os.Stderr, "bench:", err)
 					}
 				}
-				mine = append(mine, float64(time.Since(t).Microseconds())/1000)
+				workerLatencies = append(workerLatencies, float64(time.Since(t).Microseconds())/1000)
 				i += c
 			}
 			mu.Lock()
-			lat = append(lat, mine...)
-			errs += bad
+			latencies = append(latencies, workerLatencies...)
+			errs += workerErrors
 			mu.Unlock()
 		}(w)
 	}
 	wg.Wait()
-	return len(lat), time.Since(t0).Seconds(), lat, errs
+	return len(latencies), time.Since(t0).Seconds(), latencies, errs
 }
 
-func (l *load) simple(c *http.Client, name string, cc int, path func(i int) string, acc string) {
+// measureRequests measures GET requests of path(0), path(1) and so on.
+func (l *load) measureRequests(c *http.Client, name string, concurrency int, path func(i int) string, accept string) {
 	l.resetPeak()
-	b := l.measure()
+	b := l.readUsage()
 	var size atomic.Int64
-	ops, secs, lat, errs := l.timed(cc, func(i int) error {
-		code, body, err := l.request(c, "GET", path(i), "", nil, acc)
+	ops, secs, lat, errs := l.runForDuration(concurrency, func(i int) error {
+		code, body, err := l.request(c, "GET", path(i), "", nil, accept)
 		if err == nil && code != 200 {
 			err = fmt.Errorf("%s: %d %.300s", path(i), code, body)
 		}
 		size.Store(int64(len(body)))
 		return err
 	})
-	l.report(name, b, ops, secs, lat, map[string]any{"errors": errs, "bytes": size.Load()})
+	l.addResult(name, b, ops, secs, lat, map[string]any{"errors": errs, "bytes": size.Load()})
 }
 
-func (l *load) update(c *http.Client) {
-	b := l.measure()
-	ops, secs, lat, errs := l.timed(l.conc, func(i int) error {
-		k := i % l.n
+// measurePodPatches measures patches of the pods in turn.
+func (l *load) measurePodPatches(c *http.Client) {
+	b := l.readUsage()
+	ops, secs, lat, errs := l.runForDuration(l.concurrency, func(i int) error {
+		k := i % l.objectCount
 		body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
 		code, out, err := l.request(c, "PATCH", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json", body, "application/json")
 		if err == nil && code != 200 {
@@ -206,5 +217,5 @@ func (l *load) update(c *http.Client) {
 		}
 		return err
 	})
-	l.report("patch", b, ops, secs, lat, map[string]any{"errors": errs})
+	l.addResult("patch", b, ops, secs, lat, map[string]any{"errors": errs})
 }

@@ -10,6 +10,52 @@ import (
 	"binnacle/e2e/bench/dashboard"
 )
 
+// options are the flags of the measurements that start their own servers.
+type options struct {
+	binary  string // file of the API server; other programs are in the same folder
+	plots   string // folder for plots, or empty
+	largest int    // maximum number of objects of the curves
+}
+
+// programs returns the folder of the programs.
+func (o options) programs() string { return filepath.Dir(o.binary) }
+
+// measurements start their own servers. Those with byDefault run in this order if the command line
+// names none.
+var measurements = []struct {
+	name      string
+	byDefault bool
+	run       func(l *load, o options, args []string) error
+}{
+	{"compare", true, func(l *load, o options, _ []string) error { return compareWithFloor(l, o.binary) }},
+	{"access", true, func(l *load, o options, _ []string) error { return measureAccess(l, o.programs()) }},
+	{"admission", true, func(l *load, o options, _ []string) error { return measureAdmission(l, o.programs()) }},
+	{"policies", true, func(l *load, o options, _ []string) error { return measurePolicies(l, o.programs()) }},
+	{"custom", true, func(l *load, o options, _ []string) error { return compareCustomResources(l, o.programs()) }},
+	{"definitions", true, func(l *load, o options, _ []string) error { return measureManyDefinitions(l, o.programs()) }},
+	{"fairness", true, func(l *load, o options, args []string) error { return compareFairness(l, o.programs(), o.plots, args) }},
+	{"curves", true, func(l *load, o options, args []string) error {
+		return drawCurves(l, o.programs(), o.plots, o.largest, args)
+	}},
+	{"audit", false, func(l *load, o options, _ []string) error { return measureAudit(l, o.programs()) }},
+	{"narrow", false, func(l *load, o options, args []string) error {
+		return measureNarrowWatchers(l, o.programs(), firstOf(args))
+	}},
+	{"soak", false, func(l *load, o options, _ []string) error { return runSoak(l, o.programs(), o.plots) }},
+	{"controllers", false, func(l *load, o options, args []string) error {
+		return measureControllers(l, o.programs(), firstOf(args))
+	}},
+	{"restart", false, func(l *load, o options, args []string) error { return measureRestarts(l, o.programs(), firstOf(args)) }},
+}
+
+// firstOf returns the first argument, or "".
+func firstOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "floor" {
 		check(serveFloor(os.Args[2:]))
@@ -20,94 +66,70 @@ func main() {
 		return
 	}
 	l := &load{}
+	o := parseFlags(l)
+	if l.server != "" {
+		loadRunningServer(l, flag.Args())
+		return
+	}
+	for _, m := range measurements {
+		if m.name == flag.Arg(0) {
+			check(m.run(l, o, flag.Args()[1:]))
+			return
+		}
+	}
+	for _, m := range measurements {
+		if m.byDefault {
+			check(m.run(l, o, nil))
+		}
+	}
+}
+
+// parseFlags parses the command line into l and the returned options.
+func parseFlags(l *load) (o options) {
 	flag.StringVar(&l.server, "server", "", "URL of a running server; empty starts one")
 	flag.StringVar(&l.caFile, "ca", "", "CA file; empty skips verification")
 	flag.StringVar(&l.certFile, "cert", "", "file of the client certificate")
 	flag.StringVar(&l.keyFile, "key", "", "file of the client key")
 	flag.StringVar(&l.token, "token", "", "bearer token")
 	flag.StringVar(&l.pids, "pid", "", "comma-separated name=pid of the server processes to account")
-	flag.IntVar(&l.n, "n", 10000, "number of objects")
-	flag.IntVar(&l.conc, "c", 16, "concurrency")
-	flag.DurationVar(&l.dur, "d", 10*time.Second, "duration of timed scenarios")
+	flag.IntVar(&l.objectCount, "n", 10000, "number of objects")
+	flag.IntVar(&l.concurrency, "c", 16, "concurrency")
+	flag.DurationVar(&l.duration, "d", 10*time.Second, "duration of timed scenarios")
 	flag.IntVar(&l.watchers, "w", 500, "number of watchers")
 	flag.IntVar(&l.streams, "streams", 100, "watchers per connection: many like a busy client or a proxy, 1 like kubelets")
 	flag.Float64Var(&l.rate, "rate", 100, "writes per second in watch scenarios")
 	flag.StringVar(&l.label, "label", "", "label printed on every line")
 	flag.StringVar(&l.accept, "accept", "application/json", "Accept for get/list/watch")
-	flag.Int64Var(&l.seedN, "seed", 1, "random seed")
-	binary := flag.String("apiserver", "../bin/apiserver", "path of the API server to start")
-	plots := flag.String("plots", "", "folder for plots")
-	largest := flag.Int("largest", 100000, "maximum number of objects of the curves; 300000 takes longer")
+	flag.Int64Var(&l.randomSeed, "seed", 1, "random seed")
+	flag.StringVar(&o.binary, "apiserver", "../bin/apiserver", "path of the API server to start")
+	flag.StringVar(&o.plots, "plots", "", "folder for plots")
+	flag.IntVar(&o.largest, "largest", 100000, "maximum number of objects of the curves; 300000 takes longer")
 	flag.Parse()
-	switch {
-	case l.server != "" && flag.Arg(0) == "storming":
-		l.storming()
+	return o
+}
+
+// loadRunningServer runs scenarios against l.server, or one of the parts of the fairness
+// measurement that run in a process of their own.
+func loadRunningServer(l *load, names []string) {
+	switch firstOf(names) {
+	case "storming":
+		l.runStorm()
 		return
-	case l.server != "" && flag.Arg(0) == "spinning":
-		spinning()
+	case "spinning":
+		occupyCPUs()
 		return
-	case l.server != "" && flag.Arg(0) == "standing":
-		check(l.standing())
-		return
-	case l.server != "":
-	case flag.Arg(0) == "compare":
-		check(compare(l, *binary))
-		return
-	case flag.Arg(0) == "fairness":
-		check(fairness(l, filepath.Dir(*binary), *plots, flag.Args()[1:]))
-		return
-	case flag.Arg(0) == "curves":
-		check(curves(l, filepath.Dir(*binary), *plots, *largest, flag.Args()[1:]))
-		return
-	case flag.Arg(0) == "narrow":
-		check(narrow(l, filepath.Dir(*binary), flag.Arg(1)))
-		return
-	case flag.Arg(0) == "soak":
-		check(soak(l, filepath.Dir(*binary), *plots))
-		return
-	case flag.Arg(0) == "access":
-		check(access(l, filepath.Dir(*binary)))
-		return
-	case flag.Arg(0) == "admission":
-		check(admitted(l, filepath.Dir(*binary)))
-		return
-	case flag.Arg(0) == "audit":
-		check(audited(l, filepath.Dir(*binary)))
-		return
-	case flag.Arg(0) == "policies":
-		check(policed(l, filepath.Dir(*binary)))
-		return
-	case flag.Arg(0) == "custom":
-		check(custom(l, filepath.Dir(*binary)))
-		return
-	case flag.Arg(0) == "controllers":
-		check(managed(l, filepath.Dir(*binary), flag.Arg(1)))
-		return
-	case flag.Arg(0) == "restart":
-		check(restarted(l, filepath.Dir(*binary), flag.Arg(1)))
-		return
-	case flag.Arg(0) == "definitions":
-		check(definitions(l, filepath.Dir(*binary)))
-		return
-	default:
-		check(compare(l, *binary))
-		check(access(l, filepath.Dir(*binary)))
-		check(admitted(l, filepath.Dir(*binary)))
-		check(policed(l, filepath.Dir(*binary)))
-		check(custom(l, filepath.Dir(*binary)))
-		check(definitions(l, filepath.Dir(*binary)))
-		check(fairness(l, filepath.Dir(*binary), *plots, nil))
-		check(curves(l, filepath.Dir(*binary), *plots, *largest, nil))
+	case "standing":
+		check(l.runProbeClients())
 		return
 	}
 	if l.label == "" {
 		l.label = filepath.Base(l.server)
 	}
 	c := l.newClient()
-	for _, s := range flag.Args() {
-		l.run(c, s)
+	for _, name := range names {
+		l.runScenario(c, name)
 	}
-	if flag.NArg() == 0 {
+	if len(names) == 0 {
 		fmt.Fprintln(os.Stderr, "bench: name the scenarios: seed idle list list-consistent list-proto list-meta list-table list-ns list-node list-label list-storm page get get-rv0 patch watch watch-node crd custom-define custom-create custom-patch")
 		os.Exit(2)
 	}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// narrow measures watchers by node, where each write matches one in a hundred, and the floor. A
-// profile of the server is written to a file unless that is "".
-func narrow(l *load, bin, profile string) error {
+// measureNarrowWatchers measures watchers by node, where each write matches one in a hundred, and
+// the floor. A profile of the server is written to a file unless that is "".
+func measureNarrowWatchers(l *load, bin, profile string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
@@ -18,29 +18,29 @@ func narrow(l *load, bin, profile string) error {
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	ours.run(ours.newClient(), "seed")
+	defer api.terminate()
+	ours.runScenario(ours.newClient(), "seed")
 	bare, floor, err := b.startFloor(ours)
 	if err != nil {
 		return err
 	}
-	defer floor.stop()
+	defer floor.terminate()
 	profiled := make(chan error, 1)
-	go func() { profiled <- ours.profile(profile) }()
+	go func() { profiled <- ours.writeProfile(profile) }()
 	fmt.Print("| | deliveries | CPU ms a write | a delivery | p50 ms | p99 ms | KiB a watcher | peak MiB |\n|---|---|---|---|---|---|---|---|\n")
 	for _, side := range []*load{ours, bare} {
-		side.run(side.newClient(), "watch-node")
-		fmt.Printf("| %s | %v | %v | %v | %v | %v | %v | %v |\n", side.label, cell(*side, "ops"), cell(*side, "cpu_ms_per_write"), cell(*side, "cpu_ms_per_op"), cell(*side, "p50_ms"), cell(*side, "p99_ms"), cell(*side, "kib_per_watcher"), cell(*side, "peak_mib_"+side.label))
+		side.runScenario(side.newClient(), "watch-node")
+		fmt.Printf("| %s | %v | %v | %v | %v | %v | %v | %v |\n", side.label, resultCell(*side, "ops"), resultCell(*side, "cpu_ms_per_write"), resultCell(*side, "cpu_ms_per_op"), resultCell(*side, "p50_ms"), resultCell(*side, "p99_ms"), resultCell(*side, "kib_per_watcher"), resultCell(*side, "peak_mib_"+side.label))
 	}
 	return <-profiled
 }
 
-// profile writes a CPU profile of the server from now on.
-func (l *load) profile(file string) error {
+// writeProfile writes a CPU profile of the server from now on.
+func (l *load) writeProfile(file string) error {
 	if file == "" {
 		return nil
 	}
-	seconds := (l.dur + 5*time.Second).Seconds()
+	seconds := (l.duration + 5*time.Second).Seconds()
 	_, body, err := l.request(l.newClient(), "GET", fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", seconds), "", nil, "*/*")
 	if err != nil {
 		return err

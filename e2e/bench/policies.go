@@ -22,20 +22,20 @@ const (
 	bindingsPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 )
 
-// policed measures creates of pods of about 6 KB without policies, with policies that do not match,
-// and with some that match. It also measures the memory of a policy that does not match.
-func policed(like *load, bin string) error {
+// measurePolicies measures creates of pods of about 6 KB without policies, with policies that do
+// not match, and with some that match. It also measures the memory of a policy that does not match.
+func measurePolicies(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	api, err := b.apiserver("policies", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("policies", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	l := b.load(like, "apiserver", api.url, api, "admin")
+	defer api.terminate()
+	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
 		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
@@ -45,32 +45,32 @@ func policed(like *load, bin string) error {
 	var rows []string
 	measure := func(name string) {
 		run, round := *l, len(rows)
-		run.run1("create, "+name, run.conc, func(i int) error {
+		run.runTimed("create, "+name, run.concurrency, func(i int) error {
 			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
 		})
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, resultCell(run, "ops_per_s"), resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
 	measure("no policies, warming up")
 	measure("no policies")
-	before, err := l.heap(c)
+	before, err := l.heapSize(c)
 	if err != nil {
 		return err
 	}
 	for i := range idlePolicies {
-		if err := l.policy(c, fmt.Sprintf("idle-%04d", i), "apps", "deployments", fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
+		if err := l.createPolicy(c, fmt.Sprintf("idle-%04d", i), "apps", "deployments", fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
 			return err
 		}
 	}
-	if err := l.typesChecked(c, idlePolicies); err != nil {
+	if err := l.waitForTypeChecks(c, idlePolicies); err != nil {
 		return err
 	}
-	after, err := l.heap(c)
+	after, err := l.heapSize(c)
 	if err != nil {
 		return err
 	}
 	measure(fmt.Sprintf("beside %d policies that do not match", idlePolicies))
 	for i := range activePolicies {
-		if err := l.policy(c, fmt.Sprintf("active-%d", i), "", "pods", fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
+		if err := l.createPolicy(c, fmt.Sprintf("active-%d", i), "", "pods", fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
 			return err
 		}
 	}
@@ -86,12 +86,12 @@ func (l *load) largePod(name string, i int) string {
 	for e := range 40 {
 		fmt.Fprintf(&env, `{"name":"MORE_%d","value":"%s"},`, e, strings.Repeat("v", 24))
 	}
-	body := strings.Replace(string(l.pod(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":%q`, name), 1)
+	body := strings.Replace(string(l.podBody(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":%q`, name), 1)
 	return strings.Replace(body, `"env":[`, `"env":[`+env.String(), 1)
 }
 
-// policy creates a policy and its binding.
-func (l *load) policy(c *http.Client, name, group, resource, validations string) error {
+// createPolicy creates a policy and its binding.
+func (l *load) createPolicy(c *http.Client, name, group, resource, validations string) error {
 	if err := l.create(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (l *load) policy(c *http.Client, name, group, resource, validations string)
 	return l.create(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
 }
 
-// typesChecked waits until all policies have a status.
-func (l *load) typesChecked(c *http.Client, all int) error {
+// waitForTypeChecks waits until all policies have a status.
+func (l *load) waitForTypeChecks(c *http.Client, all int) error {
 	for range 3000 {
 		_, body, err := l.request(c, http.MethodGet, policiesPath, "", nil, "application/json")
 		if err != nil || bytes.Count(body, []byte(`"observedGeneration":`)) == all {
@@ -113,8 +113,8 @@ func (l *load) typesChecked(c *http.Client, all int) error {
 
 var heapBytes = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (.*)$`)
 
-// heap returns the size of the server's heap in bytes after a garbage collection.
-func (l *load) heap(c *http.Client) (float64, error) {
+// heapSize returns the size of the server's heap in bytes after a garbage collection.
+func (l *load) heapSize(c *http.Client) (float64, error) {
 	if _, _, err := l.request(c, http.MethodGet, "/debug/pprof/heap?gc=1", "", nil, "*/*"); err != nil {
 		return 0, err
 	}

@@ -11,20 +11,20 @@ import (
 // restarts is the number of starts on the same data.
 const restarts = 2
 
-// forms are the media types of lists.
-var forms = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
+// listMediaTypes are the media types in which a restarted server lists all pods.
+var listMediaTypes = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
-// restarted starts a server repeatedly on copies of the same data with l.n pods. It prints the cost
-// until the server is ready, and the resident memory then and after lists of all pods in all forms.
-// Existing data in the folder is reused, so that two programs can be compared.
-func restarted(l *load, bin, data string) error {
+// measureRestarts starts a server repeatedly on copies of the same data with l.n pods. It prints
+// the cost until the server is ready, and the resident memory then and after lists of all pods in
+// all forms. Existing data in the folder is reused, so that two programs can be compared.
+func measureRestarts(l *load, bin, data string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	if _, err := os.Stat(data); os.IsNotExist(err) {
-		if err := b.filled(l, data); err != nil {
+		if err := b.fillData(l, data); err != nil {
 			return err
 		}
 	}
@@ -37,25 +37,25 @@ func restarted(l *load, bin, data string) error {
 	return nil
 }
 
-// filled creates the data.
-func (b *bench) filled(like *load, data string) error {
+// fillData creates a data folder with pods.
+func (b *bench) fillData(like *load, data string) error {
 	socket := filepath.Join(b.dir, "etcd.sock")
 	l, api, err := b.startAPIServer(like, "filled", "--embedded-etcd-listen-client-url=unix://"+socket)
 	if err != nil {
 		return err
 	}
-	l.n = templates
+	l.objectCount = templates
 	c := l.newClient()
-	l.run(c, "seed")
-	_, err = l.grow(c, "unix://"+socket, 0, like.n)
+	l.runScenario(c, "seed")
+	_, err = l.addPods(c, "unix://"+socket, 0, like.objectCount)
 	if err == nil {
-		err = purged(filepath.Join(b.dir, "filled", "member", "wal"))
+		err = waitForPurgedLog(filepath.Join(b.dir, "filled", "member", "wal"))
 	}
-	api.stop()
+	api.terminate()
 	if err != nil {
 		return err
 	}
-	return copied(filepath.Join(b.dir, "filled"), data)
+	return copyFolder(filepath.Join(b.dir, "filled"), data)
 }
 
 // A start reads all files of etcd's log. etcd removes old files half a minute after a snapshot and
@@ -65,8 +65,8 @@ const (
 	purgeTime = 2 * time.Minute
 )
 
-// purged waits until etcd's log is as short as that of a server that has run for a while.
-func purged(dir string) error {
+// waitForPurgedLog waits until etcd's log is as short as that of a server that has run for a while.
+func waitForPurgedLog(dir string) error {
 	fmt.Fprintln(os.Stderr, "waiting until etcd has purged its log")
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -82,40 +82,44 @@ func purged(dir string) error {
 	return fmt.Errorf("etcd's log has more than %d files after %s", logFiles, purgeTime)
 }
 
-func copied(from, to string) error {
+// copyFolder copies a folder.
+func copyFolder(from, to string) error {
 	if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy data: %w\n%s", err, out)
 	}
 	return nil
 }
 
+// restart starts a server on a copy of the data and prints its row.
 func (b *bench) restart(like *load, data string) error {
 	again := filepath.Join(b.dir, "again")
 	if err := os.RemoveAll(again); err != nil {
 		return err
 	}
-	if err := copied(data, again); err != nil {
+	if err := copyFolder(data, again); err != nil {
 		return err
 	}
 	l, api, err := b.startAPIServer(like, "again")
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	ready := l.measure()
+	defer api.terminate()
+	ready := l.readUsage()
 	time.Sleep(5 * time.Second) // work after readiness ends, and the runtime returns free memory
-	later := l.measure()
+	later := l.readUsage()
 	c := l.newClient()
-	for _, accept := range forms {
+	for _, accept := range listMediaTypes {
 		start := time.Now()
-		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
+		if err := l.discardResponse(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return fmt.Errorf("list as %s, after %s: %w", accept, time.Since(start), err)
 		}
 	}
-	listed := l.measure()
+	listed := l.readUsage()
 	time.Sleep(15 * time.Second)
-	end := l.measure()
-	of := func(u usage) string { return fmt.Sprintf("%.0f, %.0f", u.rss["apiserver"], u.anon["apiserver"]) }
-	fmt.Printf("| %d | %.2f | %.1f (%.1f 5 s later) | %.0f | %s | %s | %s | %s | %.1f |\n", like.n, api.ready.Seconds(), ready.cpu["apiserver"], later.cpu["apiserver"], later.hwm["apiserver"], of(ready), of(later), of(listed), of(end), listed.cpu["apiserver"]-later.cpu["apiserver"])
+	end := l.readUsage()
+	memory := func(u processUsage) string {
+		return fmt.Sprintf("%.0f, %.0f", u.resident["apiserver"], u.anonymous["apiserver"])
+	}
+	fmt.Printf("| %d | %.2f | %.1f (%.1f 5 s later) | %.0f | %s | %s | %s | %s | %.1f |\n", like.objectCount, api.ready.Seconds(), ready.cpu["apiserver"], later.cpu["apiserver"], later.peak["apiserver"], memory(ready), memory(later), memory(listed), memory(end), listed.cpu["apiserver"]-later.cpu["apiserver"])
 	return nil
 }

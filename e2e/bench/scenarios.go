@@ -5,65 +5,65 @@ import (
 	"net/http"
 )
 
-// run runs one scenario.
-func (l *load) run(c *http.Client, s string) {
+// runScenario runs one scenario.
+func (l *load) runScenario(c *http.Client, s string) {
 	switch s {
 	case "seed":
-		l.seed(c)
+		l.createPods(c)
 	case "idle":
-		l.report("idle", l.measure(), 0, 1, nil, nil)
+		l.addResult("idle", l.readUsage(), 0, 1, nil, nil)
 	case "list":
-		l.simple(c, "list-rv0", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
+		l.measureRequests(c, "list-rv0", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
 	case "list-consistent":
-		l.simple(c, "list-consistent", 1, func(int) string { return "/api/v1/pods" }, l.accept)
+		l.measureRequests(c, "list-consistent", 1, func(int) string { return "/api/v1/pods" }, l.accept)
 	case "list-storm":
-		l.simple(c, "list-storm", l.conc, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
+		l.measureRequests(c, "list-storm", l.concurrency, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
 	case "list-ns":
-		l.simple(c, "list-ns", 4, func(i int) string {
+		l.measureRequests(c, "list-ns", 4, func(i int) string {
 			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods?resourceVersion=0", i%namespaces)
 		}, l.accept)
 	case "list-node":
-		l.simple(c, "list-node", 4, func(i int) string {
+		l.measureRequests(c, "list-node", 4, func(i int) string {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dnode-%d", i%nodes)
 		}, l.accept)
 	case "list-label":
-		l.simple(c, "list-label", 4, func(i int) string {
+		l.measureRequests(c, "list-label", 4, func(i int) string {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dapp-%d", i%50)
 		}, l.accept)
 	case "list-meta":
-		l.simple(c, "list-meta", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-meta", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	case "list-table":
-		l.simple(c, "list-table", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=Table;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-table", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=Table;g=meta.k8s.io;v=v1")
 	case "list-proto":
-		l.simple(c, "list-proto", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/vnd.kubernetes.protobuf")
+		l.measureRequests(c, "list-proto", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/vnd.kubernetes.protobuf")
 	case "page":
-		l.simple(c, "page-500", 1, func(int) string { return "/api/v1/pods?limit=500" }, l.accept)
+		l.measureRequests(c, "page-500", 1, func(int) string { return "/api/v1/pods?limit=500" }, l.accept)
 	case "get":
-		l.simple(c, "get", l.conc, func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", (i%l.n)%namespaces, i%l.n)
+		l.measureRequests(c, "get", l.concurrency, func(i int) string {
+			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", (i%l.objectCount)%namespaces, i%l.objectCount)
 		}, l.accept)
 	case "get-rv0":
-		l.simple(c, "get-rv0", l.conc, func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d?resourceVersion=0", (i%l.n)%namespaces, i%l.n)
+		l.measureRequests(c, "get-rv0", l.concurrency, func(i int) string {
+			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d?resourceVersion=0", (i%l.objectCount)%namespaces, i%l.objectCount)
 		}, l.accept)
 	case "patch":
-		l.update(c)
+		l.measurePodPatches(c)
 	case "watch":
-		l.watch(c, "watch-all", pods(), func(int) string { return "/api/v1/pods?watch=1" })
+		l.measureWatches(c, "watch-all", watchedPods(), func(int) string { return "/api/v1/pods?watch=1" })
 	case "watch-node":
-		l.watch(c, "watch-node", pods(), func(w int) string {
+		l.measureWatches(c, "watch-node", watchedPods(), func(w int) string {
 			return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=spec.nodeName%%3Dnode-%d", w%nodes)
 		})
 	case "crd":
-		l.crds(c)
+		l.measureDefinitions(c)
 	case "custom-define":
-		check(l.define(c))
+		check(l.createGadgetDefinition(c))
 	case "custom-create", "custom-patch":
-		for _, side := range sides() {
+		for _, side := range comparedSides() {
 			if s == "custom-create" {
-				l.madeAll(c, &side, 0, l.n)
+				l.createChunk(c, &side, 0, l.objectCount)
 			} else {
-				l.patched(c, &side)
+				l.measurePatches(c, &side)
 			}
 		}
 	default:

@@ -28,9 +28,9 @@ type sample struct {
 	goroutines                float64
 }
 
-// soak runs watchers by node (-w, -streams) and writes (-rate) for a long time (-d) and reports
+// runSoak runs watchers by node (-w, -streams) and writes (-rate) for a long time (-d) and reports
 // whether the server's memory grows. The curve is written to soak.svg in plots.
-func soak(l *load, bin, plots string) error {
+func runSoak(l *load, bin, plots string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
@@ -40,13 +40,13 @@ func soak(l *load, bin, plots string) error {
 	if err != nil {
 		return err
 	}
-	defer api.stop()
-	ours.run(ours.newClient(), "seed")
+	defer api.terminate()
+	ours.runScenario(ours.newClient(), "seed")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	sampled := make(chan []sample, 1)
-	go func() { sampled <- ours.samples(ctx) }()
-	ours.run(ours.newClient(), "watch-node")
+	go func() { sampled <- ours.takeSamples(ctx) }()
+	ours.runScenario(ours.newClient(), "watch-node")
 	cancel()
 	samples := <-sampled
 	if plots == "" {
@@ -55,8 +55,8 @@ func soak(l *load, bin, plots string) error {
 	return drawSoak(filepath.Join(plots, "soak.svg"), fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
 }
 
-// samples takes samples until ctx ends.
-func (l *load) samples(ctx context.Context) (out []sample) {
+// takeSamples takes samples until ctx ends.
+func (l *load) takeSamples(ctx context.Context) (out []sample) {
 	c := l.newClient()
 	fmt.Print("| min | resident MiB | anonymous | heap in use | goroutines |\n|---|---|---|---|---|\n")
 	tick := time.NewTicker(sampleEvery)
@@ -68,7 +68,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 			return out
 		case <-tick.C:
 		}
-		s, err := l.sample(c)
+		s, err := l.takeSample(c)
 		if err != nil {
 			fmt.Println("sample failed:", err)
 			continue
@@ -81,7 +81,8 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 	}
 }
 
-func (l *load) sample(c *http.Client) (s sample, err error) {
+// takeSample reads the memory of the server and its number of goroutines.
+func (l *load) takeSample(c *http.Client) (s sample, err error) {
 	code, body, err := l.request(c, "GET", "/metrics", "", nil, "*/*")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("metrics: %d", code)
@@ -99,8 +100,8 @@ func (l *load) sample(c *http.Client) (s sample, err error) {
 			s.goroutines = v
 		}
 	}
-	u := l.measure()
-	s.resident, s.anonymous = u.rss[l.label], u.anon[l.label]
+	u := l.readUsage()
+	s.resident, s.anonymous = u.resident[l.label], u.anonymous[l.label]
 	return s, nil
 }
 

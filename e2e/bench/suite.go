@@ -21,7 +21,8 @@ type process struct {
 	ready time.Duration
 }
 
-func (p *process) stop() {
+// terminate stops the process and waits until it has exited.
+func (p *process) terminate() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // shells make background processes ignore SIGINT
 	_ = p.cmd.Wait()
 }
@@ -38,8 +39,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// listens waits until a port accepts connections.
-func listens(port int) error {
+// waitForListener waits until a port accepts connections.
+func waitForListener(port int) error {
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling interval
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
@@ -51,9 +52,9 @@ func listens(port int) error {
 	}
 }
 
-// start runs a server and waits until /readyz succeeds for a client, which is anonymous if cert is
-// empty.
-func start(log, path, cert, key string, args ...string) (*process, error) {
+// startProcess runs a server and waits until /readyz succeeds for a client, which is anonymous if
+// cert is empty.
+func startProcess(log, path, cert, key string, args ...string) (*process, error) {
 	client := &tls.Config{InsecureSkipVerify: true}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
@@ -91,27 +92,28 @@ func start(log, path, cert, key string, args ...string) (*process, error) {
 		}
 		time.Sleep(2 * time.Millisecond) // polling interval
 	}
-	p.stop()
+	p.terminate()
 	return nil, fmt.Errorf("%s is not ready after %s; see %s", path, readyWithin, log)
 }
 
-// scenarios are the scenarios of the comparison in order, and whether the floor supports them.
+// scenarios are the scenarios of the comparison in order.
 var scenarios = []struct {
 	name  string
-	floor bool
-	set   func(*load)
+	floor bool        // whether the floor supports it
+	set   func(*load) // changes the load, unless nil
 }{
 	{"list", true, nil}, {"list-consistent", true, nil}, {"list-proto", true, nil}, {"list-meta", true, nil}, {"list-table", true, nil},
 	{"list-ns", true, nil}, {"list-node", true, nil}, {"list-label", true, nil}, {"page", true, nil},
-	{"list-storm", true, func(l *load) { l.conc = 8 }},
+	{"list-storm", true, func(l *load) { l.concurrency = 8 }},
 	{"get", true, nil}, {"get-rv0", true, nil}, {"patch", false, nil},
 	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 20 }},
 	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 50 }},
 	{"watch-node", true, func(l *load) { l.watchers, l.rate = 2000, 50 }},
 }
 
-// compare starts a server and the floor, loads both, and prints a table.
-func compare(l *load, binary string) error {
+// compareWithFloor starts a server and the floor, loads both, and prints a table. binary is the
+// file of the API server.
+func compareWithFloor(l *load, binary string) error {
 	dir, err := os.MkdirTemp("", "binnacle-bench-")
 	if err != nil {
 		return err
@@ -125,29 +127,29 @@ func compare(l *load, binary string) error {
 	}
 	file := func(folder, name string) string { return filepath.Join(certs, folder, name) }
 	tlsArgs := []string{"--tls-cert-file=" + file("apiserver", "apiserver.crt"), "--tls-private-key-file=" + file("apiserver", "apiserver.key")}
-	api, err := start(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"), file("admin", "admin.key"), append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("apiserver", "client-ca.crt"), "--disable-admission-plugins=ServiceAccount")...)
+	api, err := startProcess(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"), file("admin", "admin.key"), append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("apiserver", "client-ca.crt"), "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return err
 	}
-	defer api.stop()
+	defer api.terminate()
 	l.caFile, l.certFile, l.keyFile = file("admin", "serving-ca.crt"), file("admin", "admin.crt"), file("admin", "admin.key")
 	l.server, l.label, l.pids = api.url, "binnacle", fmt.Sprintf("apiserver=%d", api.cmd.Process.Pid)
 	fmt.Printf("ready %d ms after the start of the process\n", api.ready.Milliseconds())
 	c := l.newClient()
-	l.run(c, "idle")
-	l.run(c, "seed")
+	l.runScenario(c, "idle")
+	l.runScenario(c, "seed")
 	time.Sleep(3 * time.Second) // the cache catches up and memory settles
-	l.run(c, "idle")
+	l.runScenario(c, "idle")
 
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	floor, err := start(filepath.Join(dir, "floor.log"), self, "", "", append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
+	floor, err := startProcess(filepath.Join(dir, "floor.log"), self, "", "", append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
 	if err != nil {
 		return err
 	}
-	defer floor.stop()
+	defer floor.terminate()
 	bare := *l
 	bare.server, bare.label, bare.pids, bare.results = floor.url, "floor", fmt.Sprintf("floor=%d", floor.cmd.Process.Pid), nil
 	var rows []string
@@ -160,11 +162,11 @@ func compare(l *load, binary string) error {
 				s.set(x)
 			}
 		}
-		ours.run(ours.newClient(), s.name)
-		row := []string{s.name, cell(ours, "cpu_ms_per_op"), "", cell(ours, "p50_ms"), cell(ours, "p99_ms"), cell(ours, "peak_mib_apiserver")}
+		ours.runScenario(ours.newClient(), s.name)
+		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), "", resultCell(ours, "p50_ms"), resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
 		if s.floor {
-			theirs.run(theirs.newClient(), s.name)
-			row[2] = cell(theirs, "cpu_ms_per_op")
+			theirs.runScenario(theirs.newClient(), s.name)
+			row[2] = resultCell(theirs, "cpu_ms_per_op")
 		}
 		rows = append(rows, "| "+strings.Join(row, " | ")+" |")
 	}
@@ -172,7 +174,8 @@ func compare(l *load, binary string) error {
 	return nil
 }
 
-func cell(l load, key string) string {
+// resultCell returns a value of the last result as text.
+func resultCell(l load, key string) string {
 	if len(l.results) == 0 {
 		return ""
 	}

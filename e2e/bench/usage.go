@@ -10,12 +10,17 @@ import (
 	"strings"
 )
 
-// usage is CPU seconds and resident and peak memory of the named processes. anon is the resident
-// memory without file pages.
-type usage struct{ cpu, rss, hwm, anon map[string]float64 }
+// processUsage holds the use of CPU and memory of processes, by their names.
+type processUsage struct {
+	cpu       map[string]float64 // seconds
+	resident  map[string]float64 // MiB
+	peak      map[string]float64 // maximum of resident in MiB
+	anonymous map[string]float64 // resident memory without pages of files, in MiB
+}
 
-func (l *load) measure() usage {
-	u := usage{map[string]float64{}, map[string]float64{}, map[string]float64{}, map[string]float64{}}
+// readUsage reads the usage of the processes in l.pids.
+func (l *load) readUsage() processUsage {
+	u := processUsage{cpu: map[string]float64{}, resident: map[string]float64{}, peak: map[string]float64{}, anonymous: map[string]float64{}}
 	for _, p := range strings.Split(l.pids, ",") {
 		name, pid, ok := strings.Cut(p, "=")
 		if !ok {
@@ -25,6 +30,7 @@ func (l *load) measure() usage {
 		if err != nil {
 			continue
 		}
+		// The fields after the program name, which is in parentheses. Times are in 1/100 s.
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
 		ut, _ := strconv.ParseFloat(f[11], 64)
 		st, _ := strconv.ParseFloat(f[12], 64)
@@ -38,17 +44,18 @@ func (l *load) measure() usage {
 			v, _ := strconv.ParseFloat(g[1], 64)
 			switch g[0] {
 			case "VmRSS:":
-				u.rss[name] = v / 1024
+				u.resident[name] = v / 1024
 			case "RssAnon:":
-				u.anon[name] = v / 1024
+				u.anonymous[name] = v / 1024
 			case "VmHWM:":
-				u.hwm[name] = v / 1024
+				u.peak[name] = v / 1024
 			}
 		}
 	}
 	return u
 }
 
+// resetPeak resets the peak memory of the processes.
 func (l *load) resetPeak() {
 	for _, p := range strings.Split(l.pids, ",") {
 		if _, pid, ok := strings.Cut(p, "="); ok {
@@ -57,7 +64,8 @@ func (l *load) resetPeak() {
 	}
 }
 
-func pct(d []float64, p float64) float64 {
+// percentile sorts d and returns the p-th part of it, such as 0.99, or -1 if d is empty.
+func percentile(d []float64, p float64) float64 {
 	if len(d) == 0 {
 		return -1
 	}
@@ -65,20 +73,21 @@ func pct(d []float64, p float64) float64 {
 	return d[min(len(d)-1, int(p*float64(len(d))))]
 }
 
-func (l *load) report(scenario string, before usage, ops int, secs float64, lat []float64, extra map[string]any) {
-	after := l.measure()
-	out := map[string]any{"scenario": scenario, "label": l.label, "ops": ops, "secs": round(secs), "ops_per_s": round(float64(ops) / secs), "p50_ms": round(pct(lat, .5)), "p90_ms": round(pct(lat, .9)), "p99_ms": round(pct(lat, .99))}
+// addResult prints a result as a line of JSON and adds it to l.results.
+func (l *load) addResult(scenario string, before processUsage, ops int, secs float64, latencies []float64, extra map[string]any) {
+	after := l.readUsage()
+	out := map[string]any{"scenario": scenario, "label": l.label, "ops": ops, "secs": roundToThousandths(secs), "ops_per_s": roundToThousandths(float64(ops) / secs), "p50_ms": roundToThousandths(percentile(latencies, .5)), "p90_ms": roundToThousandths(percentile(latencies, .9)), "p99_ms": roundToThousandths(percentile(latencies, .99))}
 	total := 0.0
 	for k, v := range after.cpu {
 		d := v - before.cpu[k]
 		total += d
-		out["cpu_s_"+k] = round(d)
-		out["rss_mib_"+k] = round(after.rss[k])
-		out["peak_mib_"+k] = round(after.hwm[k])
+		out["cpu_s_"+k] = roundToThousandths(d)
+		out["rss_mib_"+k] = roundToThousandths(after.resident[k])
+		out["peak_mib_"+k] = roundToThousandths(after.peak[k])
 	}
-	out["cpu_s"] = round(total)
+	out["cpu_s"] = roundToThousandths(total)
 	if ops > 0 {
-		out["cpu_ms_per_op"] = round(total * 1000 / float64(ops))
+		out["cpu_ms_per_op"] = roundToThousandths(total * 1000 / float64(ops))
 	}
 	for k, v := range extra {
 		out[k] = v
@@ -88,4 +97,4 @@ func (l *load) report(scenario string, before usage, ops int, secs float64, lat 
 	l.results = append(l.results, out)
 }
 
-func round(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
+func roundToThousandths(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
