@@ -85,21 +85,21 @@ func TestClientsUseExtensionServer(t *testing.T) {
 
 	bob := harness.CLIOf(t, s.servers[0].Kubeconfig(s.pki.Client("bob")))
 	if r := bob.Execute(t, "", "get", "widgets"); !strings.Contains(r.Stderr, `User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
-		t.Errorf("bob: %s%s", r.Stdout, r.Stderr)
+		t.Errorf("get widgets as bob: got %s%s, want Forbidden", r.Stdout, r.Stderr)
 	}
-	upgrade(t, s)
-	defined(t, s)
+	checkUpgradedConnection(t, s)
+	checkPrecedenceOverDefinition(t, s)
 }
 
-// defined creates a definition for the resource of the extension server. The extension server takes
-// precedence until its APIService is deleted.
-func defined(t *testing.T, s *suite) {
+// checkPrecedenceOverDefinition creates a definition for the resource of the extension server. The
+// extension server takes precedence until its APIService is deleted.
+func checkPrecedenceOverDefinition(t *testing.T, s *suite) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	s.mustRequest("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.ok(0, "/apis/ext.example.com/v2/widgets") })
+	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.checkOK(0, "/apis/ext.example.com/v2/widgets") })
 	if out := s.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
 		t.Errorf("the definition hides the extension server's object: %s", out)
 	}
@@ -109,14 +109,14 @@ func defined(t *testing.T, s *suite) {
 		}
 	}
 	if out := s.mustRequest("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
-		t.Errorf("versions of the group: %s", out)
+		t.Errorf("versions of the group: got %s, want v1 once", out)
 	}
 	s.mustRequest("DELETE", apiServices+"/v1.ext.example.com", "")
 	harness.Eventually(t, 20*time.Second, "the definition to take effect", func() error {
-		if code, out, err := s.send(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
+		if code, out, err := s.sendRequest(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s %v", code, out, err)
 		}
-		_, out, err := s.send(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
+		_, out, err := s.sendRequest(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
 		if strings.Contains(out, `"wd"`) || !strings.Contains(out, `"widgets"`) {
 			return fmt.Errorf("described as %s %v", out, err)
 		}
@@ -125,8 +125,9 @@ func defined(t *testing.T, s *suite) {
 	s.mustRequest("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 }
 
-// upgrade uses an upgraded connection to the extension server.
-func upgrade(t *testing.T, s *suite) {
+// checkUpgradedConnection checks that data passes in both directions over an upgraded connection to
+// the extension server.
+func checkUpgradedConnection(t *testing.T, s *suite) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(s.servers[0].Admin.Cert, s.servers[0].Admin.Key)
 	if err != nil {
@@ -154,7 +155,7 @@ func upgrade(t *testing.T, s *suite) {
 type probeClient struct {
 	mu        sync.Mutex
 	requests  int
-	wrong     []error
+	errors    []error
 	latencies []time.Duration // since the last report
 }
 
@@ -169,12 +170,13 @@ func (b *probeClient) report(t *testing.T, when string) {
 	b.latencies = nil
 }
 
-func (b *probeClient) run(ctx context.Context, s *suite) {
+// sendRequests sends requests in a loop until ctx ends.
+func (b *probeClient) sendRequests(ctx context.Context, s *suite) {
 	for n := 0; ctx.Err() == nil; n++ {
 		path := []string{"/api/v1/namespaces/default/services/ext", "/api/v1/namespaces?limit=2", "/apis", "/openapi/v3/apis/apps/v1"}[n%4]
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		sent := time.Now()
-		code, body, err := s.send(asking, 0, "GET", path, "")
+		code, body, err := s.sendRequest(asking, 0, "GET", path, "")
 		cancel()
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%s: %d %.200s", path, code, body)
@@ -183,7 +185,7 @@ func (b *probeClient) run(ctx context.Context, s *suite) {
 		b.requests++
 		b.latencies = append(b.latencies, time.Since(sent))
 		if err != nil {
-			b.wrong = append(b.wrong, err)
+			b.errors = append(b.errors, err)
 		}
 		b.mu.Unlock()
 	}
@@ -195,18 +197,20 @@ func (b *probeClient) run(ctx context.Context, s *suite) {
 func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
-	before := goroutines(t, s)
+	before := countGoroutines(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	b, others, widgetClient := &probeClient{}, s.withUser("probe"), s.withUser("widget-client")
-	harness.Eventually(t, 20*time.Second, "allowed", func() error { return errors.Join(others.ok(0, "/api/v1/namespaces"), widgetClient.ok(0, widgets)) })
+	probe, others, widgetClient := &probeClient{}, s.withUser("probe"), s.withUser("widget-client")
+	harness.Eventually(t, 20*time.Second, "allowed", func() error {
+		return errors.Join(others.checkOK(0, "/api/v1/namespaces"), widgetClient.checkOK(0, widgets))
+	})
 	for range 2 {
-		running.Go(func() { b.run(ctx, others) })
+		running.Go(func() { probe.sendRequests(ctx, others) })
 	}
 	for range 80 { // more than there are seats
 		running.Go(func() {
 			for ctx.Err() == nil {
-				if code, _, err := widgetClient.send(ctx, 0, "GET", widgets, ""); err != nil || code != http.StatusOK {
+				if code, _, err := widgetClient.sendRequest(ctx, 0, "GET", widgets, ""); err != nil || code != http.StatusOK {
 					select { // well-behaved clients back off
 					case <-time.After(time.Second):
 					case <-ctx.Done():
@@ -215,7 +219,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 			}
 		})
 	}
-	good := s.cert
+	good := s.extensionCert
 	other := harness.NewPKI(t).ServingFor("extension", "ext.default.svc")
 	copyFile := func(from, to string) {
 		data, err := os.ReadFile(from)
@@ -231,7 +235,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 		what       string
 		begin, end func()
 	}{
-		{what: "killed", begin: s.extension.Kill, end: func() { s.extension.Start(s.args...) }},
+		{what: "killed", begin: s.extension.Kill, end: func() { s.extension.Start(s.extensionFlags...) }},
 		{what: "hanging", begin: s.extension.Pause, end: s.extension.Resume},
 		{what: "disconnected", begin: func() { s.proxy.Set(harness.Cut) }, end: func() { s.proxy.Set(harness.Pass) }},
 		{what: "unresponsive network", begin: func() { s.proxy.Set(harness.Stall) }, end: func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
@@ -245,35 +249,36 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 			s.proxy.Reset()
 		}},
 	} {
-		b.report(t, "without a fault")
+		probe.report(t, "without a fault")
 		fault.begin()
 		harness.Eventually(t, 60*time.Second, fault.what, func() error {
-			if err := s.ok(0, widgets); err == nil {
-				return fmt.Errorf("still answers")
+			if err := s.checkOK(0, widgets); err == nil {
+				return fmt.Errorf("still responds")
 			}
 			return nil
 		})
-		b.report(t, "until the effect of: "+fault.what)
+		probe.report(t, "until the effect of: "+fault.what)
 		fault.end()
-		harness.Eventually(t, 90*time.Second, "recovery from: "+fault.what, func() error { return s.ok(0, widgets) })
+		harness.Eventually(t, 90*time.Second, "recovery from: "+fault.what, func() error { return s.checkOK(0, widgets) })
 	}
 	cancel()
 	running.Wait()
-	if b.requests < 100 || len(b.wrong) > 0 {
-		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v", b.requests, len(b.wrong), b.wrong)
+	if probe.requests < 100 || len(probe.errors) > 0 {
+		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v", probe.requests, len(probe.errors), probe.errors)
 	}
 	for _, c := range []*suite{s, others, widgetClient} {
 		c.client.CloseIdleConnections()
 	}
 	harness.Eventually(t, 60*time.Second, "the goroutines to end", func() error {
-		if now := goroutines(t, s); now > before+30 {
+		if now := countGoroutines(t, s); now > before+30 {
 			return fmt.Errorf("got %d goroutines, had %d before", now, before)
 		}
 		return nil
 	})
 }
 
-func goroutines(t *testing.T, s *suite) (n int) {
+// countGoroutines returns the number of goroutines of the first replica.
+func countGoroutines(t *testing.T, s *suite) (n int) {
 	t.Helper()
 	for _, line := range strings.Split(s.mustRequest("GET", "/metrics", ""), "\n") {
 		if rest, ok := strings.CutPrefix(line, "go_goroutines "); ok {
@@ -291,9 +296,9 @@ func goroutines(t *testing.T, s *suite) (n int) {
 func TestReplicasAgreeOnAvailability(t *testing.T) {
 	t.Parallel()
 	s := start(t, 3)
-	since := ""
-	events := func() (all []string) {
-		_, body, err := s.send(t.Context(), 0, "GET", apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+since+"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
+	startRevision := ""
+	events := func() (requireConditionEverywhere []string) {
+		_, body, err := s.sendRequest(t.Context(), 0, "GET", apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+startRevision+"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,46 +316,46 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 			for _, c := range e.Object.Status.Conditions {
 				event += " " + c.Status
 			}
-			all = append(all, event)
+			requireConditionEverywhere = append(requireConditionEverywhere, event)
 		}
-		return all
+		return requireConditionEverywhere
 	}
-	all := func(status string) {
+	requireConditionEverywhere := func(status string) {
 		t.Helper()
 		for i := range s.servers {
 			harness.Eventually(t, 60*time.Second, "condition "+status, func() error {
-				if got := s.available(i); got != status {
+				if got := s.availableCondition(i); got != status {
 					return fmt.Errorf("got %q", got)
 				}
 				return nil
 			})
 		}
 	}
-	all("True")
+	requireConditionEverywhere("True")
 	var o struct {
 		Metadata struct{ ResourceVersion string }
 	}
 	if err := json.Unmarshal([]byte(s.mustRequest("GET", apiServices+"/v1.ext.example.com", "")), &o); err != nil {
 		t.Fatal(err)
 	}
-	since = o.Metadata.ResourceVersion
+	startRevision = o.Metadata.ResourceVersion
 	s.extension.Kill()
 	s.probeAvailability()
-	all("False")
+	requireConditionEverywhere("False")
 	for i := range s.servers { // and reject requests
 		harness.Eventually(t, 60*time.Second, "rejection", func() error {
-			code, body, err := s.send(t.Context(), i, "GET", widgets, "")
+			code, body, err := s.sendRequest(t.Context(), i, "GET", widgets, "")
 			if err != nil || code != 503 || body != "service unavailable\n" {
 				return fmt.Errorf("%d %s %v", code, body, err)
 			}
 			return nil
 		})
 	}
-	s.extension.Start(s.args...)
+	s.extension.Start(s.extensionFlags...)
 	s.probeAvailability()
-	all("True")
+	requireConditionEverywhere("True")
 	for i := range s.servers {
-		harness.Eventually(t, 60*time.Second, "a response", func() error { return s.ok(i, widgets) })
+		harness.Eventually(t, 60*time.Second, "a response", func() error { return s.checkOK(i, widgets) })
 	}
 	if got := strings.Join(events(), ", "); got != "MODIFIED False, MODIFIED True" {
 		t.Errorf("got events %s, want \"MODIFIED False, MODIFIED True\"", got)

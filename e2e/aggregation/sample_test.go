@@ -45,7 +45,7 @@ func TestSampleServer(t *testing.T) {
 	s.mustRequest("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
 		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(ca), port))
-	harness.Eventually(t, 90*time.Second, "available", func() error { return s.ok(0, "/apis/wardle.example.com/v1alpha1/flunders") })
+	harness.Eventually(t, 90*time.Second, "available", func() error { return s.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders") })
 
 	k := harness.NewCLI(t, s.servers[0])
 	harness.Eventually(t, 40*time.Second, "described", func() error {
@@ -71,7 +71,7 @@ func TestSampleServer(t *testing.T) {
 	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"reference":"b","referenceType":"Flunder"}}`, "create", "-f", "-")
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "flunder.wardle.example.com/a" {
-		t.Errorf("watch: %q", lines.Text())
+		t.Errorf("watch: got %q, want \"flunder.wardle.example.com/a\"", lines.Text())
 	}
 	cancel()
 	_ = watch.Wait()

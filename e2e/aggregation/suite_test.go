@@ -20,15 +20,15 @@ import (
 
 // suite is one or more API servers of a cluster with an extension server behind a proxy.
 type suite struct {
-	t         *testing.T
-	pki       *harness.PKI
-	servers   []*harness.Server
-	client    *http.Client
-	proxy     *harness.Proxy
-	extension *harness.Process
-	args      []string
-	probes    int
-	cert      harness.Pair // of the extension server, which reloads its files
+	t              *testing.T
+	pki            *harness.PKI
+	servers        []*harness.Server
+	client         *http.Client
+	proxy          *harness.Proxy
+	extension      *harness.Process
+	extensionFlags []string
+	serviceChanges int
+	extensionCert  harness.Pair // of the extension server, which reloads its files
 }
 
 const (
@@ -52,12 +52,13 @@ func start(t *testing.T, replicas int, flags ...string) *suite {
 	for range replicas {
 		s.servers = append(s.servers, harness.StartServerWith(t, s.pki, admin, flags...))
 	}
-	s.client = s.clientOf(admin)
-	s.extend()
+	s.client = s.newClient(admin)
+	s.startExtension()
 	return s
 }
 
-func (s *suite) clientOf(p harness.Pair) *http.Client {
+// newClient returns a client with a certificate.
+func (s *suite) newClient(p harness.Pair) *http.Client {
 	s.t.Helper()
 	pair, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -68,30 +69,31 @@ func (s *suite) clientOf(p harness.Pair) *http.Client {
 	return c
 }
 
-// withUser returns the suite with a client of an ordinary user, who may read everything.
+// withUser returns the suite with a client of an ordinary user with the right to read everything.
 func (s *suite) withUser(user string) *suite {
 	s.t.Helper()
 	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
 	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"`+user+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"`+user+`"}]}`)
-	theirs := *s
-	theirs.client = s.clientOf(s.pki.Client(user))
-	return &theirs
+	other := *s
+	other.client = s.newClient(s.pki.Client(user))
+	return &other
 }
 
-// extend starts the extension server with the usual rights of such servers.
-func (s *suite) extend() {
+// startExtension starts the extension server with the usual rights of such servers, registers it,
+// and waits until all replicas send requests to it.
+func (s *suite) startExtension() {
 	s.t.Helper()
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", binding("Role", "extension-apiserver-authentication-reader"))
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding("ClusterRole", "system:auth-delegator"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", roleBinding("Role", "extension-apiserver-authentication-reader"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", roleBinding("ClusterRole", "system:auth-delegator"))
 	port := harness.FreePort(s.t)
-	s.cert = s.pki.ServingFor("extension", "ext.default.svc")
+	s.extensionCert = s.pki.ServingFor("extension", "ext.default.svc")
 	s.extension = harness.NewProcess(s.t, "extension", harness.Binary(s.t, harness.Extension))
-	s.args = []string{
-		fmt.Sprintf("--listen=127.0.0.1:%d", port), "--cert=" + s.cert.CertFile, "--key=" + s.cert.KeyFile,
+	s.extensionFlags = []string{
+		fmt.Sprintf("--listen=127.0.0.1:%d", port), "--cert=" + s.extensionCert.CertFile, "--key=" + s.extensionCert.KeyFile,
 		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server", "system:serviceaccounts")), // like a server that runs in a pod
 	}
-	s.extension.Start(s.args...)
+	s.extension.Start(s.extensionFlags...)
 	harness.Eventually(s.t, 30*time.Second, "ready", func() error {
 		resp, err := s.client.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
 		if err != nil {
@@ -114,18 +116,19 @@ func (s *suite) extend() {
 		s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
 			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version, base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
 		for i := range s.servers {
-			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.ok(i, "/apis/"+group+"/"+version) })
+			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.checkOK(i, "/apis/"+group+"/"+version) })
 		}
 	}
 }
 
-func binding(kind, name string) string {
+// roleBinding returns a binding of a role to the user of the extension server.
+func roleBinding(kind, name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":"widget-server"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"widget-server"}]}`, kind, name)
 }
 
-// send sends a request to a replica.
-func (s *suite) send(ctx context.Context, replica int, method, path, body string) (int, string, error) {
+// sendRequest sends a request to a replica.
+func (s *suite) sendRequest(ctx context.Context, replica int, method, path, body string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.servers[replica].URL+path, bytes.NewBufferString(body))
 	if err != nil {
 		return 0, "", err
@@ -140,18 +143,19 @@ func (s *suite) send(ctx context.Context, replica int, method, path, body string
 	return resp.StatusCode, string(b), err
 }
 
+// mustRequest sends a request to the first replica, which must succeed, and returns the response.
 func (s *suite) mustRequest(method, path, body string) string {
 	s.t.Helper()
-	code, answer, err := s.send(s.t.Context(), 0, method, path, body)
+	code, response, err := s.sendRequest(s.t.Context(), 0, method, path, body)
 	if err != nil || code >= 300 {
-		s.t.Fatalf("%s %s: %d %s %v", method, path, code, answer, err)
+		s.t.Fatalf("%s %s: %d %s %v", method, path, code, response, err)
 	}
-	return answer
+	return response
 }
 
-// ok returns an error unless a replica answers 200.
-func (s *suite) ok(replica int, path string) error {
-	code, body, err := s.send(s.t.Context(), replica, "GET", path, "")
+// checkOK returns an error unless a replica returns 200 for a GET.
+func (s *suite) checkOK(replica int, path string) error {
+	code, body, err := s.sendRequest(s.t.Context(), replica, "GET", path, "")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("%s: %d %.300s", path, code, body)
 	}
@@ -162,13 +166,13 @@ func (s *suite) ok(replica int, path string) error {
 // change of its service.
 func (s *suite) probeAvailability() {
 	s.t.Helper()
-	s.probes++
-	s.mustRequest("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.probes))
+	s.serviceChanges++
+	s.mustRequest("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.serviceChanges))
 }
 
-// available returns the availability condition of the widgets' APIService from a replica.
-func (s *suite) available(replica int) string {
-	_, body, _ := s.send(s.t.Context(), replica, "GET", apiServices+"/v1.ext.example.com", "")
+// availableCondition returns the availability condition of the widgets' APIService from a replica.
+func (s *suite) availableCondition(replica int) string {
+	_, body, _ := s.sendRequest(s.t.Context(), replica, "GET", apiServices+"/v1.ext.example.com", "")
 	var o struct {
 		Status struct{ Conditions []struct{ Status string } }
 	}

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// retryPause is how long a failed lookup is cached.
+// retryPause is the time for which a failed lookup is cached.
 const retryPause = 250 * time.Millisecond
 
 // addresses caches the addresses of containers. A lookup runs a docker process. Concurrent callers
 // share one lookup, and a caller that gives up does not cancel it.
 type addresses struct {
-	mu    sync.Mutex // never held while another lock is acquired
-	known map[string]*lookup
+	mu      sync.Mutex         // never held while another lock is acquired
+	lookups map[string]*lookup // by network and service
 }
 
 // lookup is a running or finished lookup.
 type lookup struct {
-	done  chan struct{}
-	ip    string
-	err   error
-	until time.Time // when a failure expires
+	done    chan struct{}
+	ip      string
+	err     error
+	expires time.Time // when a failure expires
 }
 
-// find returns the address for key from the cache, or from query.
-func (a *addresses) find(ctx context.Context, key string, query func() (string, error)) (string, error) {
-	l := a.lookup(key, query)
+// resolve returns the address for key from the cache, or from query.
+func (a *addresses) resolve(ctx context.Context, key string, query func() (string, error)) (string, error) {
+	l := a.cachedLookup(key, query)
 	select {
 	case <-l.done:
 		return l.ip, l.err
@@ -37,67 +37,70 @@ func (a *addresses) find(ctx context.Context, key string, query func() (string, 
 	}
 }
 
-func (a *addresses) lookup(key string, query func() (string, error)) *lookup {
+// cachedLookup returns the lookup for key, and starts query if there is none.
+func (a *addresses) cachedLookup(key string, query func() (string, error)) *lookup {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.known[key]; l != nil && !l.outdated() {
+	if l := a.lookups[key]; l != nil && !l.expired() {
 		return l
 	}
 	l := &lookup{done: make(chan struct{})}
-	if a.known == nil {
-		a.known = map[string]*lookup{}
+	if a.lookups == nil {
+		a.lookups = map[string]*lookup{}
 	}
-	a.known[key] = l
+	a.lookups[key] = l
 	go func() {
 		defer close(l.done)
 		l.ip, l.err = query()
-		l.until = time.Now().Add(retryPause)
+		l.expires = time.Now().Add(retryPause)
 	}()
 	return l
 }
 
-func (l *lookup) outdated() bool {
+// expired reports whether the lookup failed and should be repeated.
+func (l *lookup) expired() bool {
 	select {
 	case <-l.done:
-		return l.err != nil && time.Now().After(l.until)
+		return l.err != nil && time.Now().After(l.expires)
 	default:
 		return false
 	}
 }
 
-// forget clears the cache because addresses may have changed. Callers that wait for a running
+// clear empties the cache because addresses may have changed. Callers that wait for a running
 // lookup still get its result.
-func (a *addresses) forget() {
+func (a *addresses) clear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	clear(a.known)
+	clear(a.lookups)
 }
 
-// mistaken removes an address that could not be reached.
-func (a *addresses) mistaken(key, ip string) {
+// removeUnreachable removes an address that could not be reached, so that the next caller looks it
+// up again.
+func (a *addresses) removeUnreachable(key, ip string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := a.known[key]
+	l := a.lookups[key]
 	if l == nil {
 		return
 	}
 	select {
 	case <-l.done:
 		if l.ip == ip {
-			delete(a.known, key)
+			delete(a.lookups, key)
 		}
 	default: // a lookup is running
 	}
 }
 
-// address returns the address of a service on a network.
-func (c *composition) address(ctx context.Context, service, network string) (string, error) {
-	return c.addresses.find(ctx, network+"/"+service, func() (string, error) {
+// serviceAddress returns the address of a service on a network.
+func (c *composition) serviceAddress(ctx context.Context, service, network string) (string, error) {
+	return c.addresses.resolve(ctx, network+"/"+service, func() (string, error) {
 		id, err := c.container(service)
 		if err != nil {
 			return "", err
 		}
-		out, err := docker("inspect", "--format={{with index .NetworkSettings.Networks \""+c.network(network)+"\"}}{{.IPAddress}}{{end}}", id)
+		out, err := docker("inspect", "--format={{with index .NetworkSettings.Networks \""+c.networkName(network)+"\"}}{{.IPAddress}}{{end}}", id)
 		if err != nil {
 			return "", err
 		}

@@ -18,13 +18,13 @@ import (
 // formEnv selects the form of the tests. It is unset for the brief form.
 const formEnv = "BINNACLE_CONTAINERS"
 
-// services returns the names of all images: the suite's services, the balancer, etcd and NATS.
-func services() []string {
-	return append(suite(), "balancer", "etcd", "nats-server")
+// imageNames returns the names of all images: the suite's services, the balancer, etcd and NATS.
+func imageNames() []string {
+	return append(suiteServices(), "balancer", "etcd", "nats-server")
 }
 
-// suite returns the suite's services. The brief form leaves out the console.
-func suite() []string {
+// suiteServices returns the suite's services. The brief form leaves out the console.
+func suiteServices() []string {
 	out := []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers"}
 	if os.Getenv(formEnv) != "" {
 		out = append(out, consoleService)
@@ -34,29 +34,30 @@ func suite() []string {
 
 // composition is a suite in containers.
 type composition struct {
-	t       testing.TB
-	project string // also the tag of its images
-	state   string // folder of certificates and data
-	file    string // compose file
-	port    int
-	changes []string // pairs of old and new texts in the compose file
+	t            testing.TB
+	project      string // also the tag of its images
+	state        string // folder of certificates and data
+	composeFile  string // compose file
+	port         int
+	composeEdits []string // pairs of old and new texts in the compose file
 
 	addresses addresses
 }
 
-// images builds the images once for all tests of this process.
+// buildImagesOnce builds the images once for all tests of this process.
 var (
-	images     = sync.OnceValue(func() error { imagesMade.Store(true); return makeImages(tag(), "") })
-	imagesMade atomic.Bool
+	buildImagesOnce = sync.OnceValue(func() error { imagesBuilt.Store(true); return buildImages(imageTag(), "") })
+	imagesBuilt     atomic.Bool
 )
 
-func tag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
+// imageTag returns the tag of the images of this process.
+func imageTag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
 
-func imageOf(service string) string { return imagesPrefix + "/" + service + ":" + tag() }
+func imageOf(service string) string { return imagesPrefix + "/" + service + ":" + imageTag() }
 
-// makeImages builds all programs and their images. If checkout is not empty, the suite's services
+// buildImages builds all programs and their images. If checkout is not empty, the suite's services
 // come from it.
-func makeImages(tag, checkout string) error {
+func buildImages(tag, checkout string) error {
 	self, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func makeImages(tag, checkout string) error {
 	}
 	build := []string{"build", "-tags=nomsgpack", "-ldflags=-s -w", "-o", bin + "/"} // as deploy/images does
 	var packages []string
-	for _, s := range suite() {
+	for _, s := range suiteServices() {
 		packages = append(packages, "./services/"+s)
 	}
 	return errors.Join(
@@ -88,21 +89,21 @@ func makeImages(tag, checkout string) error {
 		run(self, "go", append(slices.Clone(build), "./deploy/balancer")...),
 		run(filepath.Join(self, "e2e"), "go", append(slices.Clone(build), "./cmd/etcd", "./cmd/nats-server")...),
 		run(self, "go", "run", "./deploy/images", "--builder=docker", "--bin-dir="+bin, "--out="+filepath.Join(bin, "images"),
-			"--prefix="+imagesPrefix, "--tag="+tag, "--service="+strings.Join(services(), ",")),
+			"--prefix="+imagesPrefix, "--tag="+tag, "--service="+strings.Join(imageNames(), ",")),
 	)
 }
 
-// start starts a composition and waits until it is ready. changes are pairs of old and new texts in
-// the compose file.
-func start(t *testing.T, name string, changes ...string) *composition {
+// startComposition starts a composition and waits until it is ready. changes are pairs of old and
+// new texts in the compose file.
+func startComposition(t *testing.T, name string, changes ...string) *composition {
 	t.Helper()
-	needDocker(t)
-	needImages(t)
-	return startAt(t, name, tag(), changes...)
+	requireDocker(t)
+	requireImages(t)
+	return startCompositionWithTag(t, name, imageTag(), changes...)
 }
 
-// startAt is start with existing images.
-func startAt(t *testing.T, name, tag string, changes ...string) *composition {
+// startCompositionWithTag does the same as startComposition, with existing images.
+func startCompositionWithTag(t *testing.T, name, tag string, changes ...string) *composition {
 	t.Helper()
 	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t)}
 	// Containers run as another user, which must be able to read the state folder.
@@ -113,13 +114,13 @@ func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 		if t.Failed() {
 			c.showLogs()
 		}
-		remove(t, c.project)
+		removeProject(t, c.project)
 	})
-	c.changes = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the recorder reads from the first revision
+	c.composeEdits = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the recorder reads from the first revision
 		// Only containers are killed, not the machine, and other tests share its disk.
 		"    - --initial-cluster-token=binnacle\n", "    - --initial-cluster-token=binnacle\n    - --unsafe-no-fsync\n")
-	c.write()
-	for err := c.tryCompose("up", "--tag="+tag); err != nil; err = c.tryCompose("up", "--tag="+tag) {
+	c.writeComposeFile()
+	for err := c.runCompose("up", "--tag="+tag); err != nil; err = c.runCompose("up", "--tag="+tag) {
 		// Another process may take the port before the engine does.
 		if !strings.Contains(err.Error(), "already allocated") && !strings.Contains(err.Error(), "already in use") {
 			t.Fatal(err)
@@ -129,8 +130,8 @@ func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 	return c
 }
 
-// write writes the compose file.
-func (c *composition) write() {
+// writeComposeFile writes the compose file.
+func (c *composition) writeComposeFile() {
 	c.t.Helper()
 	folder := filepath.Join(harness.Project(c.t), "deploy", "compose")
 	text, err := os.ReadFile(filepath.Join(folder, "compose.yaml"))
@@ -139,26 +140,27 @@ func (c *composition) write() {
 	}
 	// Relative paths in the file start at its folder. The first match is replaced, so c.changes
 	// take precedence.
-	replace := slices.Concat(c.changes, []string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
-	c.file = filepath.Join(c.state, "compose.yaml")
-	if err := os.WriteFile(c.file, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
+	replace := slices.Concat(c.composeEdits, []string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
+	c.composeFile = filepath.Join(c.state, "compose.yaml")
+	if err := os.WriteFile(c.composeFile, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// compose runs a command of deploy/compose.
-func (c *composition) compose(command string, more ...string) {
+// mustCompose runs a command of deploy/compose that must succeed.
+func (c *composition) mustCompose(command string, more ...string) {
 	c.t.Helper()
-	if err := c.tryCompose(command, more...); err != nil {
+	if err := c.runCompose(command, more...); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *composition) tryCompose(command string, more ...string) error {
+// runCompose runs a command of deploy/compose.
+func (c *composition) runCompose(command string, more ...string) error {
 	c.t.Helper()
-	defer c.addresses.forget()
-	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.file, "--images=" + imagesPrefix,
-		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * waitTimeout).String()}, more...)
+	defer c.addresses.clear()
+	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.composeFile, "--images=" + imagesPrefix,
+		"--tag=" + imageTag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * waitTimeout).String()}, more...)
 	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
 	cmd.Dir = harness.Project(c.t)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -180,6 +182,7 @@ func (c *composition) container(service string) (string, error) {
 	return ids[0], nil
 }
 
+// mustContainer returns the ID of the container of a service.
 func (c *composition) mustContainer(service string) string {
 	c.t.Helper()
 	id, err := c.container(service)
@@ -189,7 +192,7 @@ func (c *composition) mustContainer(service string) string {
 	return id
 }
 
-func (c *composition) network(name string) string { return c.project + "_" + name }
+func (c *composition) networkName(name string) string { return c.project + "_" + name }
 
 // shownWidth bounds the length of a log line in the output.
 const shownWidth = 400

@@ -15,11 +15,11 @@ import (
 // checkConsole starts the console. It must show every replica to clients that may read metrics, and
 // nothing to others.
 func checkConsole(t *testing.T, c *composition) {
-	needForm(t, more)
-	c.compose("up", "--console", fmt.Sprintf("--console-port=%d", harness.FreePort(t)))
+	requireForm(t, more)
+	c.mustCompose("up", "--console", fmt.Sprintf("--console-port=%d", harness.FreePort(t)))
 	state := func(pair string) (code int, body []byte) {
 		t.Helper()
-		config := c.config("console", pair)
+		config := c.clientConfig("console", pair)
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func checkConsole(t *testing.T, c *composition) {
 				ready[r.Service]++
 			}
 		}
-		for _, s := range suite() {
+		for _, s := range suiteServices() {
 			if s != consoleService && ready[s] != 2 {
 				return fmt.Errorf("ready replicas: %v, want 2 of each service", ready)
 			}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if imagesMade.Load() {
+	if imagesBuilt.Load() {
 		if err := removeImages(); err != nil {
 			fmt.Fprintln(os.Stderr, "clean up:", err)
 			code = max(code, 1)
@@ -47,7 +47,8 @@ const (
 	long
 )
 
-func form(t *testing.T) int {
+// selectedForm returns the form of the tests in the environment.
+func selectedForm(t *testing.T) int {
 	t.Helper()
 	switch s := os.Getenv(formEnv); s {
 	case "":
@@ -62,15 +63,16 @@ func form(t *testing.T) int {
 	}
 }
 
-// needForm skips a test in shorter forms.
-func needForm(t *testing.T, least int) {
+// requireForm skips a test in shorter forms.
+func requireForm(t *testing.T, least int) {
 	t.Helper()
-	if form(t) < least {
+	if selectedForm(t) < least {
 		t.Skipf("not part of %s=%q", formEnv, os.Getenv(formEnv))
 	}
 }
 
-func seed(t *testing.T) uint64 {
+// randomSeed returns the seed in the environment, or a random one, and logs it.
+func randomSeed(t *testing.T) uint64 {
 	t.Helper()
 	n := rand.Uint64()
 	if s := os.Getenv(seedEnv); s != "" {
@@ -85,7 +87,7 @@ func seed(t *testing.T) uint64 {
 
 // TestComposition checks a running suite and then injects faults.
 func TestComposition(t *testing.T) {
-	c := start(t, "suite")
+	c := startComposition(t, "suite")
 	t.Run("kubectl", func(t *testing.T) { checkAccess(t, c) })
 	t.Run("images", func(t *testing.T) { checkImages(t) })
 	t.Run("containers", func(t *testing.T) { checkContainers(t, c) })
@@ -93,18 +95,18 @@ func TestComposition(t *testing.T) {
 	t.Run("networks", func(t *testing.T) { checkNetworks(t, c) })
 	t.Run("console", func(t *testing.T) { checkConsole(t, c) })
 	t.Run("faults", func(t *testing.T) {
-		faults, held := briefFaults(), 2*time.Second
-		switch form(t) {
+		faults, held := faultsOfBriefForm(), 2*time.Second
+		switch selectedForm(t) {
 		case more:
-			faults = moreFaults()
+			faults = faultsOfMoreForm()
 		case long:
-			faults, held = longFaults(), 5*time.Second
+			faults, held = faultsOfLongForm(), 5*time.Second
 		}
-		l := c.startLoad(t, seed(t))
+		l := c.startLoad(t, randomSeed(t))
 		for _, f := range faults {
-			l.inject(f, held)
+			l.injectFault(f, held)
 		}
-		l.finish()
+		l.stopAndCheck()
 	})
 }
 
@@ -130,6 +132,7 @@ func checkAccess(t *testing.T, c *composition) {
 	}
 }
 
+// removeImages removes the images of this process.
 func removeImages() error {
-	return removeAll([]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + tag() + "*"}, []string{"image", "rm", "--force"})
+	return removeUntilGone([]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + imageTag() + "*"}, []string{"image", "rm", "--force"})
 }

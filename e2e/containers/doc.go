@@ -3,8 +3,8 @@
 // disconnects containers under load and checks that acknowledged writes persist, that no event is
 // lost or duplicated and that no unauthorized client gets access.
 //
-// Its tests are skipped with -short, and where no Docker Engine answers that can build and run
-// images on this machine. Images are built from this checkout under a tag of this process. No
+// Its tests are skipped with -short, and on a machine without a Docker Engine that can build and
+// run images. Images are built from this checkout under a tag of this process. No
 // registry is used. All resources carry the project name binnacle-e2e-PID. They are removed at the
 // end, or at the next start if the process is killed.
 //

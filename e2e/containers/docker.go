@@ -28,8 +28,9 @@ const (
 	removePause = 500 * time.Millisecond
 )
 
-// needDocker skips a test where no engine answers.
-func needDocker(t *testing.T) {
+// requireDocker skips a test on a machine without a Docker Engine. It removes what killed test
+// processes left.
+func requireDocker(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -37,18 +38,19 @@ func needDocker(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("container networks are reachable on Linux only")
 	}
-	if err := available("docker", "info", "--format={{.ServerVersion}}"); err != nil {
+	if err := commandError("docker", "info", "--format={{.ServerVersion}}"); err != nil {
 		t.Skipf("no Docker Engine: %v", err)
 	}
-	if err := available("docker", "compose", "version"); err != nil {
-		if older := available("docker-compose", "version"); older != nil {
+	if err := commandError("docker", "compose", "version"); err != nil {
+		if older := commandError("docker-compose", "version"); older != nil {
 			t.Skipf("neither docker compose nor docker-compose is available: %v; %v", err, older)
 		}
 	}
-	removeLeftovers(t)
+	removeStaleProjects(t)
 }
 
-func available(name string, args ...string) error {
+// commandError runs a command and returns its error and output, or nil.
+func commandError(name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
@@ -68,6 +70,7 @@ func docker(args ...string) (string, error) {
 	return string(out), nil
 }
 
+// mustDocker runs a docker command that must succeed.
 func mustDocker(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := docker(args...)
@@ -77,8 +80,9 @@ func mustDocker(t testing.TB, args ...string) string {
 	return out
 }
 
-// removeLeftovers removes the resources of killed test processes.
-func removeLeftovers(t testing.TB) {
+// removeStaleProjects removes the projects of killed test processes. Their names contain the ID of
+// the process.
+func removeStaleProjects(t testing.TB) {
 	t.Helper()
 	projects := map[string]bool{}
 	for _, args := range [][]string{
@@ -100,13 +104,13 @@ func removeLeftovers(t testing.TB) {
 			continue
 		}
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); os.IsNotExist(err) {
-			remove(t, name)
+			removeProject(t, name)
 		}
 	}
 }
 
-// remove removes the containers, networks, volumes and images of a project.
-func remove(t testing.TB, project string) {
+// removeProject removes the containers, networks, volumes and images of a project.
+func removeProject(t testing.TB, project string) {
 	t.Helper()
 	filter := "--filter=label=" + projectLabel + "=" + project
 	for _, step := range []struct{ list, remove []string }{
@@ -116,15 +120,15 @@ func remove(t testing.TB, project string) {
 		{[]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + project + "*"}, []string{"image", "rm", "--force"}},
 	} {
 		// A failed removal does not affect the result. The next run removes the rest.
-		if err := removeAll(step.list, step.remove); err != nil {
+		if err := removeUntilGone(step.list, step.remove); err != nil {
 			t.Logf("clean up: %v", err)
 		}
 	}
 }
 
-// free disconnects the containers that networks still list. The engine keeps the endpoint of a
-// container that was reconnected while it ended.
-func free(networks []string) {
+// disconnectAll disconnects the containers that networks still list. The engine keeps the endpoint
+// of a container that was reconnected while it stopped.
+func disconnectAll(networks []string) {
 	for _, n := range networks {
 		out, err := docker("network", "inspect", "--format={{range .Containers}}{{.Name}} {{end}}", n)
 		if err != nil {
@@ -136,8 +140,8 @@ func free(networks []string) {
 	}
 }
 
-// removeAll removes the listed resources until the list is empty.
-func removeAll(list, remove []string) (err error) {
+// removeUntilGone removes the listed resources until the list is empty.
+func removeUntilGone(list, remove []string) (err error) {
 	for range removeTries {
 		var out string
 		if out, err = docker(list...); err == nil {
@@ -146,7 +150,7 @@ func removeAll(list, remove []string) (err error) {
 				return nil
 			}
 			if remove[0] == "network" {
-				free(ids)
+				disconnectAll(ids)
 			}
 			if _, err = docker(append(slices.Clone(remove), ids...)...); err == nil {
 				return nil

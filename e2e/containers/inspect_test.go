@@ -18,7 +18,7 @@ const (
 
 // checkImages checks the sizes, users and environments of images.
 func checkImages(t *testing.T) {
-	for _, s := range services() {
+	for _, s := range imageNames() {
 		var found []struct {
 			Size   int64
 			Config struct {
@@ -93,7 +93,7 @@ func checkContainers(t *testing.T, c *composition) {
 func checkNetworks(t *testing.T, c *composition) {
 	balancer := c.mustContainer("balancer")
 	for _, network := range []string{"etcd", "nats"} {
-		address, err := c.address(t.Context(), network+"-0", network)
+		address, err := c.serviceAddress(t.Context(), network+"-0", network)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func checkNetworks(t *testing.T, c *composition) {
 		}
 	}
 	// The same request succeeds on an allowed network.
-	harness.Eventually(t, waitTimeout, "an answer", func() error {
+	harness.Eventually(t, waitTimeout, "a response", func() error {
 		_, err := docker("exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt", "apiserver-1:6443")
 		return err
 	})

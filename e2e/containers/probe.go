@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// needImages builds the images. It skips a test if the engine cannot build images, cannot mount
+// requireImages builds the images. It skips a test if the engine cannot build images, cannot mount
 // files of this machine (a remote engine) or has networks that are unreachable from here (an engine
 // in a virtual machine).
-func needImages(t *testing.T) {
+func requireImages(t *testing.T) {
 	t.Helper()
 	if err := imageBuildError(); err != nil {
 		t.Skipf("the Docker Engine cannot build images: %v", err)
 	}
-	if err := images(); err != nil {
+	if err := buildImagesOnce(); err != nil {
 		t.Fatal(err)
 	}
-	if err := runs(); err != nil {
+	if err := containerRunError(); err != nil {
 		t.Skipf("the Docker Engine is not usable for tests: %v", err)
 	}
 }
@@ -39,7 +39,7 @@ var imageBuildError = sync.OnceValue(func() error {
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY Dockerfile /\n"), 0o644); err != nil {
 		return err
 	}
-	name := imagesPrefix + "/probe:" + tag()
+	name := imagesPrefix + "/probe:" + imageTag()
 	if _, err := docker("build", "--tag="+name, dir); err != nil {
 		return err
 	}
@@ -47,10 +47,10 @@ var imageBuildError = sync.OnceValue(func() error {
 	return err
 })
 
-// runs returns why containers cannot run as the tests need them, or nil: on a reachable network of
-// their own and with a file of this machine. It uses a NATS server.
-var runs = sync.OnceValue(func() (err error) {
-	project := tag() + "-probe"
+// containerRunError returns why containers cannot run as the tests need them, or nil: on a
+// reachable network of their own and with a file of this machine. It uses a NATS server.
+var containerRunError = sync.OnceValue(func() (err error) {
+	project := imageTag() + "-probe"
 	label := "--label=" + projectLabel + "=" + project
 	dir, err := os.MkdirTemp("", "binnacle-containers-*")
 	if err != nil {
@@ -63,8 +63,8 @@ var runs = sync.OnceValue(func() (err error) {
 	}
 	defer func() {
 		filter := "--filter=label=" + projectLabel + "=" + project
-		err = errors.Join(err, removeAll([]string{"ps", "--all", "--quiet", filter}, []string{"rm", "--force"}),
-			removeAll([]string{"network", "ls", "--quiet", filter}, []string{"network", "rm"}))
+		err = errors.Join(err, removeUntilGone([]string{"ps", "--all", "--quiet", filter}, []string{"rm", "--force"}),
+			removeUntilGone([]string{"network", "ls", "--quiet", filter}, []string{"network", "rm"}))
 	}()
 	if _, err := docker("network", "create", "--internal", label, project); err != nil {
 		return err
@@ -81,7 +81,7 @@ var runs = sync.OnceValue(func() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	for {
-		if err = reached(ctx, net.JoinHostPort(strings.TrimSpace(address), "4333")); err == nil {
+		if err = tryConnect(ctx, net.JoinHostPort(strings.TrimSpace(address), "4333")); err == nil {
 			return nil
 		}
 		select {
@@ -93,7 +93,8 @@ var runs = sync.OnceValue(func() (err error) {
 	}
 })
 
-func reached(ctx context.Context, address string) error {
+// tryConnect opens and closes a TCP connection.
+func tryConnect(ctx context.Context, address string) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {

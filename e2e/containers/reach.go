@@ -21,34 +21,35 @@ import (
 
 const dialTimeout = 2 * time.Second
 
-// dial returns a function that connects to a container by the name of its service on a network.
-func (c *composition) dial(network string) func(ctx context.Context, kind, address string) (net.Conn, error) {
+// dialer returns a function that connects to a container by the name of its service on a network.
+func (c *composition) dialer(network string) func(ctx context.Context, kind, address string) (net.Conn, error) {
 	return func(ctx context.Context, kind, address string) (net.Conn, error) {
 		service, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
 		}
-		ip, err := c.address(ctx, service, network)
+		ip, err := c.serviceAddress(ctx, service, network)
 		if err != nil {
 			return nil, err
 		}
 		dialer := net.Dialer{Timeout: dialTimeout}
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
 		if err != nil && ctx.Err() == nil {
-			c.addresses.mistaken(network+"/"+service, ip)
+			c.addresses.removeUnreachable(network+"/"+service, ip)
 		}
 		return conn, err
 	}
 }
 
+// certificate returns the path of a file below the certificate folder.
 func (c *composition) certificate(parts ...string) string {
 	return filepath.Join(append([]string{c.state, "certs"}, parts...)...)
 }
 
-// config returns a client configuration for an API server, with a certificate pair from the state
-// folder unless pair is empty.
-func (c *composition) config(service, pair string) *rest.Config {
-	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dial("suite"), QPS: -1}
+// clientConfig returns a client configuration for an API server, with a certificate pair from the
+// state folder unless pair is empty.
+func (c *composition) clientConfig(service, pair string) *rest.Config {
+	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dialer("suite"), QPS: -1}
 	r.CAFile = c.certificate("ca", "serving-ca.crt")
 	if pair != "" {
 		r.CertFile, r.KeyFile = c.certificate(pair+".crt"), c.certificate(pair+".key")
@@ -56,15 +57,16 @@ func (c *composition) config(service, pair string) *rest.Config {
 	return r
 }
 
-func (c *composition) admin(service string) *kubernetes.Clientset {
+// adminClient returns a client of an API server with the rights of an administrator.
+func (c *composition) adminClient(service string) *kubernetes.Clientset {
 	c.t.Helper()
-	return harness.ClientFor(c.t, c.config(service, "admin/admin"))
+	return harness.ClientFor(c.t, c.clientConfig(service, "admin/admin"))
 }
 
-// replica returns the clients of an API server for traffic.
-func (c *composition) replica(service string) traffic.Replica {
+// trafficReplica returns the clients of an API server for traffic.
+func (c *composition) trafficReplica(service string) traffic.Replica {
 	c.t.Helper()
-	config := c.config(service, "admin/admin")
+	config := c.clientConfig(service, "admin/admin")
 	m, err := metadata.NewForConfig(config)
 	if err != nil {
 		c.t.Fatal(err)
@@ -72,8 +74,8 @@ func (c *composition) replica(service string) traffic.Replica {
 	return traffic.Replica{JSON: harness.ClientFor(c.t, config), Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)), Metadata: m}
 }
 
-// etcd returns a client with the API servers' certificate.
-func (c *composition) etcd() *clientv3.Client {
+// etcdClient returns a client with the API servers' certificate.
+func (c *composition) etcdClient() *clientv3.Client {
 	c.t.Helper()
 	pem, err := os.ReadFile(c.certificate("ca", "etcd-ca.crt"))
 	if err != nil {
@@ -85,7 +87,7 @@ func (c *composition) etcd() *clientv3.Client {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	dial := c.dial("etcd")
+	dial := c.dialer("etcd")
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"https://etcd-0:2379", "https://etcd-1:2379", "https://etcd-2:2379"},
 		TLS:         &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}},

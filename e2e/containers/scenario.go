@@ -18,9 +18,9 @@ import (
 
 const (
 	// waitTimeout bounds every wait for an expected condition, also on busy machines.
-	waitTimeout = 4 * time.Minute
-	writers     = 4
-	pace        = 80 * time.Millisecond
+	waitTimeout   = 4 * time.Minute
+	writers       = 4
+	writeInterval = 80 * time.Millisecond
 	// warmUpChanges is the number of changes before the first fault.
 	warmUpChanges = 20
 )
@@ -36,9 +36,10 @@ type load struct {
 	faults              []history.Fault
 }
 
+// startLoad starts the load and waits until it has written some objects.
 func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	t.Helper()
-	l := &load{composition: c, t: t, recorder: traffic.NewRecorder(c.etcd())}
+	l := &load{composition: c, t: t, recorder: traffic.NewRecorder(c.etcdClient())}
 	ctx, cancel := context.WithCancel(context.Background())
 	var recording sync.WaitGroup
 	recording.Go(func() { l.recorder.Run(ctx) })
@@ -46,7 +47,7 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 		cancel()
 		recording.Wait()
 	})
-	admin := c.admin("apiserver-1")
+	admin := c.adminClient("apiserver-1")
 	var namespaces []string
 	for _, name := range []string{"load-a", "load-b"} {
 		if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -56,12 +57,12 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	}
 	l.unauthorizedClients = c.startUnauthorizedClients(t.Context())
 	l.traffic = traffic.Start(t.Context(), traffic.Config{
-		Namespaces: namespaces, Seed: seed, Writers: writers, Interval: pace,
-		Replicas: []traffic.Replica{c.replica("apiserver-1"), c.replica("apiserver-2")},
+		Namespaces: namespaces, Seed: seed, Writers: writers, Interval: writeInterval,
+		Replicas: []traffic.Replica{c.trafficReplica("apiserver-1"), c.trafficReplica("apiserver-2")},
 	})
 	t.Cleanup(func() { // before the API servers stop
 		l.traffic.Stop()
-		_, _ = l.unauthorizedClients.end()
+		_, _ = l.unauthorizedClients.stopAndCollect()
 	})
 	l.awaitRecovery("traffic")
 	harness.Eventually(t, waitTimeout, "writes", func() error {
@@ -73,6 +74,7 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	return l
 }
 
+// storedChanges returns the changes that the recorder has read from etcd.
 func (l *load) storedChanges() *history.ChangeLog { return l.recorder.ChangeLog(l.traffic.Started()) }
 
 // awaitRecovery waits until every client has received all changes up to now.
@@ -88,11 +90,11 @@ func (l *load) awaitRecovery(what string) (revision int64) {
 	return revision
 }
 
-// inject causes a fault, holds it, repairs it and waits until all clients have recovered.
-func (l *load) inject(f fault, d time.Duration) {
+// injectFault causes a fault, holds it, repairs it and waits until all clients have recovered.
+func (l *load) injectFault(f fault, d time.Duration) {
 	l.t.Helper()
 	started := l.traffic.Elapsed()
-	f.damage(l.composition)
+	f.inject(l.composition)
 	hold := time.NewTimer(d)
 	defer hold.Stop()
 	<-hold.C
@@ -104,14 +106,14 @@ func (l *load) inject(f fault, d time.Duration) {
 		(repaired - started).Round(time.Millisecond), (l.traffic.Elapsed() - repaired).Round(time.Millisecond))
 }
 
-// finish ends the load and checks the history.
-func (l *load) finish() {
+// stopAndCheck stops the load and checks the history.
+func (l *load) stopAndCheck() {
 	l.t.Helper()
 	l.traffic.StopWrites()
 	settled := l.awaitRecovery("delivery of the last changes")
 	l.traffic.Stop()
 	l.awaitRecovery("the last recorded changes")
-	rejected, err := l.unauthorizedClients.end()
+	rejected, err := l.unauthorizedClients.stopAndCollect()
 	if err != nil {
 		l.t.Errorf("unauthorized access: %v", err)
 	}

@@ -18,13 +18,13 @@ import (
 // checkSecrets searches for every private key of the suite, as text and as bytes, in the layers and
 // configurations of images, in the configurations of containers and in their logs.
 func checkSecrets(t *testing.T, c *composition) {
-	secrets := keys(t, c.certificate())
+	secrets := privateKeys(t, c.certificate())
 	if len(secrets) < 20 {
 		t.Fatalf("got %d keys to search for, want at least 20", len(secrets))
 	}
 	find := newFinder(secrets)
 	look := func(where string, data []byte) {
-		for _, name := range find.in(data) {
+		for _, name := range find.namesIn(data) {
 			t.Errorf("%s contains the key %s", where, name)
 		}
 	}
@@ -32,12 +32,12 @@ func checkSecrets(t *testing.T, c *composition) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(find.in(planted), "apiserver/sa.key") || !slices.Contains(find.in(slices.Concat(planted[:3], secrets["apiserver/sa.key"][1])), "apiserver/sa.key") {
+	if !slices.Contains(find.namesIn(planted), "apiserver/sa.key") || !slices.Contains(find.namesIn(slices.Concat(planted[:3], secrets["apiserver/sa.key"][1])), "apiserver/sa.key") {
 		t.Fatal("the finder misses a planted key")
 	}
-	for _, s := range services() {
+	for _, s := range imageNames() {
 		look("the configuration of image "+s, []byte(mustDocker(t, "image", "inspect", imageOf(s))))
-		eachLayerFile(t, imageOf(s), func(name string, data []byte) { look("file "+name+" of image "+s, data) })
+		forEachLayerFile(t, imageOf(s), func(name string, data []byte) { look("file "+name+" of image "+s, data) })
 	}
 	for _, s := range instances() {
 		id := c.mustContainer(s)
@@ -46,8 +46,9 @@ func checkSecrets(t *testing.T, c *composition) {
 	}
 }
 
-// keys returns the private keys below a folder, each as a part of its base64 text and as bytes.
-func keys(t *testing.T, dir string) map[string][][]byte {
+// privateKeys returns the private keys below a folder, each as a part of its base64 text and as
+// bytes.
+func privateKeys(t *testing.T, dir string) map[string][][]byte {
 	t.Helper()
 	out := map[string][][]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -76,11 +77,12 @@ func keys(t *testing.T, dir string) map[string][][]byte {
 
 // finder searches for many texts in one pass, because images are large.
 type finder struct {
-	first [1 << 16]bool      // whether a text starts with these two bytes
-	texts map[string][]named // by their first bytes
+	first [1 << 16]bool          // whether a text starts with these two bytes
+	texts map[string][]namedText // by their first bytes
 }
 
-type named struct {
+// namedText is a searched text and the name of its key.
+type namedText struct {
 	name string
 	text []byte
 }
@@ -88,20 +90,21 @@ type named struct {
 // wordSize is the length of the prefix by which texts are looked up.
 const wordSize = 16
 
+// newFinder returns a finder of secrets, by name.
 func newFinder(secrets map[string][][]byte) *finder {
-	f := &finder{texts: map[string][]named{}}
+	f := &finder{texts: map[string][]namedText{}}
 	for name, forms := range secrets {
 		for _, form := range forms {
 			f.first[uint16(form[0])<<8|uint16(form[1])] = true
 			word := string(form[:wordSize])
-			f.texts[word] = append(f.texts[word], named{name, form})
+			f.texts[word] = append(f.texts[word], namedText{name, form})
 		}
 	}
 	return f
 }
 
-// in returns the names of the texts that data contains.
-func (f *finder) in(data []byte) (names []string) {
+// namesIn returns the names of the texts that data contains.
+func (f *finder) namesIn(data []byte) (names []string) {
 	for i := 0; i+wordSize <= len(data); i++ {
 		if f.first[uint16(data[i])<<8|uint16(data[i+1])] {
 			for _, n := range f.texts[string(data[i:i+wordSize])] {
@@ -114,8 +117,8 @@ func (f *finder) in(data []byte) (names []string) {
 	return names
 }
 
-// eachLayerFile calls each with the files of all layers of an image.
-func eachLayerFile(t *testing.T, image string, each func(name string, data []byte)) {
+// forEachLayerFile calls each with the files of all layers of an image.
+func forEachLayerFile(t *testing.T, image string, each func(name string, data []byte)) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "docker", "save", image)
 	stdout, err := cmd.StdoutPipe()

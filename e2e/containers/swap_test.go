@@ -19,20 +19,21 @@ import (
 
 // TestPartsAreSwappedByConfiguration replaces parts of a running composition by configuration only.
 func TestPartsAreSwappedByConfiguration(t *testing.T) {
-	needForm(t, more)
-	c := start(t, "swap")
-	t.Run("identities", func(t *testing.T) { otherIdentities(t, c) })
-	t.Run("controllers", func(t *testing.T) { controllersElsewhere(t, c) })
+	requireForm(t, more)
+	c := startComposition(t, "swap")
+	t.Run("identities", func(t *testing.T) { checkOtherTokenWebhook(t, c) })
+	t.Run("controllers", func(t *testing.T) { checkSeparateControllers(t, c) })
 }
 
-// run runs an additional container with the same restrictions as those of the compose file.
-func (c *composition) run(t *testing.T, name, program string, mounts []string, args ...string) {
+// runContainer runs an additional container with the same restrictions as those of the compose
+// file.
+func (c *composition) runContainer(t *testing.T, name, program string, mounts []string, args ...string) {
 	t.Helper()
 	// The labels let them be removed with the others.
 	all := []string{
-		"run", "--detach", "--name=" + c.project + "-" + name, "--network=" + c.network("suite"), "--network-alias=" + name,
+		"run", "--detach", "--name=" + c.project + "-" + name, "--network=" + c.networkName("suite"), "--network-alias=" + name,
 		"--label=" + projectLabel + "=" + c.project, "--label=" + serviceLabel + "=" + name,
-		"--user=" + c.user(t), "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true",
+		"--user=" + c.containerUser(t), "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true",
 	}
 	for _, m := range mounts {
 		all = append(all, "--volume="+m)
@@ -40,8 +41,8 @@ func (c *composition) run(t *testing.T, name, program string, mounts []string, a
 	mustDocker(t, append(append(all, imageOf(program)), args...)...)
 }
 
-// user returns the user of the composition's containers.
-func (c *composition) user(t *testing.T) string {
+// containerUser returns the user of the composition's containers.
+func (c *composition) containerUser(t *testing.T) string {
 	t.Helper()
 	return strings.TrimSpace(mustDocker(t, "inspect", "--format={{.Config.User}}", c.mustContainer("apiserver-1")))
 }
@@ -74,10 +75,10 @@ current-context: x
 `, server, pair, pair))
 }
 
-// otherIdentities points the API servers at another token webhook. Its tokens are accepted, and
-// tokens of the former webhook are rejected.
-func otherIdentities(t *testing.T, c *composition) {
-	admin := c.admin("apiserver-1")
+// checkOtherTokenWebhook points the API servers at another token webhook. Its tokens are accepted,
+// and tokens of the former webhook are rejected.
+func checkOtherTokenWebhook(t *testing.T, c *composition) {
+	admin := c.adminClient("apiserver-1")
 	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil { // no controller creates the default account
 		if _, err = admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err == nil {
@@ -89,7 +90,7 @@ func otherIdentities(t *testing.T, c *composition) {
 	}
 	const ada = "adas-token-0123456789"
 	username := func(server, bearer string) (string, error) {
-		config := c.config(server, "")
+		config := c.clientConfig(server, "")
 		config.BearerToken = bearer
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -101,7 +102,7 @@ func otherIdentities(t *testing.T, c *composition) {
 		}
 		return r.Status.UserInfo.Username, nil
 	}
-	becomes := func(server, bearer, want string) {
+	requireUser := func(server, bearer, want string) {
 		t.Helper()
 		harness.Eventually(t, waitTimeout, "the identity at "+server, func() error {
 			got, err := username(server, bearer)
@@ -115,39 +116,39 @@ func otherIdentities(t *testing.T, c *composition) {
 		})
 	}
 	const account = "system:serviceaccount:default:default"
-	becomes("apiserver-1", token.Status.Token, account)
-	becomes("apiserver-1", ada, "")
+	requireUser("apiserver-1", token.Status.Token, account)
+	requireUser("apiserver-1", ada, "")
 	// The same program with another configuration: a token file and no service accounts. Its
 	// certificate has the name authn-webhook-0.
 	tokens := c.writeFile(t, "tokens.csv", ada+",ada,uid-1,\"crew\"\n")
-	c.run(t, "authn-webhook-0", "authn-webhook", []string{c.certificate("authn-webhook") + ":/certs:ro", tokens + ":/tokens.csv:ro",
+	c.runContainer(t, "authn-webhook-0", "authn-webhook", []string{c.certificate("authn-webhook") + ":/certs:ro", tokens + ":/tokens.csv:ro",
 		c.kubeconfigFor(t, "other-authn.kubeconfig", "https://apiserver:6443", "authn-webhook-client") + ":/kubeconfig:ro"},
 		"--secure-port=6444", "--tls-cert-file=/certs/authn-webhook.crt", "--tls-private-key-file=/certs/authn-webhook.key", "--client-ca-file=/certs/client-ca.crt",
 		"--kubeconfig=/kubeconfig", "--allowed-client-names=system:binnacle:apiserver", "--token-auth-file=/tokens.csv",
 		"--api-audiences=https://kubernetes.default.svc")
 	there := c.kubeconfigFor(t, "to-other-authn.kubeconfig", "https://authn-webhook-0:6444", "apiserver-webhook-client")
-	c.changes = append(c.changes, "- ../manifests/base/kubeconfigs/apiserver-authn-webhook.kubeconfig:", "- "+there+":")
-	c.write()
-	c.compose("up")
+	c.composeEdits = append(c.composeEdits, "- ../manifests/base/kubeconfigs/apiserver-authn-webhook.kubeconfig:", "- "+there+":")
+	c.writeComposeFile()
+	c.mustCompose("up")
 	for _, server := range []string{"apiserver-1", "apiserver-2"} {
-		becomes(server, ada, "ada")
-		becomes(server, token.Status.Token, "")
+		requireUser(server, ada, "ada")
+		requireUser(server, token.Status.Token, "")
 	}
 }
 
-// controllersElsewhere runs the services with controllers with a separate API server.
-func controllersElsewhere(t *testing.T, c *composition) {
+// checkSeparateControllers runs the services with controllers with a separate API server.
+func checkSeparateControllers(t *testing.T, c *composition) {
 	pair := []string{"--tls-private-key-file=/certs/apiserver.key", "--tls-cert-file=/certs/apiserver.crt", "--client-ca-file=/certs/client-ca.crt"}
 	// The name apiserver-0 is in the certificate.
 	data := filepath.Join(c.state, "other-data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	chown(t, data, c.user(t))
-	c.run(t, "apiserver-0", "apiserver", []string{c.certificate("apiserver") + ":/certs:ro", data + ":/data"},
+	chown(t, data, c.containerUser(t))
+	c.runContainer(t, "apiserver-0", "apiserver", []string{c.certificate("apiserver") + ":/certs:ro", data + ":/data"},
 		append(pair, "--data-dir=/data", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.97.0.0/16",
 			"--service-account-issuer=https://other", "--service-account-signing-key-file=/certs/sa.key")...)
-	admin := c.admin("apiserver-0")
+	admin := c.adminClient("apiserver-0")
 	harness.Eventually(t, waitTimeout, "the other API server", func() error {
 		_, err := admin.CoreV1().Namespaces().Get(t.Context(), "kube-public", metav1.GetOptions{})
 		return err
@@ -172,7 +173,7 @@ func controllersElsewhere(t *testing.T, c *composition) {
 	}
 	for port, s := range map[string]string{"6446": "tokencleaner", "6447": "bootstrapsigner", "6449": "controllers"} {
 		kubeconfig := c.kubeconfigFor(t, s+"-elsewhere.kubeconfig", "https://apiserver-0:6443", s+"-client")
-		c.run(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"}, "--secure-port="+port,
+		c.runContainer(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"}, "--secure-port="+port,
 			"--tls-cert-file=/certs/"+s+".crt", "--tls-private-key-file=/certs/"+s+".key", "--client-ca-file=/certs/client-ca.crt", "--kubeconfig=/kubeconfig")
 	}
 	harness.Eventually(t, waitTimeout, "removal of the expired token", func() error {

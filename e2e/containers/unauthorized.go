@@ -42,7 +42,7 @@ type unauthorizedClient struct {
 // with other credentials.
 func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorizedClients {
 	c.t.Helper()
-	admin := c.admin("apiserver-1")
+	admin := c.adminClient("apiserver-1")
 	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "unauthorized"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		c.t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 	var all []unauthorizedClient
 	for _, server := range []string{"apiserver-1", "apiserver-2"} {
 		add := func(name, pair, bearer, method, path string) {
-			config := c.config(server, pair)
+			config := c.clientConfig(server, pair)
 			config.BearerToken = bearer
 			client, err := rest.HTTPClientFor(config)
 			if err != nil {
@@ -76,11 +76,11 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 	ctx, stop := context.WithCancel(ctx)
 	out := &unauthorizedClients{stop: stop}
 	harness.Eventually(c.t, waitTimeout, "the rejection of an unauthorized client", func() error {
-		if err := out.request(ctx, all[0]); err != nil {
+		if err := out.send(ctx, all[0]); err != nil {
 			return err
 		}
 		if out.rejected == 0 {
-			return errors.New("no answer")
+			return errors.New("no response")
 		}
 		return nil
 	})
@@ -94,7 +94,7 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 					return
 				case <-tick.C:
 				}
-				if err := out.request(ctx, i); err != nil {
+				if err := out.send(ctx, i); err != nil {
 					out.mu.Lock()
 					out.errs = append(out.errs, err)
 					out.mu.Unlock()
@@ -105,9 +105,9 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 	return out
 }
 
-// request returns an error for a successful response. A 404 counts as success, because it was
-// authorized and the object does not exist.
-func (o *unauthorizedClients) request(ctx context.Context, i unauthorizedClient) error {
+// send sends a request and returns an error for a successful response. A 404 counts as success,
+// because it was authorized and the object does not exist.
+func (o *unauthorizedClients) send(ctx context.Context, i unauthorizedClient) error {
 	req, err := http.NewRequestWithContext(ctx, i.method, i.url, nil)
 	if err != nil {
 		return err
@@ -129,8 +129,9 @@ func (o *unauthorizedClients) request(ctx context.Context, i unauthorizedClient)
 	return fmt.Errorf("%s got %s", i.name, resp.Status)
 }
 
-// end stops the clients and returns the number of rejections and the successful requests.
-func (o *unauthorizedClients) end() (rejected int, err error) {
+// stopAndCollect stops the clients and returns the number of rejections. The error names the
+// requests that succeeded.
+func (o *unauthorizedClients) stopAndCollect() (rejected int, err error) {
 	o.stop()
 	o.running.Wait()
 	o.mu.Lock()

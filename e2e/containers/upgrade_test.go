@@ -17,42 +17,43 @@ const fromEnv = "BINNACLE_CONTAINERS_FROM"
 // under load. The older services come from an older commit. If the repository has none, the same
 // programs run under another tag, which the log says.
 func TestUpgradeAndRollback(t *testing.T) {
-	needForm(t, long)
-	needDocker(t)
-	needImages(t)
-	former := tag() + "-former"
+	requireForm(t, long)
+	requireDocker(t)
+	requireImages(t)
+	former := imageTag() + "-former"
 	from := os.Getenv(fromEnv)
 	if from == "" {
 		from = "HEAD~20"
 	}
 	if dir, commit := harness.Checkout(t, from); dir != "" {
 		t.Logf("from commit %s", commit)
-		if err := makeImages(former, dir); err != nil {
+		if err := buildImages(former, dir); err != nil {
 			t.Fatal(err)
 		}
 	} else {
 		t.Log("the repository has no older commit: using the same programs under another tag")
-		for _, s := range services() {
+		for _, s := range imageNames() {
 			mustDocker(t, "image", "tag", imageOf(s), imagesPrefix+"/"+s+":"+former)
 		}
 	}
-	c := startAt(t, "upgrade", former)
-	l := c.startLoad(t, seed(t))
-	for _, to := range []string{tag(), former} {
+	c := startCompositionWithTag(t, "upgrade", former)
+	l := c.startLoad(t, randomSeed(t))
+	for _, to := range []string{imageTag(), former} {
 		started := time.Now()
-		c.roll(to)
+		c.replaceContainers(to)
 		l.awaitRecovery("recovery with " + to)
 		t.Logf("all containers run %s after %s", to, time.Since(started).Round(time.Second))
 	}
-	l.finish()
+	l.stopAndCheck()
 }
 
-// roll replaces the containers by those of other images, each after the previous one is ready.
-func (c *composition) roll(tag string) {
+// replaceContainers replaces the containers by containers of images with a tag, each after the
+// previous one is ready.
+func (c *composition) replaceContainers(tag string) {
 	c.t.Helper()
-	client := c.etcd()
+	client := c.etcdClient()
 	for _, s := range instances() {
-		c.compose("up", "--tag="+tag, "--only="+s)
+		c.mustCompose("up", "--tag="+tag, "--only="+s)
 		if !strings.HasPrefix(s, "etcd") {
 			continue
 		}

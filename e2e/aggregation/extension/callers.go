@@ -26,9 +26,9 @@ type callers struct {
 
 // policy is the published configuration.
 type policy struct {
-	cas                    *x509.CertPool
-	names                  []string
-	user, group, extraFrom []string
+	clientCAs                                *x509.CertPool
+	allowedNames                             []string
+	userHeaders, groupHeaders, extraPrefixes []string
 }
 
 // caller is the user of a request.
@@ -38,12 +38,12 @@ type caller struct {
 	extra  map[string]authorizationv1.ExtraValue
 }
 
-var errUnknown = errors.New("the caller is unknown")
+var errUnknownCaller = errors.New("the caller is unknown")
 
-// follow reads the configuration every second until ctx ends.
-func (c *callers) follow(ctx context.Context) {
+// pollPolicy reads the configuration every second until ctx ends, and logs errors.
+func (c *callers) pollPolicy(ctx context.Context) {
 	for ctx.Err() == nil {
-		if p, err := c.read(ctx); err != nil {
+		if p, err := c.readPolicy(ctx); err != nil {
 			log.Print(err)
 		} else {
 			c.policy.Store(p)
@@ -55,20 +55,21 @@ func (c *callers) follow(ctx context.Context) {
 	}
 }
 
-func (c *callers) read(ctx context.Context) (*policy, error) {
+// readPolicy reads the published configuration.
+func (c *callers) readPolicy(ctx context.Context) (*policy, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	cm, err := c.api.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	p := &policy{cas: x509.NewCertPool()}
-	if !p.cas.AppendCertsFromPEM([]byte(cm.Data["requestheader-client-ca-file"])) {
+	p := &policy{clientCAs: x509.NewCertPool()}
+	if !p.clientCAs.AppendCertsFromPEM([]byte(cm.Data["requestheader-client-ca-file"])) {
 		return nil, errors.New("no CA is published")
 	}
 	for key, into := range map[string]*[]string{
-		"requestheader-allowed-names": &p.names, "requestheader-username-headers": &p.user,
-		"requestheader-group-headers": &p.group, "requestheader-extra-headers-prefix": &p.extraFrom,
+		"requestheader-allowed-names": &p.allowedNames, "requestheader-username-headers": &p.userHeaders,
+		"requestheader-group-headers": &p.groupHeaders, "requestheader-extra-headers-prefix": &p.extraPrefixes,
 	} {
 		if err := json.Unmarshal([]byte(cm.Data[key]), into); err != nil {
 			return nil, err
@@ -77,35 +78,36 @@ func (c *callers) read(ctx context.Context) (*policy, error) {
 	return p, nil
 }
 
-// identify returns the user on whose behalf the API server calls. Other clients are rejected.
-func (c *callers) identify(r *http.Request) (*caller, error) {
+// authenticate returns the user on whose behalf the API server sends a request. Clients without a
+// certificate of the API server are rejected.
+func (c *callers) authenticate(r *http.Request) (*caller, error) {
 	p := c.policy.Load()
 	if p == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, errUnknown
+		return nil, errUnknownCaller
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.cas, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.clientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return nil, err
 	}
-	if len(p.names) > 0 && !slices.Contains(p.names, leaf.Subject.CommonName) {
-		return nil, errUnknown
+	if len(p.allowedNames) > 0 && !slices.Contains(p.allowedNames, leaf.Subject.CommonName) {
+		return nil, errUnknownCaller
 	}
 	u := &caller{extra: map[string]authorizationv1.ExtraValue{}}
-	for _, h := range p.user {
+	for _, h := range p.userHeaders {
 		if u.name == "" {
 			u.name = r.Header.Get(h)
 		}
 	}
 	if u.name == "" {
-		return nil, errUnknown
+		return nil, errUnknownCaller
 	}
-	for _, h := range p.group {
+	for _, h := range p.groupHeaders {
 		u.groups = append(u.groups, r.Header.Values(h)...)
 	}
 	if !slices.Contains(u.groups, "system:authenticated") && !slices.Contains(u.groups, "system:unauthenticated") {
 		u.groups = append(u.groups, "system:authenticated")
 	}
-	for _, prefix := range p.extraFrom {
+	for _, prefix := range p.extraPrefixes {
 		for name, values := range r.Header {
 			if rest, ok := strings.CutPrefix(strings.ToLower(name), strings.ToLower(prefix)); ok {
 				if key, err := url.PathUnescape(rest); err == nil {
@@ -117,15 +119,15 @@ func (c *callers) identify(r *http.Request) (*caller, error) {
 	return u, nil
 }
 
-// may returns an error unless the API server allows the caller's request.
-func (c *callers) may(ctx context.Context, u *caller, what authorizationv1.SubjectAccessReviewSpec) error {
-	what.User, what.Groups, what.Extra = u.name, u.groups, u.extra
-	answer, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: what}, metav1.CreateOptions{})
+// authorize returns an error unless the API server allows the caller's request.
+func (c *callers) authorize(ctx context.Context, u *caller, spec authorizationv1.SubjectAccessReviewSpec) error {
+	spec.User, spec.Groups, spec.Extra = u.name, u.groups, u.extra
+	review, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	if !answer.Status.Allowed {
-		return errors.New(u.name + " is not allowed: " + answer.Status.Reason)
+	if !review.Status.Allowed {
+		return errors.New(u.name + " is not allowed: " + review.Status.Reason)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func run(listen, cert, key, kubeconfig string) error {
 		return err
 	}
 	s := &server{api: client, widgets: newWidgets(), callers: &callers{api: client}}
-	go s.callers.follow(ctx)
+	go s.callers.pollPolicy(ctx)
 	h := &http.Server{
 		Addr: listen, Handler: s, ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{

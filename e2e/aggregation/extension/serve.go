@@ -23,8 +23,8 @@ type server struct {
 	widgets *widgets
 }
 
-// documents are the discovery and OpenAPI documents by path.
-var documents = map[string]string{
+// discoveryDocuments are the discovery and OpenAPI documents by path.
+var discoveryDocuments = map[string]string{
 	"/apis/ext.example.com/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.example.com/v1","resources":[
 		{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["get","list","watch","create"],"shortNames":["wd"],"categories":["all"]},
 		{"name":"widgets/echo","singularName":"","namespaced":true,"kind":"Widget","verbs":["get"]}]}`,
@@ -54,30 +54,30 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	u, err := s.callers.identify(r)
+	u, err := s.callers.authenticate(r)
 	if err != nil {
-		fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, err.Error())
+		writeStatus(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, err.Error())
 		return
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	what := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
+	spec := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
 	var at requestPath
 	if len(parts) > 3 && parts[0] == "apis" {
-		at = placeOf(r, parts[1:])
-		what = authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: at.group, Version: at.version, Resource: at.resource, Subresource: at.sub, Namespace: at.namespace, Name: at.name, Verb: at.verb,
+		at = parseRequestPath(r, parts[1:])
+		spec = authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: at.group, Version: at.version, Resource: at.resource, Subresource: at.subresource, Namespace: at.namespace, Name: at.name, Verb: at.verb,
 		}}
 	}
-	if err := s.callers.may(r.Context(), u, what); err != nil {
-		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
+	if err := s.callers.authorize(r.Context(), u, spec); err != nil {
+		writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 		return
 	}
-	switch text, ok := documents[r.URL.Path]; {
+	switch text, ok := discoveryDocuments[r.URL.Path]; {
 	case ok:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, text)
 	case at.group == "metrics.k8s.io":
-		s.metrics(w, at)
+		s.serveMetrics(w, at)
 	case at.resource == "widgets":
 		s.serveWidgets(w, r, at, u)
 	default:
@@ -86,16 +86,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // requestPath is the parsed path of a request.
-type requestPath struct{ group, version, namespace, resource, name, sub, verb string }
+type requestPath struct{ group, version, namespace, resource, name, subresource, verb string }
 
-func placeOf(r *http.Request, parts []string) requestPath {
+// parseRequestPath parses the parts of a path after "apis", such as "ext.example.com", "v1",
+// "namespaces", "default", "widgets", "a".
+func parseRequestPath(r *http.Request, parts []string) requestPath {
 	at := requestPath{group: parts[0], version: parts[1]}
 	parts = parts[2:]
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		at.namespace, parts = parts[1], parts[2:]
 	}
 	parts = append(parts, "", "")
-	at.resource, at.name, at.sub = parts[0], parts[1], parts[2]
+	at.resource, at.name, at.subresource = parts[0], parts[1], parts[2]
 	switch {
 	case r.Method == http.MethodPost:
 		at.verb = "create"
@@ -109,44 +111,45 @@ func placeOf(r *http.Request, parts []string) requestPath {
 	return at
 }
 
+// serveWidgets handles requests for widgets. The annotation made-by names the creator.
 func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at requestPath, u *caller) {
 	switch {
-	case at.sub == "echo":
+	case at.subresource == "echo":
 		echo(w, r)
 	case at.verb == "create":
 		o := &unstructured.Unstructured{}
 		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&o.Object); err != nil || o.GetName() == "" {
-			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "no widget")
+			writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "no widget")
 			return
 		}
 		o.SetNamespace(at.namespace)
 		o.SetAnnotations(map[string]string{"made-by": u.name})
-		if !s.widgets.add(o) {
-			fail(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, o.GetName()+" already exists")
+		if !s.widgets.create(o) {
+			writeStatus(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, o.GetName()+" already exists")
 			return
 		}
-		write(w, http.StatusCreated, o.Object)
+		writeJSON(w, http.StatusCreated, o.Object)
 	case at.verb == "watch":
 		s.widgets.watch(w, r, at.namespace)
 	case at.verb == "list":
 		items, version := s.widgets.list(at.namespace)
-		write(w, http.StatusOK, map[string]any{"apiVersion": "ext.example.com/v1", "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": fmt.Sprint(version)}, "items": items})
+		writeJSON(w, http.StatusOK, map[string]any{"apiVersion": "ext.example.com/v1", "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": fmt.Sprint(version)}, "items": items})
 	default:
 		items, _ := s.widgets.list(at.namespace)
 		for _, o := range items {
 			if o["metadata"].(map[string]any)["name"] == at.name {
-				write(w, http.StatusOK, o)
+				writeJSON(w, http.StatusOK, o)
 				return
 			}
 		}
-		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("widgets.ext.example.com %q not found", at.name))
+		writeStatus(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("widgets.ext.example.com %q not found", at.name))
 	}
 }
 
 // echo upgrades the connection and returns each line that it receives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "echo" {
-		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
+		writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
 		return
 	}
 	conn, rw, err := http.NewResponseController(w).Hijack()
@@ -163,8 +166,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// metrics returns constant metrics for any object.
-func (s *server) metrics(w http.ResponseWriter, at requestPath) {
+// serveMetrics returns constant metrics for any object.
+func (s *server) serveMetrics(w http.ResponseWriter, at requestPath) {
 	const now = "2026-01-01T00:00:00Z"
 	usage := map[string]any{"cpu": "250m", "memory": "64Mi"}
 	item := func(kind, name, namespace string) map[string]any {
@@ -182,62 +185,65 @@ func (s *server) metrics(w http.ResponseWriter, at requestPath) {
 		kind, name = "PodMetrics", "p1"
 	}
 	if at.name != "" {
-		write(w, http.StatusOK, item(kind, at.name, at.namespace))
+		writeJSON(w, http.StatusOK, item(kind, at.name, at.namespace))
 		return
 	}
-	write(w, http.StatusOK, map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": kind + "List", "metadata": map[string]any{}, "items": []any{item(kind, name, at.namespace)}})
+	writeJSON(w, http.StatusOK, map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": kind + "List", "metadata": map[string]any{}, "items": []any{item(kind, name, at.namespace)}})
 }
 
-// widgets is the storage of widgets.
+// widgets stores widgets. The resource version is their number, because they are never changed or
+// deleted.
 type widgets struct {
 	mu      sync.Mutex
-	all     []map[string]any
-	changed chan struct{}
+	objects []map[string]any
+	changed chan struct{} // closed and replaced by each create
 }
 
 func newWidgets() *widgets { return &widgets{changed: make(chan struct{})} }
 
-func (s *widgets) add(o *unstructured.Unstructured) bool {
+// create stores a widget and wakes watchers. It returns false if the widget exists.
+func (s *widgets) create(o *unstructured.Unstructured) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.all, func(x map[string]any) bool {
+	if slices.ContainsFunc(s.objects, func(x map[string]any) bool {
 		u := unstructured.Unstructured{Object: x}
 		return u.GetName() == o.GetName() && u.GetNamespace() == o.GetNamespace()
 	}) {
 		return false
 	}
-	o.SetResourceVersion(fmt.Sprint(len(s.all) + 1))
+	o.SetResourceVersion(fmt.Sprint(len(s.objects) + 1))
 	o.SetUID("00000000-0000-4000-8000-000000000000")
-	s.all = append(s.all, o.Object)
+	s.objects = append(s.objects, o.Object)
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return true
 }
 
+// list returns the widgets in a namespace, or all if it is empty, and the resource version.
 func (s *widgets) list(namespace string) ([]map[string]any, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []map[string]any{}
-	for _, o := range s.all {
+	for _, o := range s.objects {
 		if u := (unstructured.Unstructured{Object: o}); namespace == "" || u.GetNamespace() == namespace {
 			out = append(out, o)
 		}
 	}
-	return out, len(s.all)
+	return out, len(s.objects)
 }
 
 // watch sends the widgets after a resource version until the client disconnects.
 func (s *widgets) watch(w http.ResponseWriter, r *http.Request, namespace string) {
-	at := 0
-	_, _ = fmt.Sscan(r.URL.Query().Get("resourceVersion"), &at)
+	sent := 0
+	_, _ = fmt.Sscan(r.URL.Query().Get("resourceVersion"), &sent)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		news, changed := s.all[min(at, len(s.all)):], s.changed
-		at = len(s.all)
+		added, changed := s.objects[min(sent, len(s.objects)):], s.changed
+		sent = len(s.objects)
 		s.mu.Unlock()
-		for _, o := range news {
+		for _, o := range added {
 			if u := (unstructured.Unstructured{Object: o}); namespace == "" || u.GetNamespace() == namespace {
 				_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": o})
 			}
@@ -251,12 +257,14 @@ func (s *widgets) watch(w http.ResponseWriter, r *http.Request, namespace string
 	}
 }
 
-func write(w http.ResponseWriter, code int, v any) {
+// writeJSON writes a response.
+func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func fail(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	write(w, code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message})
+// writeStatus writes an error.
+func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	writeJSON(w, code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message})
 }

@@ -41,7 +41,7 @@ type panel struct {
 	}
 	Targets []target
 
-	lines []line
+	lines []line // results of the queries
 }
 
 // target is a query of a panel.
@@ -73,13 +73,13 @@ type period struct {
 	variables  *strings.Replacer
 }
 
-// width is the approximate number of pixels of a panel that Grafana counts as points.
-const width = 500
+// pointsPerPanel is the approximate number of points that Grafana queries for a panel.
+const pointsPerPanel = 500
 
 // newPeriod returns the time range that ends now, with the points and variables that Grafana would
 // use for a scrape interval.
 func newPeriod(now time.Time, last, scrape time.Duration) period {
-	step := max(scrape, (last / width).Round(time.Second))
+	step := max(scrape, (last / pointsPerPanel).Round(time.Second))
 	end := now.Truncate(step)
 	var pairs []string
 	for name, value := range map[string]time.Duration{
@@ -106,16 +106,16 @@ func Run(args []string, out io.Writer) error {
 	if *last <= 0 || *scrape < time.Second {
 		return errors.New("-last and -scrape must be times of at least a second")
 	}
-	b, err := read(*from)
+	b, err := readDashboard(*from)
 	if err != nil {
 		return err
 	}
-	asked := newPeriod(time.Now(), *last, *scrape)
-	missing, err := b.query(context.Background(), *server, asked)
+	shown := newPeriod(time.Now(), *last, *scrape)
+	missing, err := b.queryPanels(context.Background(), *server, shown)
 	if err != nil {
 		return err
 	}
-	if err := b.draw(*to, asked); err != nil {
+	if err := b.drawPanels(*to, shown); err != nil {
 		return err
 	}
 	for _, what := range missing {
@@ -124,8 +124,8 @@ func Run(args []string, out io.Writer) error {
 	return nil
 }
 
-// read reads a dashboard and checks that it can be drawn.
-func read(file string) (*board, error) {
+// readDashboard reads a dashboard and checks that it can be drawn.
+func readDashboard(file string) (*board, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w; -dashboard names the dashboard's JSON", err)
@@ -150,15 +150,15 @@ func read(file string) (*board, error) {
 	return b, errors.Join(errs...)
 }
 
-// query queries Prometheus for all panels and returns the queries without data. The errors of
+// queryPanels queries Prometheus for all panels and returns the queries without data. The errors of
 // rejected queries are joined.
-func (b *board) query(ctx context.Context, server string, asked period) (missing []string, err error) {
+func (b *board) queryPanels(ctx context.Context, server string, shown period) (missing []string, err error) {
 	var rejected []error
 	for _, p := range b.Panels {
 		for _, t := range p.Targets {
-			lines, err := t.query(ctx, server, asked)
-			if away := (*url.Error)(nil); errors.As(err, &away) {
-				return nil, fmt.Errorf("Prometheus does not answer: %w; start it, or name another with -prometheus", err)
+			lines, err := t.runQuery(ctx, server, shown)
+			if unreachable := (*url.Error)(nil); errors.As(err, &unreachable) {
+				return nil, fmt.Errorf("Prometheus does not respond: %w; start it, or name another with -prometheus", err)
 			}
 			where := fmt.Sprintf("panel %q, query %s", p.Title, t.RefID)
 			if err != nil {
@@ -172,12 +172,12 @@ func (b *board) query(ctx context.Context, server string, asked period) (missing
 	return missing, errors.Join(rejected...)
 }
 
-// query returns the result of one query.
-func (t target) query(ctx context.Context, server string, asked period) ([]line, error) {
-	expr := asked.variables.Replace(t.Expr)
+// runQuery returns the result of one query.
+func (t target) runQuery(ctx context.Context, server string, shown period) ([]line, error) {
+	expr := shown.variables.Replace(t.Expr)
 	form := url.Values{
-		"query": {expr}, "start": {strconv.FormatInt(asked.begin.Unix(), 10)}, "end": {strconv.FormatInt(asked.end.Unix(), 10)},
-		"step": {strconv.Itoa(int(asked.step.Seconds()))},
+		"query": {expr}, "start": {strconv.FormatInt(shown.begin.Unix(), 10)}, "end": {strconv.FormatInt(shown.end.Unix(), 10)},
+		"step": {strconv.Itoa(int(shown.step.Seconds()))},
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(server, "/")+"/api/v1/query_range", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -189,7 +189,7 @@ func (t target) query(ctx context.Context, server string, asked period) ([]line,
 		return nil, err
 	}
 	defer resp.Body.Close()
-	var answer struct {
+	var response struct {
 		Status, ErrorType, Error string
 		Data                     struct {
 			Result []struct {
@@ -198,31 +198,33 @@ func (t target) query(ctx context.Context, server string, asked period) ([]line,
 			}
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("the answer to %s, %s, is not Prometheus': %w", expr, resp.Status, err)
+	if err := json.NewDecoder(resp.Body).Decode(&response); err != nil {
+		return nil, fmt.Errorf("the response to %s, %s, is not Prometheus': %w", expr, resp.Status, err)
 	}
-	if answer.Status != "success" {
-		return nil, fmt.Errorf("Prometheus rejects %s: %s: %s", expr, answer.ErrorType, answer.Error)
+	if response.Status != "success" {
+		return nil, fmt.Errorf("Prometheus rejects %s: %s: %s", expr, response.ErrorType, response.Error)
 	}
 	var out []line
-	for _, r := range answer.Data.Result {
-		// NaN is no value, such as a quantile of an empty histogram.
+	for _, r := range response.Data.Result {
+		// NaN, such as a quantile of an empty histogram, and infinity are no values. x-x is 0 for
+		// others.
 		points := slices.DeleteFunc(r.Values, func(p point) bool { return p.value-p.value != 0 })
 		if len(points) > 0 {
-			out = append(out, line{name: t.legend(r.Metric), points: points})
+			out = append(out, line{name: t.lineName(r.Metric), points: points})
 		}
 	}
 	return out, nil
 }
 
-var inLegend = regexp.MustCompile(`\{\{\s*(.+?)\s*\}\}`)
+// labelPlaceholder matches a label in a legend, such as {{instance}}.
+var labelPlaceholder = regexp.MustCompile(`\{\{\s*(.+?)\s*\}\}`)
 
-// legend returns the name of a line. A missing label is empty.
-func (t target) legend(labels map[string]string) string {
+// lineName returns the legend of a line with its labels. A missing label is empty.
+func (t target) lineName(labels map[string]string) string {
 	if t.LegendFormat == "" {
 		return t.Expr
 	}
-	return strings.TrimSpace(inLegend.ReplaceAllStringFunc(t.LegendFormat, func(s string) string {
-		return labels[inLegend.FindStringSubmatch(s)[1]]
+	return strings.TrimSpace(labelPlaceholder.ReplaceAllStringFunc(t.LegendFormat, func(s string) string {
+		return labels[labelPlaceholder.FindStringSubmatch(s)[1]]
 	}))
 }

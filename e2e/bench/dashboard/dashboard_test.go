@@ -25,18 +25,18 @@ const example = `{"title": "example", "panels": [
   "targets": [{"refId": "A", "expr": "rate(silent[$__rate_interval])", "legendFormat": ""}]}
 ]}`
 
-// prometheus serves query_range.
-type prometheus struct {
+// fakePrometheus serves query_range.
+type fakePrometheus struct {
 	*httptest.Server
-	mu    sync.Mutex
-	asked []string
+	mu      sync.Mutex
+	queries []string
 }
 
 // newPrometheus starts a Prometheus that returns the lines of a query: the labels, and the values
 // of the points. "" is a missing point.
-func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *prometheus {
+func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *fakePrometheus {
 	t.Helper()
-	p := &prometheus{}
+	p := &fakePrometheus{}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/query_range" {
 			http.NotFound(w, r)
@@ -44,7 +44,7 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 		}
 		query := r.FormValue("query")
 		p.mu.Lock()
-		p.asked = append(p.asked, query)
+		p.queries = append(p.queries, query)
 		p.mu.Unlock()
 		if strings.Contains(query, "bad") {
 			w.WriteHeader(http.StatusBadRequest)
@@ -72,8 +72,8 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 	return p
 }
 
-// write writes a dashboard.
-func write(t *testing.T, text string) string {
+// writeDashboard writes a dashboard.
+func writeDashboard(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "dashboard.json")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -82,8 +82,8 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// draw draws five minutes.
-func draw(t *testing.T, server, board, name string, more ...string) (drawn, output string, err error) {
+// drawDashboard draws five minutes.
+func drawDashboard(t *testing.T, server, board, name string, more ...string) (drawn, output string, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), name)
@@ -95,6 +95,8 @@ func draw(t *testing.T, server, board, name string, more ...string) (drawn, outp
 	return string(data), out.String(), err
 }
 
+// TestRunDrawsDashboard checks the titles, legends, axes and queries of a drawn dashboard, and that
+// queries without data are reported.
 func TestRunDrawsDashboard(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(query string) map[string][]string {
@@ -106,7 +108,7 @@ func TestRunDrawsDashboard(t *testing.T) {
 		}
 		return nil
 	})
-	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
+	drawn, output, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +127,13 @@ func TestRunDrawsDashboard(t *testing.T) {
 	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; output != want {
 		t.Errorf("got output %q, want %v", output, want)
 	}
-	if got := strings.Join(p.asked, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
+	if got := strings.Join(p.queries, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
 		t.Errorf("got query %s, want \"max_over_time(used[15s]) gone[60s] rate(silent[60s])\"", got)
 	}
-	if _, _, err := draw(t, p.URL, write(t, example), "out.svg", "-scrape", "1m"); err != nil || p.asked[5] != "rate(silent[240s])" {
-		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", p.asked[5], err)
+	if _, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg", "-scrape", "1m"); err != nil || p.queries[5] != "rate(silent[240s])" {
+		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", p.queries[5], err)
 	}
-	if drawn, _, err := draw(t, p.URL, write(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
+	if drawn, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
 		t.Errorf("as PNG: got %.8q, %v, want the signature of PNG", drawn, err)
 	}
 }
@@ -146,7 +148,7 @@ func TestLongLegendIsTruncated(t *testing.T) {
 		}
 		return out
 	})
-	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
+	drawn, output, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg")
 	if err != nil || output != "" {
 		t.Fatal(err, output)
 	}
@@ -160,11 +162,11 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
 	file := filepath.Join("..", "..", "..", "deploy", "monitoring", "dashboard.json")
-	drawn, output, err := draw(t, p.URL, file, "out.svg")
+	drawn, output, err := drawDashboard(t, p.URL, file, "out.svg")
 	if err != nil || output != "" {
 		t.Fatal(err, output)
 	}
-	for _, query := range p.asked {
+	for _, query := range p.queries {
 		if strings.Contains(query, "$") {
 			t.Errorf("query with an unresolved variable: %s", query)
 		}
@@ -191,40 +193,40 @@ func TestRunReportsErrors(t *testing.T) {
 	gone.Close()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	t.Cleanup(other.Close)
-	board := write(t, example)
+	board := writeDashboard(t, example)
 	for name, c := range map[string]struct {
 		server, board, file string
 		more                []string
 		want                []string
 	}{
 		"unreachable server": {server: gone.URL, board: board, file: "a.svg",
-			want: []string{"Prometheus does not answer", "-prometheus"}},
-		"another server answers": {server: other.URL, board: board, file: "a.svg", want: []string{"is not Prometheus'", "200 OK"}},
+			want: []string{"Prometheus does not respond", "-prometheus"}},
+		"response of another server": {server: other.URL, board: board, file: "a.svg", want: []string{"is not Prometheus'", "200 OK"}},
 		"queries are refused": {server: p.URL,
-			board: write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), file: "a.svg",
+			board: writeDashboard(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), file: "a.svg",
 			want: []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
-		"no dashboard": {server: p.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
-		"no JSON": {server: p.URL, board: write(t, "panels:"), file: "a.svg",
+		"dashboard file is missing": {server: p.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
+		"dashboard is not JSON": {server: p.URL, board: writeDashboard(t, "panels:"), file: "a.svg",
 			want: []string{"dashboard.json", "invalid character"}},
-		"something else": {server: p.URL, board: write(t, `{"a": 1}`), file: "a.svg", want: []string{"no panels"}},
-		"an unknown type": {server: p.URL, board: write(t, strings.Replace(example, "timeseries", "gauge", 1)),
+		"dashboard has no panels": {server: p.URL, board: writeDashboard(t, `{"a": 1}`), file: "a.svg", want: []string{"no panels"}},
+		"an unknown type": {server: p.URL, board: writeDashboard(t, strings.Replace(example, "timeseries", "gauge", 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported type "gauge"`}},
-		"an unknown unit": {server: p.URL, board: write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
+		"an unknown unit": {server: p.URL, board: writeDashboard(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported unit "furlongs"`}},
-		"an unknown format":    {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
-		"a time that is none":  {server: p.URL, board: board, file: "a.svg", more: []string{"-last", "0s"}, want: []string{"-last"}},
-		"a flag that is none":  {server: p.URL, board: board, file: "a.svg", more: []string{"-since", "1s"}, want: []string{"since"}},
-		"a folder not there":   {server: p.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
-		"an address not there": {server: "://", board: board, file: "a.svg", want: []string{"protocol scheme"}},
+		"an unknown format":        {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
+		"time range is zero":       {server: p.URL, board: board, file: "a.svg", more: []string{"-last", "0s"}, want: []string{"-last"}},
+		"unknown flag":             {server: p.URL, board: board, file: "a.svg", more: []string{"-since", "1s"}, want: []string{"since"}},
+		"output folder is missing": {server: p.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
+		"invalid address":          {server: "://", board: board, file: "a.svg", want: []string{"protocol scheme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := draw(t, c.server, c.board, c.file, c.more...)
+			_, _, err := drawDashboard(t, c.server, c.board, c.file, c.more...)
 			if err == nil {
 				t.Fatal("got no error")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("want %q in: %v", want, err)
+					t.Errorf("got error %v, want %q in it", err, want)
 				}
 			}
 		})
