@@ -24,10 +24,10 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
 		Default: declare.Adapt(defaultMutatingPolicy),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(fld, p, nil, compile)
+			validateMutatingPolicy(fld, p, nil, compile)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(fld, p, old, compile)
+			validateMutatingPolicy(fld, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

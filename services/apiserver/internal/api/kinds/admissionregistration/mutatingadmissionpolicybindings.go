@@ -24,9 +24,9 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultMutatingBinding),
-		Create:  registry.Create{Validate: declare.AdaptValidation(mutatingBindingRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateMutatingBinding)},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
-			mutatingBindingRules(fld, b)
+			validateMutatingBinding(fld, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

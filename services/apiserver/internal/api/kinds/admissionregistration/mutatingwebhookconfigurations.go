@@ -21,11 +21,11 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "mutatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultMutatingWebhooks),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.MutatingWebhookConfiguration) {
-			hookRules(fld, mutatingHooks(c), tolerated{}, compile)
+			validateWebhooks(fld, mutatingHooks(c), tolerated{}, compile)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.MutatingWebhookConfiguration) {
 			hooks := mutatingHooks(c)
-			hookRules(fld, hooks, tolerates(hooks, mutatingHooks(old)), compile)
+			validateWebhooks(fld, hooks, tolerates(hooks, mutatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

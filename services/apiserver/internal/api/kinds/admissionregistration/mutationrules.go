@@ -13,29 +13,29 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// mutatingPolicyRules validates a policy. old is the live one, or nil.
-func mutatingPolicyRules(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
+// validateMutatingPolicy validates a policy. old is the live one, or nil.
+func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
 	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
-	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
+	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fld validate.Field, m *admissionv1.MatchResources) {
-		matchRules(fld, m)
+		validateMatchResources(fld, m)
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 		mutableOperations(fld, m)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
-		conditionRules(spec, policyform.Conditions(s.MatchConditions), sees, compile)
+		validateMatchConditions(spec, policyform.Conditions(s.MatchConditions), sees, compile)
 	}
 	if engine := ready(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
-		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { variableRules(fld, v, sees, policy) })
+		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, sees, policy) })
 		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 		sees.Patches = true
-		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { mutationRules(fld, m, sees, policy) })
+		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { validateMutation(fld, m, sees, policy) })
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -44,8 +44,8 @@ func mutatingPolicyRules(fld validate.Field, p, old *alphav1.MutatingAdmissionPo
 	}
 }
 
-// mutableOperations validates the operations that a policy or a binding matches. Deletions cannot be
-// mutated.
+// mutableOperations validates the operations that a policy or a binding matches. Deletions cannot
+// be mutated.
 func mutableOperations(fld validate.Field, m *admissionv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
@@ -55,7 +55,7 @@ func mutableOperations(fld validate.Field, m *admissionv1.MatchResources) {
 	}
 }
 
-func mutationRules(fld validate.Field, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateMutation(fld validate.Field, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
 		configuration = m.ApplyConfiguration.Expression
@@ -88,12 +88,12 @@ func mutationRules(fld validate.Field, m *alphav1.Mutation, sees expressions.Var
 	}
 }
 
-func mutatingBindingRules(fld validate.Field, b *alphav1.MutatingAdmissionPolicyBinding) {
+func validateMutatingBinding(fld validate.Field, b *alphav1.MutatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
-	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), paramRefRules)
+	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), validateParamRef)
 	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fld validate.Field, m *admissionv1.MatchResources) {
-		matchRules(fld, m)
+		validateMatchResources(fld, m)
 		mutableOperations(fld, m)
 	})
 }

@@ -16,40 +16,40 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// policyRules validates a policy. old is the live one, or nil.
-func policyRules(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
+// validatePolicy validates a policy. old is the live one, or nil.
+func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, s.FailurePolicy, nil)
-	validate.Optional(spec, "paramKind", s.ParamKind, paramKindRules)
+	validate.Optional(spec, "paramKind", s.ParamKind, validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fld validate.Field, m *admissionv1.MatchResources) {
-		matchRules(fld, m)
+		validateMatchResources(fld, m)
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
-		conditionRules(spec, s.MatchConditions, sees, compile)
+		validateMatchConditions(spec, s.MatchConditions, sees, compile)
 	}
 	engine := ready(spec, "validations", compile)
 	if engine == nil {
 		return
 	}
 	policy := engine.Policy()
-	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { variableRules(fld, v, sees, policy) })
+	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, sees, policy) })
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"
 		spec.Required("validations", some)
 		spec.Required("auditAnnotations", some)
 		return
 	}
-	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validationRules(fld, v, sees, policy) })
-	annotationRules(spec, p, sees, policy)
+	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, sees, policy) })
+	validateAuditAnnotations(spec, p, sees, policy)
 }
 
-// paramKindRules validates the kind of a policy's parameters, which may be any kind.
-func paramKindRules(fld validate.Field, k *admissionv1.ParamKind) {
+// validateParamKind validates the kind of a policy's parameters, which may be any kind.
+func validateParamKind(fld validate.Field, k *admissionv1.ParamKind) {
 	group, version, grouped := strings.Cut(k.APIVersion, "/")
 	if !grouped {
 		group, version = "", k.APIVersion
@@ -81,8 +81,8 @@ func paramKindRules(fld validate.Field, k *admissionv1.ParamKind) {
 	}
 }
 
-// matchRules validates the match resources of a policy or binding.
-func matchRules(fld validate.Field, m *admissionv1.MatchResources) {
+// validateMatchResources validates the match resources of a policy or binding.
+func validateMatchResources(fld validate.Field, m *admissionv1.MatchResources) {
 	fld.RequireSet("matchPolicy", m.MatchPolicy != nil)
 	policyAndMatch(fld, nil, m.MatchPolicy)
 	fld.RequireSet("namespaceSelector", m.NamespaceSelector != nil)
@@ -99,7 +99,7 @@ func matchRules(fld validate.Field, m *admissionv1.MatchResources) {
 				fld.Index("resourceNames", i).CheckText("", name, validate.PathSegment)
 				validate.Unique(fld.Index("resourceNames", i), "", name, names)
 			}
-			operationRules(fld, &r.RuleWithOperations)
+			validateOperations(fld, &r.RuleWithOperations)
 		})
 	}
 }
@@ -112,7 +112,7 @@ func reserved() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func variableRules(fld validate.Field, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateVariable(fld validate.Field, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
 	switch {
 	case strings.TrimSpace(v.Name) == "":
 		fld.Required("name", "name is not specified")
@@ -126,7 +126,7 @@ func variableRules(fld validate.Field, v *admissionv1.Variable, sees expressions
 	}
 }
 
-func validationRules(fld validate.Field, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateValidation(fld validate.Field, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
@@ -158,7 +158,7 @@ const (
 	maxFieldRef = 16 << 10
 )
 
-func annotationRules(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
@@ -183,7 +183,7 @@ func annotationRules(spec validate.Field, p *admissionv1.ValidatingAdmissionPoli
 	})
 }
 
-func policyStatusRules(fld validate.Field, p, _ *admissionv1.ValidatingAdmissionPolicy) {
+func validatePolicyStatus(fld validate.Field, p, _ *admissionv1.ValidatingAdmissionPolicy) {
 	status := fld.Child("status")
 	validate.Optional(status, "typeChecking", p.Status.TypeChecking, func(fld validate.Field, c *admissionv1.TypeChecking) {
 		validate.Each(fld, "expressionWarnings", c.ExpressionWarnings, func(fld validate.Field, w *admissionv1.ExpressionWarning) {
@@ -201,15 +201,15 @@ func policyStatusRules(fld validate.Field, p, _ *admissionv1.ValidatingAdmission
 	status.CheckConditions("conditions", p.Status.Conditions)
 }
 
-func bindingRules(fld validate.Field, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+func validateBinding(fld validate.Field, b *admissionv1.ValidatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
-	validate.Optional(spec, "paramRef", b.Spec.ParamRef, paramRefRules)
-	validate.Optional(spec, "matchResources", b.Spec.MatchResources, matchRules)
-	actionRules(spec, b.Spec.ValidationActions)
+	validate.Optional(spec, "paramRef", b.Spec.ParamRef, validateParamRef)
+	validate.Optional(spec, "matchResources", b.Spec.MatchResources, validateMatchResources)
+	validateActions(spec, b.Spec.ValidationActions)
 }
 
-func paramRefRules(fld validate.Field, r *admissionv1.ParamRef) {
+func validateParamRef(fld validate.Field, r *admissionv1.ParamRef) {
 	const either = "name and selector are mutually exclusive"
 	both := r.Name != "" && r.Selector != nil
 	if r.Name != "" {
@@ -226,7 +226,7 @@ func paramRefRules(fld validate.Field, r *admissionv1.ParamRef) {
 	}
 }
 
-func actionRules(spec validate.Field, actions []admissionv1.ValidationAction) {
+func validateActions(spec validate.Field, actions []admissionv1.ValidationAction) {
 	seen := validate.Set[admissionv1.ValidationAction]{}
 	for i, action := range actions {
 		entry := spec.Index("validationActions", i)

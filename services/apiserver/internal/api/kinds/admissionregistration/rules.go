@@ -17,7 +17,8 @@ import (
 // compiler returns the compiler of expressions, which it creates at the first call.
 type compiler func() (*expressions.Compiler, error)
 
-// forObject returns a compiler of the expressions of one object, which limits the work on all of them.
+// forObject returns a compiler of the expressions of one object, which limits the work on all of
+// them.
 func (c compiler) forObject() compiler {
 	return sync.OnceValues(func() (*expressions.Compiler, error) {
 		all, err := c()
@@ -28,8 +29,8 @@ func (c compiler) forObject() compiler {
 	})
 }
 
-// operationRules validates the operations and resources that webhooks or policies match.
-func operationRules(fld validate.Field, r *admissionv1.RuleWithOperations) {
+// validateOperations validates the operations and resources that webhooks or policies match.
+func validateOperations(fld validate.Field, r *admissionv1.RuleWithOperations) {
 	fld.RequireSet("operations", len(r.Operations) > 0)
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
 		fld.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
@@ -42,7 +43,7 @@ func operationRules(fld validate.Field, r *admissionv1.RuleWithOperations) {
 	for i, v := range r.APIVersions {
 		fld.Index("apiVersions", i).RequireSet("", v != "")
 	}
-	resourceRules(fld, r.Resources)
+	validateResources(fld, r.Resources)
 	validate.OptionalOneOf(fld, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
 }
 
@@ -53,9 +54,9 @@ func everyOrSome(fld validate.Field, name string, values []string, others string
 	}
 }
 
-// resourceRules validates resources and subresources. Each may be a wildcard. Among those
+// validateResources validates resources and subresources. Each may be a wildcard. Among those
 // without a subresource, Kubernetes compares only the last one with '*'.
-func resourceRules(fld validate.Field, resources []string) {
+func validateResources(fld validate.Field, resources []string) {
 	fld.RequireSet("resources", len(resources) > 0)
 	every, plain := false, false
 	allOf, allNamed := validate.Set[string]{}, validate.Set[string]{}
@@ -95,7 +96,7 @@ func resourceRules(fld validate.Field, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func conditionRules(fld validate.Field, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
+func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
 	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
 	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {

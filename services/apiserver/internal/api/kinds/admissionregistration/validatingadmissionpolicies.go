@@ -24,10 +24,10 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
 		Default: declare.Adapt(defaultPolicy),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(fld, p, nil, compile)
+			validatePolicy(fld, p, nil, compile)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(fld, p, old, compile)
+			validatePolicy(fld, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -46,7 +46,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
 				p.Spec = old.Spec
 				declare.ResetMetaForStatus(p, old)
-			}, policyStatusRules), "metadata", "spec"),
+			}, validatePolicyStatus), "metadata", "spec"),
 		},
 	}
 }

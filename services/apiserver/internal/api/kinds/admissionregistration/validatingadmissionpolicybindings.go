@@ -23,9 +23,9 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultPolicyBinding),
-		Create:  registry.Create{Validate: declare.AdaptValidation(bindingRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateBinding)},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
-			bindingRules(fld, b)
+			validateBinding(fld, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

@@ -23,11 +23,11 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultValidatingWebhooks),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.ValidatingWebhookConfiguration) {
-			hookRules(fld, validatingHooks(c), tolerated{}, compile)
+			validateWebhooks(fld, validatingHooks(c), tolerated{}, compile)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
 			hooks := validatingHooks(c)
-			hookRules(fld, hooks, tolerates(hooks, validatingHooks(old)), compile)
+			validateWebhooks(fld, hooks, tolerates(hooks, validatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

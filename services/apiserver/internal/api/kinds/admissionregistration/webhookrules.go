@@ -60,37 +60,37 @@ func tolerates(hooks, old []hook) tolerated {
 	return t
 }
 
-func hookRules(fld validate.Field, hooks []hook, may tolerated, compile compiler) {
+func validateWebhooks(fld validate.Field, hooks []hook, may tolerated, compile compiler) {
 	compile = compile.forObject()
 	names := validate.Set[string]{}
 	validate.Each(fld, "webhooks", hooks, func(fld validate.Field, h *hook) {
-		webhookRules(fld, h, may, compile)
-		versionRules(fld, h.AdmissionReviewVersions, may.unknownVersions)
+		validateWebhook(fld, h, may, compile)
+		validateReviewVersions(fld, h.AdmissionReviewVersions, may.unknownVersions)
 		if !may.sameNames && h.Name != "" {
 			validate.Unique(fld, "name", h.Name, names)
 		}
 	})
 }
 
-func webhookRules(fld validate.Field, h *hook, may tolerated, compile compiler) {
+func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compiler) {
 	const longest = 30
 	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
-	validate.Each(fld, "rules", h.Rules, operationRules)
+	validate.Each(fld, "rules", h.Rules, validateOperations)
 	policyAndMatch(fld, h.FailurePolicy, h.MatchPolicy)
-	sideEffectRules(fld, h.SideEffects, may.sideEffects)
+	validateSideEffects(fld, h.SideEffects, may.sideEffects)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longest) {
 		fld.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
 	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, may.labelValues)
 	fld.CheckSelector("objectSelector", h.ObjectSelector, may.labelValues)
 	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-	clientRules(fld, &h.ClientConfig)
+	validateClientConfig(fld, &h.ClientConfig)
 	if !may.conditions {
-		conditionRules(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
+		validateMatchConditions(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
 
-func clientRules(fld validate.Field, c *admissionv1.WebhookClientConfig) {
+func validateClientConfig(fld validate.Field, c *admissionv1.WebhookClientConfig) {
 	client := fld.Child("clientConfig")
 	switch s := c.Service; {
 	case (c.URL == nil) == (s == nil):
@@ -107,7 +107,7 @@ func noSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
-func sideEffectRules(fld validate.Field, s *admissionv1.SideEffectClass, any bool) {
+func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, any bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	if any {
 		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
@@ -134,7 +134,7 @@ func supportedVersion(versions []string) bool {
 	return false
 }
 
-func versionRules(fld validate.Field, versions []string, any bool) {
+func validateReviewVersions(fld validate.Field, versions []string, any bool) {
 	if len(versions) == 0 {
 		fld.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
 		return

@@ -71,7 +71,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
-	s := declare.WithoutTable(declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", statusRules), "metadata", "spec"))
+	s := declare.WithoutTable(declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", validateStatus), "metadata", "spec"))
 	s.Prepare = declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
 	return s
 }

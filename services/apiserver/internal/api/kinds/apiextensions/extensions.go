@@ -24,9 +24,9 @@ func (r *schemaRules) extensions(fld validate.Field, s *v1.JSONSchemaProps) {
 		}
 		validate.OneOf(fld, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
 	}
-	mapRules(fld, s)
-	if len(validate.Check(func(fld validate.Field) { keyRules(fld, s) })) > 0 && !r.looseKeys() {
-		keyRules(fld, s)
+	validateListMap(fld, s)
+	if len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0 && !r.looseKeys() {
+		forbidNullItems(fld, s)
 	}
 }
 
@@ -54,8 +54,8 @@ func looseItems(s *v1.JSONSchemaProps) string {
 	return ""
 }
 
-// mapRules validates lists of type map.
-func mapRules(fld validate.Field, s *v1.JSONSchemaProps) {
+// validateListMap validates lists of type map.
+func validateListMap(fld validate.Field, s *v1.JSONSchemaProps) {
 	const keys = "x-kubernetes-list-map-keys"
 	if len(s.XListMapKeys) > 0 {
 		const detail = "must be map if x-kubernetes-list-map-keys is non-empty"
@@ -95,9 +95,9 @@ func mapRules(fld validate.Field, s *v1.JSONSchemaProps) {
 	}
 }
 
-// keyRules requires that the items of sets and maps, and the keys of maps, are never null or
+// forbidNullItems requires that the items of sets and maps, and the keys of maps, are never null or
 // absent.
-func keyRules(fld validate.Field, s *v1.JSONSchemaProps) {
+func forbidNullItems(fld validate.Field, s *v1.JSONSchemaProps) {
 	if s.XListType == nil || *s.XListType != "set" && *s.XListType != "map" || s.Items == nil || s.Items.Schema == nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func subresourceRules(fld validate.Field, s *v1.CustomResourceSubresources) {
+func validateSubresources(fld validate.Field, s *v1.CustomResourceSubresources) {
 	if s == nil || s.Scale == nil {
 		return
 	}
@@ -40,7 +40,7 @@ var (
 	columnFormats = []string{"byte", "date", "date-time", "double", "float", "int32", "int64", "password"}
 )
 
-func columnRules(fld validate.Field, columns []v1.CustomResourceColumnDefinition) {
+func validateColumns(fld validate.Field, columns []v1.CustomResourceColumnDefinition) {
 	validate.Each(fld, "additionalPrinterColumns", columns, func(fld validate.Field, c *v1.CustomResourceColumnDefinition) {
 		fld.RequireSet("name", c.Name != "")
 		oneOf := "must be one of " + strings.Join(columnTypes, ",")
@@ -105,7 +105,7 @@ var reviewVersions = []string{"v1", "v1beta1"}
 
 func isReviewVersion(v string) bool { return slices.Contains(reviewVersions, v) }
 
-func conversionRules(fld validate.Field, c *v1.CustomResourceConversion, t tolerance) {
+func validateConversion(fld validate.Field, c *v1.CustomResourceConversion, t tolerance) {
 	validate.RequiredOneOf(fld, "strategy", c.Strategy, v1.NoneConverter, v1.WebhookConverter)
 	var client *v1.WebhookClientConfig
 	var versions []string
@@ -121,12 +121,12 @@ func conversionRules(fld validate.Field, c *v1.CustomResourceConversion, t toler
 	if client == nil {
 		fld.Required("webhookClientConfig", "required when strategy is set to Webhook")
 	} else {
-		clientRules(fld.Child("webhookClientConfig"), client, t)
+		validateClientConfig(fld.Child("webhookClientConfig"), client, t)
 	}
-	reviewVersionRules(fld, versions, t)
+	validateReviewVersions(fld, versions, t)
 }
 
-func clientRules(fld validate.Field, c *v1.WebhookClientConfig, t tolerance) {
+func validateClientConfig(fld validate.Field, c *v1.WebhookClientConfig, t tolerance) {
 	switch {
 	case (c.URL == nil) == (c.Service == nil):
 		fld.Required("", "exactly one of url or service is required")
@@ -145,7 +145,7 @@ func clientRules(fld validate.Field, c *v1.WebhookClientConfig, t tolerance) {
 	}
 }
 
-func reviewVersionRules(fld validate.Field, versions []string, t tolerance) {
+func validateReviewVersions(fld validate.Field, versions []string, t tolerance) {
 	if len(versions) == 0 {
 		fld.Required("conversionReviewVersions", "")
 		return

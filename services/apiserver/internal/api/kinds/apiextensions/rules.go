@@ -32,11 +32,11 @@ func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []
 func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
 		c.ofOne().spec(fld.Child("spec"), &d.Spec, tolerance{})
-		nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 		storedVersions(fld.Child("status"), d)
-		approvalRules(fld.Child("metadata"), d, nil)
+		validateApproval(fld.Child("metadata"), d, nil)
 		if d.Spec.PreserveUnknownFields {
-			preserveRule(fld.Child("spec"))
+			forbidPreserveUnknownFields(fld.Child("spec"))
 		}
 	})
 }
@@ -52,22 +52,22 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 		}
 		spec.CheckImmutable("group", d.Spec.Group, live.Spec.Group)
 		spec.Child("names").CheckImmutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
-		nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 		storedVersions(fld.Child("status"), d)
-		approvalRules(fld.Child("metadata"), d, live)
+		validateApproval(fld.Child("metadata"), d, live)
 		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
-			preserveRule(spec)
+			forbidPreserveUnknownFields(spec)
 		}
 	})
 }
 
-// statusRules validates a change of the status only, which may contain stored versions that do not
-// exist and any condition.
-func statusRules(fld validate.Field, d, _ *v1.CustomResourceDefinition) {
-	nameRules(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+// validateStatus validates a change of the status only, which may contain stored versions that do
+// not exist and any condition.
+func validateStatus(fld validate.Field, d, _ *v1.CustomResourceDefinition) {
+	validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 }
 
-func preserveRule(fld validate.Field) {
+func forbidPreserveUnknownFields(fld validate.Field) {
 	fld.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
@@ -92,9 +92,9 @@ func storedVersions(fld validate.Field, d *v1.CustomResourceDefinition) {
 	}
 }
 
-// approvalRules validates the approval annotation in groups owned by Kubernetes. The state of the
-// live definition may stay.
-func approvalRules(fld validate.Field, d, live *v1.CustomResourceDefinition) {
+// validateApproval validates the approval annotation in groups owned by Kubernetes. The state of
+// the live definition may stay.
+func validateApproval(fld validate.Field, d, live *v1.CustomResourceDefinition) {
 	if !definition.IsProtected(d.Spec.Group) {
 		return
 	}

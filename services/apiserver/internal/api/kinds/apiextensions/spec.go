@@ -40,13 +40,13 @@ func (c *checker) spec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t
 	names.RequireSet("singular", s.Names.Singular != "")
 	names.RequireSet("kind", s.Names.Kind != "")
 	names.RequireSet("listKind", s.Names.ListKind != "")
-	nameRules(names, &s.Names)
+	validateNames(names, &s.Names)
 	c.shared(fld, v, t, mustBeStructural)
 	if s.Conversion != nil {
 		if s.Conversion.Strategy != v1.NoneConverter && s.PreserveUnknownFields {
 			fld.Invalid("conversion.strategy", s.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
 		}
-		conversionRules(fld.Child("conversion"), s.Conversion, t)
+		validateConversion(fld.Child("conversion"), s.Conversion, t)
 	}
 }
 
@@ -94,8 +94,8 @@ func (c *checker) versions(fld validate.Field, v *view, t tolerance, mustBeStruc
 		deprecationWarning(fld, version)
 		s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: v.hasStatus(version.Name), version: version.Name}
 		s.check(fld.Child("schema"), version.Schema, v.Versions[i].Schema)
-		subresourceRules(fld.Child("subresources"), version.Subresources)
-		columnRules(fld, version.AdditionalPrinterColumns)
+		validateSubresources(fld.Child("subresources"), version.Subresources)
+		validateColumns(fld, version.AdditionalPrinterColumns)
 		if len(version.SelectableFields) > 0 {
 			const misplaced = "selectableFields may only be set when version.schema.openAPIV3Schema is not included"
 			selectableFields(fld, version.SelectableFields, schemaOf(version.Schema), misplaced)
@@ -122,8 +122,8 @@ func (c *checker) shared(fld validate.Field, v *view, t tolerance, mustBeStructu
 		s.version = v.versions[0].Name
 	}
 	s.check(fld.Child("validation"), v.schema, v.schema)
-	subresourceRules(fld.Child("subresources"), v.subresources)
-	columnRules(fld, v.columns)
+	validateSubresources(fld.Child("subresources"), v.subresources)
+	validateColumns(fld, v.columns)
 	if len(v.fields) > 0 {
 		of := schemaOf(v.schema)
 		if of == nil && v.schema != nil {
@@ -157,7 +157,7 @@ func deprecationWarning(fld validate.Field, v *v1.CustomResourceDefinitionVersio
 	}
 }
 
-func nameRules(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
+func validateNames(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
 	const mixed = "may have mixed case, but should otherwise match: "
 	optional := func(name, value, before string) {
 		if value != "" {

@@ -57,7 +57,7 @@ func (t tolerance) looseSets() bool {
 // looseKeys reports whether the live definition has a map whose keys may be absent or null.
 func (t tolerance) looseKeys() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool {
-		return len(validate.Check(func(fld validate.Field) { keyRules(fld, s) })) > 0
+		return len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0
 	})
 }
 

@@ -43,12 +43,12 @@ func apiServices() *registry.Kind {
 					a.Status.Conditions = []v1.APIServiceCondition{LocalAvailable()}
 				}
 			}),
-			Validate: declare.AdaptValidation(apiServiceRules),
+			Validate: declare.AdaptValidation(validateAPIService),
 		},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, a, _ *v1.APIService) { apiServiceRules(fld, a) }),
+			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, a, _ *v1.APIService) { validateAPIService(fld, a) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -61,7 +61,7 @@ func apiServices() *registry.Kind {
 				a.Spec = old.Spec
 				declare.ResetMetaForStatus(a, old)
 			}, func(fld validate.Field, a, _ *v1.APIService) {
-				apiServiceStatusRules(fld.Child("status"), &a.Status)
+				validateAPIServiceStatus(fld.Child("status"), &a.Status)
 			}), "metadata", "spec")),
 		},
 	}

@@ -14,7 +14,7 @@ const (
 	maxVersionPriority = 1000
 )
 
-func apiServiceRules(fld validate.Field, a *v1.APIService) {
+func validateAPIService(fld validate.Field, a *v1.APIService) {
 	s, spec := &a.Spec, fld.Child("spec")
 	if s.Group == "" {
 		spec.RequireSetWithDetail("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
@@ -22,8 +22,8 @@ func apiServiceRules(fld validate.Field, a *v1.APIService) {
 		spec.CheckText("group", s.Group, validate.DNSSubdomain)
 	}
 	spec.CheckText("version", s.Version, validate.DNS1035Label)
-	priorityRules(spec, "groupPriorityMinimum", s.GroupPriorityMinimum, maxGroupPriority)
-	priorityRules(spec, "versionPriority", s.VersionPriority, maxVersionPriority)
+	validatePriority(spec, "groupPriorityMinimum", s.GroupPriorityMinimum, maxGroupPriority)
+	validatePriority(spec, "versionPriority", s.VersionPriority, maxVersionPriority)
 	switch {
 	case s.Service == nil:
 		if n := len(s.CABundle); n > 0 {
@@ -33,7 +33,7 @@ func apiServiceRules(fld validate.Field, a *v1.APIService) {
 			spec.Invalid("insecureSkipTLSVerify", true, "local APIServices may not have insecureSkipTLSVerify")
 		}
 	default:
-		serviceRules(spec.Child("service"), s.Service)
+		validateService(spec.Child("service"), s.Service)
 		if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
 			spec.Invalid("insecureSkipTLSVerify", true, "may not be true if caBundle is present")
 		}
@@ -52,13 +52,13 @@ func nameRules(o registry.Object, name string, _ bool) []string {
 	return nil
 }
 
-func priorityRules(spec validate.Field, name string, n, maximum int32) {
+func validatePriority(spec validate.Field, name string, n, maximum int32) {
 	if n <= 0 || n > maximum {
 		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", maximum))
 	}
 }
 
-func serviceRules(fld validate.Field, s *v1.ServiceReference) {
+func validateService(fld validate.Field, s *v1.ServiceReference) {
 	fld.RequireSet("namespace", s.Namespace != "")
 	fld.RequireSet("name", s.Name != "")
 	if s.Port != nil {
@@ -68,7 +68,7 @@ func serviceRules(fld validate.Field, s *v1.ServiceReference) {
 	}
 }
 
-func apiServiceStatusRules(status validate.Field, s *v1.APIServiceStatus) {
+func validateAPIServiceStatus(status validate.Field, s *v1.APIServiceStatus) {
 	validate.Each(status, "conditions", s.Conditions, func(fld validate.Field, c *v1.APIServiceCondition) {
 		validate.OneOf(fld, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
 	})

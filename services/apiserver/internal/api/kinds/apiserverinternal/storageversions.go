@@ -39,7 +39,7 @@ func storageVersions() *registry.Kind {
 			return &v.Spec, &v.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversions"},
-		Create: registry.Create{Validate: declare.AdaptValidation(statusRules)},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateStatus)},
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
 			// The spec has no fields yet.
 		})},
@@ -64,7 +64,7 @@ func storageVersions() *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
 				v.Spec = old.Spec
 				declare.ResetMetaForStatus(v, old)
-			}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(fld, v) }), "metadata", "spec"),
+			}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { validateStatus(fld, v) }), "metadata", "spec"),
 		},
 	}
 }
@@ -84,10 +84,10 @@ func resourceName(name string, _ bool) (wrong []string) {
 	return wrong
 }
 
-func statusRules(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion) {
+func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion) {
 	status := fld.Child("status")
-	validate.Each(status, "storageVersions", v.Status.StorageVersions, serverRules)
-	commonRules(status, &v.Status)
+	validate.Each(status, "storageVersions", v.Status.StorageVersions, validateServer)
+	validateCommon(status, &v.Status)
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i := range v.Status.Conditions {
 		c, fld := &v.Status.Conditions[i], status.Index("", i)
@@ -103,8 +103,9 @@ func statusRules(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion
 	}
 }
 
-// serverRules validates the record of one server. It must be able to decode the version it encodes.
-func serverRules(fld validate.Field, s *apiserverinternalv1alpha1.ServerStorageVersion) {
+// validateServer validates the record of one server. It must be able to decode the version it
+// encodes.
+func validateServer(fld validate.Field, s *apiserverinternalv1alpha1.ServerStorageVersion) {
 	fld.CheckText("apiServerID", s.APIServerID, validate.DNSSubdomain)
 	version := func(fld validate.Field, name, value string) {
 		if wrong := apiVersion(value); len(wrong) > 0 {
@@ -151,9 +152,9 @@ func apiVersion(value string) (wrong []string) {
 	return wrong
 }
 
-// commonRules requires that commonEncodingVersion is set if and only if all servers encode the same
-// version.
-func commonRules(fld validate.Field, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+// validateCommon requires that commonEncodingVersion is set if and only if all servers encode the
+// same version.
+func validateCommon(fld validate.Field, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
 	add, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
 	for i := range s.StorageVersions {

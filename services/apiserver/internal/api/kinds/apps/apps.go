@@ -55,8 +55,8 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 	}
 }
 
-// selectorRules requires a non-empty selector. kind appears in messages.
-func selectorRules(fld validate.Field, s *metav1.LabelSelector, kind string) {
+// validateSelector requires a non-empty selector. kind appears in messages.
+func validateSelector(fld validate.Field, s *metav1.LabelSelector, kind string) {
 	if s == nil {
 		fld.Required("selector", "")
 		return
@@ -81,9 +81,10 @@ func selects(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateS
 	return true
 }
 
-// replicaTemplateRules validates the selector and the template of kinds that create replica sets.
-func replicaTemplateRules(fld validate.Field, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
-	selectorRules(fld, s, "deployment")
+// validateReplicaTemplate validates the selector and the template of kinds that create replica
+// sets.
+func validateReplicaTemplate(fld validate.Field, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
+	validateSelector(fld, s, "deployment")
 	if selects(fld, s, t, "invalid label selector") {
 		rules.ReplicatedTemplate(fld.Child("template"), t, old, "ReplicaSet")
 	}

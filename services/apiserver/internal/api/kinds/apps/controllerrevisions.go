@@ -26,7 +26,7 @@ func controllerRevisions() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ControllerRevision) {
 			fld.CheckNonNegative("revision", r.Revision)
-			dataRules(fld, r.Data.Raw)
+			validateRevisionData(fld, r.Data.Raw)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ControllerRevision) {
 			fld.CheckNonNegative("revision", r.Revision)
@@ -43,7 +43,7 @@ func controllerRevisions() *registry.Kind {
 	}
 }
 
-func dataRules(fld validate.Field, data []byte) {
+func validateRevisionData(fld validate.Field, data []byte) {
 	if len(data) == 0 {
 		fld.Required("data", "data is mandatory")
 		return

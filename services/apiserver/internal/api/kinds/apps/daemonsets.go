@@ -47,7 +47,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 				setTemplateGeneration(d, max(templateGeneration(d), 1))
 			}),
 			Validate: declare.AdaptValidation(func(fld validate.Field, d *appsv1.DaemonSet) {
-				daemonSetRules(fld.Child("spec"), rules, &d.Spec, nil)
+				validateDaemonSet(fld.Child("spec"), rules, &d.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
@@ -61,7 +61,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 				setTemplateGeneration(d, generation)
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *appsv1.DaemonSet) {
-				fld.RecordTwice(func() { daemonSetRules(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
+				fld.RecordTwice(func() { validateDaemonSet(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
 				fld.Child("spec").CheckImmutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
@@ -104,7 +104,7 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
-func daemonSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
 	fld.CheckSelector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
@@ -119,7 +119,7 @@ func daemonSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSe
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 		path := fld.Child("updateStrategy")
 		path.RequireSet("rollingUpdate", strategy.RollingUpdate != nil)
-		validate.Optional(path, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
+		validate.Optional(path, "rollingUpdate", strategy.RollingUpdate, validateDaemonSetRollingUpdate)
 	default:
 		fld.Add(field.NotSupported(fld.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
@@ -127,8 +127,9 @@ func daemonSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DaemonSe
 	validate.OptionalNonNegative(fld, "revisionHistoryLimit", s.RevisionHistoryLimit)
 }
 
-// daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
-func daemonRollingRules(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
+// validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be
+// non-zero.
+func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
 	unavailable := optionalAmount(r.MaxUnavailable)
 	surge := optionalAmount(r.MaxSurge)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
@@ -143,8 +144,8 @@ func daemonRollingRules(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
 	}
 }
 
-// daemonSetStatus returns the status subresource. It keeps the template generation, which belongs to
-// the spec although an annotation holds it.
+// daemonSetStatus returns the status subresource. It keeps the template generation, which belongs
+// to the spec although an annotation holds it.
 func daemonSetStatus() registry.Subresource {
 	s := declare.ValidatedStatus("DaemonSet", checkDaemonSetStatus)
 	s.Prepare = declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {

@@ -38,14 +38,14 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		DefaultedRules: deploymentDefaultedRules,
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, d *appsv1.Deployment) {
-				deploymentRules(fld.Child("spec"), rules, &d.Spec, nil)
+				validateDeployment(fld.Child("spec"), rules, &d.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
 			Prepare:    declare.AdaptUpdate(prepareDeploymentUpdate),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *appsv1.Deployment) {
-				deploymentRules(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				validateDeployment(fld.Child("spec"), rules, &d.Spec, &old.Spec.Template)
 				fld.Child("spec").CheckImmutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
@@ -95,14 +95,14 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	}
 }
 
-func deploymentRules(fld validate.Field, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
 	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
-	replicaTemplateRules(fld, rules, s.Selector, &s.Template, old)
+	validateReplicaTemplate(fld, rules, s.Selector, &s.Template, old)
 	switch strategy := &s.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
 		fld.Child("strategy").ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
 	case appsv1.RollingUpdateDeploymentStrategyType:
-		validate.Optional(fld.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
+		validate.Optional(fld.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, validateDeploymentRollingUpdate)
 	default:
 		fld.Add(field.NotSupported(fld.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
@@ -117,7 +117,7 @@ func deploymentRules(fld validate.Field, rules *podspec.Rules, s *appsv1.Deploym
 	}
 }
 
-func rollingRules(fld validate.Field, r *appsv1.RollingUpdateDeployment) {
+func validateDeploymentRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDeployment) {
 	unavailable := optionalAmount(r.MaxUnavailable)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
 	fld.CheckNonNegativeIntOrPercent("maxSurge", optionalAmount(r.MaxSurge))

@@ -34,14 +34,14 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		DefaultedRules: replicaSetDefaultedRules,
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ReplicaSet) {
-				replicaSetRules(fld.Child("spec"), rules, &r.Spec, nil)
+				validateReplicaSet(fld.Child("spec"), rules, &r.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ReplicaSet) {
-				fld.RecordTwice(func() { replicaSetRules(fld.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
+				fld.RecordTwice(func() { validateReplicaSet(fld.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
 				fld.Child("spec").CheckImmutable("selector", r.Spec.Selector, old.Spec.Selector)
 			}),
 		},
@@ -64,10 +64,10 @@ func defaultReplicaSet(r *appsv1.ReplicaSet) {
 	poddefaults.Template(&r.Spec.Template)
 }
 
-func replicaSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
+func validateReplicaSet(fld validate.Field, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
 	validate.OptionalNonNegative(fld, "replicas", s.Replicas)
 	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	replicaTemplateRules(fld, rules, s.Selector, &s.Template, old)
+	validateReplicaTemplate(fld, rules, s.Selector, &s.Template, old)
 }
 
 func checkReplicaSetStatus(fld validate.Field, r, _ *appsv1.ReplicaSet) {

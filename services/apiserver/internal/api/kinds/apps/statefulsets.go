@@ -41,7 +41,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(s *appsv1.StatefulSet) { drop(s, nil) }),
 			Validate: declare.AdaptValidation(func(fld validate.Field, s *appsv1.StatefulSet) {
-				statefulSetRules(fld.Child("spec"), rules, &s.Spec, nil)
+				validateStatefulSet(fld.Child("spec"), rules, &s.Spec, nil)
 			}),
 			Warnings: declare.AdaptResult(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
 		},
@@ -49,7 +49,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			Generation: true,
 			Prepare:    declare.AdaptUpdate(drop),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *appsv1.StatefulSet) {
-				statefulSetRules(fld.Child("spec"), rules, &s.Spec, &old.Spec.Template)
+				validateStatefulSet(fld.Child("spec"), rules, &s.Spec, &old.Spec.Template)
 				statefulSetChanges(fld, &s.Spec, &old.Spec)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
@@ -112,7 +112,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	}
 }
 
-func statefulSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
 	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
 	switch s.PodManagementPolicy {
 	case "":
@@ -132,7 +132,7 @@ func statefulSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.Statef
 				"only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
-		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
+		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, validateStatefulSetRollingUpdate)
 	default:
 		fld.Invalid("updateStrategy", s.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
@@ -151,7 +151,7 @@ func statefulSetRules(fld validate.Field, rules *podspec.Rules, s *appsv1.Statef
 	if old == nil {
 		fld.CheckOptionalText("serviceName", s.ServiceName, validate.DNSLabel)
 	}
-	selectorRules(fld, s.Selector, "statefulset")
+	validateSelector(fld, s.Selector, "statefulset")
 	if selects(fld, s.Selector, &s.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
 		rules.TemplateMeta(fld.Child("template"), &s.Template, old)
@@ -177,7 +177,7 @@ func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	}
 }
 
-func setRollingRules(fld validate.Field, r *appsv1.RollingUpdateStatefulSetStrategy) {
+func validateStatefulSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateStatefulSetStrategy) {
 	validate.OptionalNonNegative(fld, "partition", r.Partition)
 	if r.MaxUnavailable == nil {
 		return

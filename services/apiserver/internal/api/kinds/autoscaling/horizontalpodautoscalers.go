@@ -30,7 +30,7 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fld, h, nil) })
 	k.Update.Prepare = declare.AdaptUpdate(g.drop)
 	k.Update.Validate = declare.AdaptUpdateValidation(g.rules)
-	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", statusRules)}
+	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
 	return k
 }
 
@@ -56,7 +56,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		g.rules(fld, toV2(h), toV2(old))
 	})
 	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		statusRules(fld, toV2(h), toV2(old))
+		validateStatus(fld, toV2(h), toV2(old))
 	})}
 	k.Stored.Version = autoscalingv2.SchemeGroupVersion
 	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]

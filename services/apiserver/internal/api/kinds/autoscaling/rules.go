@@ -69,31 +69,31 @@ func (g gates) rules(fld validate.Field, h, old *autoscalingv2.HorizontalPodAuto
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		spec.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
 	}
-	targetRules(spec.Child("scaleTargetRef"), &s.ScaleTargetRef)
-	validate.Each(spec, "metrics", s.Metrics, metricRules)
+	validateScaleTarget(spec.Child("scaleTargetRef"), &s.ScaleTargetRef)
+	validate.Each(spec, "metrics", s.Metrics, validateMetric)
 	reachesZero := slices.ContainsFunc(s.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
 	spec.ForbidSet("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
 		"must specify at least one Object or External metric to support scaling to zero replicas")
 	validate.Optional(spec, "behavior", s.Behavior, func(fld validate.Field, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
-		validate.Optional(fld, "scaleUp", b.ScaleUp, paceRules)
-		validate.Optional(fld, "scaleDown", b.ScaleDown, paceRules)
+		validate.Optional(fld, "scaleUp", b.ScaleUp, validateScalingPolicies)
+		validate.Optional(fld, "scaleDown", b.ScaleDown, validateScalingPolicies)
 	})
 }
 
-func statusRules(fld validate.Field, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
+func validateStatus(fld validate.Field, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
 	fld.Child("status").CheckNonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
 	fld.Child("status").CheckNonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
 }
 
-func targetRules(fld validate.Field, r *autoscalingv2.CrossVersionObjectReference) {
+func validateScaleTarget(fld validate.Field, r *autoscalingv2.CrossVersionObjectReference) {
 	fld.CheckRequiredText("kind", r.Kind, validate.PathSegment)
 	fld.CheckRequiredText("name", r.Name, validate.PathSegment)
 }
 
-// metricRules requires exactly one source, which matches the type of the metric.
-func metricRules(fld validate.Field, m *autoscalingv2.MetricSpec) {
+// validateMetric requires exactly one source, which matches the type of the metric.
+func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
 	if m.Type == "" {
 		fld.Required("type", "must specify a metric source type")
 	}
@@ -108,14 +108,14 @@ func metricRules(fld validate.Field, m *autoscalingv2.MetricSpec) {
 		set   bool
 		rules func()
 	}{
-		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(fld.Child("object"), m.Object) }},
-		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(fld.Child("external"), m.External) }},
-		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(fld.Child("pods"), m.Pods) }},
+		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { validateObjectMetric(fld.Child("object"), m.Object) }},
+		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { validateExternalMetric(fld.Child("external"), m.External) }},
+		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { validatePodsMetric(fld.Child("pods"), m.Pods) }},
 		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
-			resourceRules(fld.Child("resource"), m.Resource)
+			validateResourceMetric(fld.Child("resource"), m.Resource)
 		}},
 		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
-			containerRules(fld.Child("containerResource"), m.ContainerResource)
+			validateContainerMetric(fld.Child("containerResource"), m.ContainerResource)
 		}},
 	}
 	count := 0
@@ -137,36 +137,36 @@ func metricRules(fld validate.Field, m *autoscalingv2.MetricSpec) {
 	}
 }
 
-func objectRules(fld validate.Field, m *autoscalingv2.ObjectMetricSource) {
-	targetRules(fld.Child("describedObject"), &m.DescribedObject)
-	identifierRules(fld.Child("metric"), &m.Metric)
+func validateObjectMetric(fld validate.Field, m *autoscalingv2.ObjectMetricSource) {
+	validateScaleTarget(fld.Child("describedObject"), &m.DescribedObject)
+	validateMetricIdentifier(fld.Child("metric"), &m.Metric)
 	target := fld.Child("target")
-	amountRules(target, &m.Target)
+	validateAmounts(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value or averageValue")
 	}
 }
 
-func externalRules(fld validate.Field, m *autoscalingv2.ExternalMetricSource) {
-	identifierRules(fld.Child("metric"), &m.Metric)
+func validateExternalMetric(fld validate.Field, m *autoscalingv2.ExternalMetricSource) {
+	validateMetricIdentifier(fld.Child("metric"), &m.Metric)
 	target := fld.Child("target")
-	amountRules(target, &m.Target)
+	validateAmounts(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value for metric or a per-pod target")
 	}
 	target.ForbidSet("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
 }
 
-func podsRules(fld validate.Field, m *autoscalingv2.PodsMetricSource) {
-	identifierRules(fld.Child("metric"), &m.Metric)
+func validatePodsMetric(fld validate.Field, m *autoscalingv2.PodsMetricSource) {
+	validateMetricIdentifier(fld.Child("metric"), &m.Metric)
 	target := fld.Child("target")
-	amountRules(target, &m.Target)
+	validateAmounts(target, &m.Target)
 	if m.Target.AverageValue == nil {
 		target.Required("averageValue", "must specify a positive target averageValue")
 	}
 }
 
-func containerRules(fld validate.Field, m *autoscalingv2.ContainerResourceMetricSource) {
+func validateContainerMetric(fld validate.Field, m *autoscalingv2.ContainerResourceMetricSource) {
 	if m.Name == "" {
 		fld.Required("name", "must specify a resource name")
 	} else {
@@ -183,26 +183,26 @@ func containerRules(fld validate.Field, m *autoscalingv2.ContainerResourceMetric
 	} else {
 		fld.CheckText("container", m.Container, validate.DNSLabel)
 	}
-	utilizationRules(fld, &m.Target)
+	validateUtilization(fld, &m.Target)
 }
 
-func resourceRules(fld validate.Field, m *autoscalingv2.ResourceMetricSource) {
+func validateResourceMetric(fld validate.Field, m *autoscalingv2.ResourceMetricSource) {
 	if m.Name == "" {
 		fld.Required("name", "must specify a resource name")
 	}
-	utilizationRules(fld, &m.Target)
+	validateUtilization(fld, &m.Target)
 }
 
-func utilizationRules(fld validate.Field, t *autoscalingv2.MetricTarget) {
+func validateUtilization(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	target := fld.Child("target")
-	amountRules(target, t)
+	validateAmounts(target, t)
 	if t.AverageUtilization == nil && t.AverageValue == nil {
 		target.Required("averageUtilization", "must set either a target raw value or a target utilization")
 	}
 	target.ForbidSet("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
 }
 
-func identifierRules(fld validate.Field, id *autoscalingv2.MetricIdentifier) {
+func validateMetricIdentifier(fld validate.Field, id *autoscalingv2.MetricIdentifier) {
 	if id.Name == "" {
 		fld.Required("name", "must specify a metric name")
 		return
@@ -210,7 +210,7 @@ func identifierRules(fld validate.Field, id *autoscalingv2.MetricIdentifier) {
 	fld.CheckText("name", id.Name, validate.PathSegment)
 }
 
-func amountRules(fld validate.Field, t *autoscalingv2.MetricTarget) {
+func validateAmounts(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
@@ -231,7 +231,7 @@ func amountRules(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	}
 }
 
-func paceRules(fld validate.Field, r *autoscalingv2.HPAScalingRules) {
+func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRules) {
 	if n := r.StabilizationWindowSeconds; n != nil {
 		if *n < 0 {
 			fld.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")

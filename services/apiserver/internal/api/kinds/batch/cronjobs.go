@@ -38,7 +38,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		Default: declare.Adapt(defaultCronJob),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, c *batchv1.CronJob) {
-				cronJobRules(fld.Child("spec"), rules, &c.Spec, nil)
+				validateCronJob(fld.Child("spec"), rules, &c.Spec, nil)
 				if len(c.Name) > longestCronJobName {
 					fld.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
 				}
@@ -47,7 +47,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		Update: registry.Update{
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *batchv1.CronJob) {
-				cronJobRules(fld.Child("spec"), rules, &c.Spec, &old.Spec)
+				validateCronJob(fld.Child("spec"), rules, &c.Spec, &old.Spec)
 			}),
 			Warnings: declare.AdaptUpdateResult(zoneWarnings),
 		},
@@ -78,11 +78,11 @@ func defaultCronJob(c *batchv1.CronJob) {
 // pods returns the pod template of the jobs.
 func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
 
-func cronJobRules(fld validate.Field, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
+func validateCronJob(fld validate.Field, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
 	if s.Schedule == "" {
 		fld.Required("schedule", "")
 	} else {
-		scheduleRules(fld, s, old)
+		validateSchedule(fld, s, old)
 	}
 	validate.OptionalNonNegative(fld, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
 	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
@@ -96,7 +96,7 @@ func cronJobRules(fld validate.Field, rules *podspec.Rules, s, old *batchv1.Cron
 	}
 	jobs := &s.JobTemplate.Spec
 	job := fld.Child("jobTemplate", "spec")
-	jobPartRules(job, rules, jobs, template)
+	validateJobParts(job, rules, jobs, template)
 	if jobs.Selector != nil {
 		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
 	}
@@ -107,9 +107,9 @@ func cronJobRules(fld validate.Field, rules *podspec.Rules, s, old *batchv1.Cron
 	validate.OptionalNonNegative(fld, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
-// scheduleRules requires a schedule with the five fields of cron, or a named one. Time zones have
-// their own field; an existing schedule with a time zone may keep it.
-func scheduleRules(fld validate.Field, s, old *batchv1.CronJobSpec) {
+// validateSchedule requires a schedule with the five fields of cron, or a named one. Time zones
+// have their own field; an existing schedule with a time zone may keep it.
+func validateSchedule(fld validate.Field, s, old *batchv1.CronJobSpec) {
 	fld.CheckText("schedule", s.Schedule, schedule)
 	switch zoned := strings.Contains(s.Schedule, "TZ"); {
 	case !zoned:

@@ -20,8 +20,8 @@ const (
 	longestIndexesSet = 64 * 1024
 )
 
-// failurePolicyRules validates the effects of failed pods on the job.
-func failurePolicyRules(fld validate.Field, s *batchv1.JobSpec) {
+// validateFailurePolicy validates the effects of failed pods on the job.
+func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 	validate.MaxItems(fld, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
 	containers := validate.Set[string]{}
 	for _, list := range [][]corev1.Container{s.Template.Spec.Containers, s.Template.Spec.InitContainers} {
@@ -36,7 +36,7 @@ func failurePolicyRules(fld validate.Field, s *batchv1.JobSpec) {
 		validate.NamedOneOf(fld, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
 		validate.Optional(fld, "onExitCodes", r.OnExitCodes, func(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
-			exitCodeRules(fld, codes, containers)
+			validateExitCodes(fld, codes, containers)
 		})
 		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, mostConditions)
 		validate.Each(fld, "onPodConditions", r.OnPodConditions, func(fld validate.Field, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
@@ -52,7 +52,7 @@ func failurePolicyRules(fld validate.Field, s *batchv1.JobSpec) {
 	})
 }
 
-func exitCodeRules(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
+func validateExitCodes(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
 	validate.NamedOneOf(fld, "operator", codes.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := codes.ContainerName; name != nil && !containers.Has(*name) {
 		fld.Invalid("containerName", *name, "must be one of the container or initContainer names in the pod template")
@@ -73,9 +73,9 @@ func exitCodeRules(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCode
 	}
 }
 
-// successPolicyRules validates the conditions for the success of a job before all its indexes have
-// succeeded.
-func successPolicyRules(fld validate.Field, s *batchv1.JobSpec) {
+// validateSuccessPolicy validates the conditions for the success of a job before all its indexes
+// have succeeded.
+func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	if !indexed(s) {
 		fld.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
 		return

@@ -24,14 +24,14 @@ const (
 	parallelWarnedOf = 10_000
 )
 
-// jobRules validates a job whose pods have been labeled. old is nil at creation.
-func jobRules(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
+// validateJob validates a job whose pods have been labeled. old is nil at creation.
+func validateJob(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
 	var template *corev1.PodTemplateSpec
 	if old != nil {
 		template = &old.Spec.Template
 	}
-	generatedSelectorRules(fld, j, template)
-	jobSpecRules(fld.Child("spec"), rules, &j.Spec, template)
+	validateGeneratedSelector(fld, j, template)
+	validateJobSpec(fld.Child("spec"), rules, &j.Spec, template)
 	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
 		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
 			fld.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
@@ -39,9 +39,9 @@ func jobRules(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
 	}
 }
 
-// generatedSelectorRules requires the labels on the pods of a job with a generated selector. The
+// validateGeneratedSelector requires the labels on the pods of a job with a generated selector. The
 // prefixed labels are optional for a job from before they existed.
-func generatedSelectorRules(fld validate.Field, j *batchv1.Job, old *corev1.PodTemplateSpec) {
+func validateGeneratedSelector(fld validate.Field, j *batchv1.Job, old *corev1.PodTemplateSpec) {
 	s := &j.Spec
 	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
 		return
@@ -72,8 +72,8 @@ func hasLabels(labels map[string]string, keys ...string) bool {
 	return true
 }
 
-func jobSpecRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	jobPartRules(fld, rules, s, old)
+func validateJobSpec(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validateJobParts(fld, rules, s, old)
 	fld.RequireSet("selector", s.Selector != nil)
 	fld.CheckSelector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
@@ -81,8 +81,8 @@ func jobSpecRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, 
 	}
 }
 
-// jobPartRules validates the fields that jobs and their templates share.
-func jobPartRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+// validateJobParts validates the fields that jobs and their templates share.
+func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
 	validate.OptionalNonNegative(fld, "parallelism", s.Parallelism)
 	validate.OptionalNonNegative(fld, "completions", s.Completions)
 	validate.OptionalNonNegative(fld, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
@@ -98,12 +98,12 @@ func jobPartRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, 
 		fld.CheckMaxBytes("managedBy", *s.ManagedBy, managedByLength)
 	}
 	validate.OptionalOneOf(fld, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
-	indexRules(fld, s)
+	validateIndexing(fld, s)
 	if s.PodFailurePolicy != nil {
-		failurePolicyRules(fld.Child("podFailurePolicy"), s)
+		validateFailurePolicy(fld.Child("podFailurePolicy"), s)
 	}
 	if s.SuccessPolicy != nil {
-		successPolicyRules(fld, s)
+		validateSuccessPolicy(fld, s)
 	}
 	if p := s.PodReplacementPolicy; p != nil && s.PodFailurePolicy != nil {
 		validate.OneOf(fld, "podReplacementPolicy", *p, batchv1.Failed)
@@ -111,15 +111,15 @@ func jobPartRules(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, 
 		validate.OptionalOneOf(fld, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
 	rules.Template(fld.Child("template"), &s.Template, old)
-	restartRules(fld.Child("template", "spec"), s)
+	validateRestartPolicy(fld.Child("template", "spec"), s)
 }
 
 func indexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
-// indexRules limits indexed jobs, and rejects their fields in other jobs.
-func indexRules(fld validate.Field, s *batchv1.JobSpec) {
+// validateIndexing limits indexed jobs, and rejects their fields in other jobs.
+func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 	exceeds := func(n *int32, maximum int32) bool { return n != nil && *n > maximum }
 	if !indexed(s) {
 		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
@@ -161,7 +161,7 @@ func indexRules(fld validate.Field, s *batchv1.JobSpec) {
 	}
 }
 
-func restartRules(fld validate.Field, s *batchv1.JobSpec) {
+func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	switch policy := s.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
 		fld.Required("restartPolicy", `valid values: "OnFailure", "Never"`)

@@ -35,15 +35,15 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		DefaultedRules: jobDefaultedRules,
 		Create: registry.Create{
 			Prepare:  declare.Adapt(prepareJobCreate),
-			Validate: declare.AdaptValidation(func(fld validate.Field, j *batchv1.Job) { jobRules(fld, rules, j, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, j *batchv1.Job) { validateJob(fld, rules, j, nil) }),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, j, old *batchv1.Job) {
 				spec := fld.Child("spec")
-				jobRules(fld, rules, j, old)
-				jobSpecRules(spec, rules, &j.Spec, &old.Spec.Template)
+				validateJob(fld, rules, j, old)
+				validateJobSpec(spec, rules, &j.Spec, &old.Spec.Template)
 				jobChanges(spec, j, old)
 			}),
 		},
@@ -58,7 +58,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			},
 			Columns: jobColumns(),
 		},
-		Subresources: []registry.Subresource{declare.ValidatedStatus("Job", jobStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("Job", validateJobStatus)},
 	})
 }
 

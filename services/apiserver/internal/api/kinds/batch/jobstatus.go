@@ -47,14 +47,14 @@ func neverStarts(spec *batchv1.JobSpec) bool {
 	return spec.Suspend != nil && *spec.Suspend && spec.Completions != nil && *spec.Completions == 0
 }
 
-// jobStatusRules enforces on any controller of jobs (KEP-4368) the invariants that readers of jobs
-// rely on. Most rules apply only to changed fields, so that an older status may stay.
-func jobStatusRules(fld validate.Field, j, old *batchv1.Job) {
+// validateJobStatus enforces on any controller of jobs (KEP-4368) the invariants that readers of
+// jobs rely on. Most rules apply only to changed fields, so that an older status may stay.
+func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	fld = fld.Child("status")
 	s, was := &j.Status, &old.Status
-	countRules(fld, s)
-	endRules(fld, j, was)
-	indexStatusRules(fld, j, was)
+	validateCounts(fld, s)
+	validateEndOfJob(fld, j, was)
+	validateIndexStatus(fld, j, was)
 	now, before := phaseOf(s), phaseOf(was)
 	if n := s.Terminating; n != nil && *n > 0 && now.finished() && (before.finished() != now.finished() || !ptr.Equal(n, was.Terminating)) {
 		fld.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
@@ -74,7 +74,7 @@ func jobStatusRules(fld validate.Field, j, old *batchv1.Job) {
 	jobStatusChanges(fld, j, old)
 }
 
-func countRules(fld validate.Field, s *batchv1.JobStatus) {
+func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
 	fld.CheckNonNegative("active", int64(s.Active))
 	fld.CheckNonNegative("succeeded", int64(s.Succeeded))
 	fld.CheckNonNegative("failed", int64(s.Failed))
@@ -94,8 +94,8 @@ func countRules(fld validate.Field, s *batchv1.JobStatus) {
 	})
 }
 
-// endRules validates the end of a job.
-func endRules(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
+// validateEndOfJob validates the end of a job.
+func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
@@ -139,8 +139,8 @@ func endRules(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	}
 }
 
-// indexStatusRules validates completed and failed indexes.
-func indexStatusRules(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
+// validateIndexStatus validates completed and failed indexes.
+func validateIndexStatus(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
 	completed := s.CompletedIndexes != was.CompletedIndexes
 	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)

@@ -34,7 +34,7 @@ func certificateSigningRequests() *registry.Kind {
 				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
 			},
 			Validate: declare.AdaptValidation(func(fld validate.Field, r *certificatesv1.CertificateSigningRequest) {
-				requestRules(fld, r, nil)
+				validateRequest(fld, r, nil)
 			}),
 		},
 		Update: registry.Update{

@@ -20,7 +20,7 @@ func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: "v1beta1", Resource: "clustertrustbundles", Singular: "clustertrustbundle", Kind: "ClusterTrustBundle",
-			// A signer's bundles have its name as prefix; see bundleNameRules.
+			// A signer's bundles have its name as prefix; see validateBundleName.
 			ValidateName: meta.PathSegment,
 		},
 		Gate:    features.ClusterTrustBundle,
@@ -28,15 +28,15 @@ func clusterTrustBundles() *registry.Kind {
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(fld, b)
-			anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+			validateBundleName(fld, b)
+			validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
 		// An unchanged bundle is not validated again, because a newer Go may parse certificates
 		// more strictly.
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(fld, b)
+			validateBundleName(fld, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {
-				anchorRules(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+				validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 			}
 			fld.Child("spec").CheckImmutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
 		})},
@@ -53,8 +53,8 @@ func clusterTrustBundles() *registry.Kind {
 	}
 }
 
-// bundleNameRules requires the name of the signer as prefix of the bundle's name.
-func bundleNameRules(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
+// validateBundleName requires the name of the signer as prefix of the bundle's name.
+func validateBundleName(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
 	signer := b.Spec.SignerName
 	if b.Name != "" {
 		fld.Child("metadata").CheckText("name", b.Name, validate.TrustBundleName(signer))
@@ -67,8 +67,8 @@ func bundleNameRules(fld validate.Field, b *certificatesv1beta1.ClusterTrustBund
 // maxTrustBundle is the maximum size of a bundle in bytes.
 const maxTrustBundle = 1 << 20
 
-// anchorRules requires distinct CA certificates in PEM.
-func anchorRules(fld validate.Field, bundle string) {
+// validateTrustAnchors requires distinct CA certificates in PEM.
+func validateTrustAnchors(fld validate.Field, bundle string) {
 	if len(bundle) > maxTrustBundle {
 		fld.TooLong("", maxTrustBundle)
 		return

@@ -32,9 +32,9 @@ var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
 }
 
-// requestRules validates a request. old is nil at creation. Violations that the old one has from
+// validateRequest validates a request. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func requestRules(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+func validateRequest(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	spec := fld.Child("spec")
 	if err := parseRequest(r.Spec.Request); err != nil {
 		spec.Invalid("request", r.Spec.Request, err.Error())
@@ -53,7 +53,7 @@ func requestRules(fld validate.Field, r, old *certificatesv1.CertificateSigningR
 	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
 	}
-	conditionRules(fld.Child("status"), r, old)
+	validateConditions(fld.Child("status"), r, old)
 	if err := parseCertificates(r.Status.Certificate); err != nil && (old == nil || parseCertificates(old.Status.Certificate) == nil) {
 		fld.Child("status").Invalid("certificate", "<certificate data>", err.Error())
 	}
@@ -101,13 +101,13 @@ func parseCertificates(data []byte) error {
 	return nil
 }
 
-// conditionRules requires at most one condition of each type, and not both an approval and a
+// validateConditions requires at most one condition of each type, and not both an approval and a
 // denial.
-func conditionRules(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+func validateConditions(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	retained := struct{ noType, status, both, twice bool }{}
 	if old != nil {
-		found := validate.Check(func(fld validate.Field) { conditionRules(fld.Child("status"), old, nil) })
+		found := validate.Check(func(fld validate.Field) { validateConditions(fld.Child("status"), old, nil) })
 		for _, e := range found {
 			retained.noType = retained.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
 			retained.status = retained.status || strings.HasSuffix(e.Field, "status")
@@ -139,7 +139,7 @@ type allowedChanges struct{ approves, issues bool }
 
 // changes rejects changes of decisions and of issued certificates.
 func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
-	requestRules(fld, r, old)
+	validateRequest(fld, r, old)
 	status := fld.Child("status")
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		now, before := len(conditionsOf(r, t)), len(conditionsOf(old, t))

@@ -24,11 +24,11 @@ func leaseCandidates() *registry.Kind {
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
 		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
 		Stored:  registry.StorageForm{Prefix: "leasecandidates"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(leaseCandidateRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateLeaseCandidate)},
 		Update: registry.Update{
 			AllowCreateOnUpdate: true, RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *coordinationv1beta1.LeaseCandidate) {
-				leaseCandidateRules(fld, c)
+				validateLeaseCandidate(fld, c)
 				fld.Child("spec").CheckImmutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
 			}),
 		},
@@ -45,7 +45,7 @@ func leaseCandidates() *registry.Kind {
 	}
 }
 
-func leaseCandidateRules(fld validate.Field, c *coordinationv1beta1.LeaseCandidate) {
+func validateLeaseCandidate(fld validate.Field, c *coordinationv1beta1.LeaseCandidate) {
 	s, spec := &c.Spec, fld.Child("spec")
 	spec.RequireSet("leaseName", s.LeaseName != "")
 	emulated := versionRules(spec, "emulationVersion", s.EmulationVersion)
@@ -61,7 +61,7 @@ func leaseCandidateRules(fld validate.Field, c *coordinationv1beta1.LeaseCandida
 	if s.Strategy == coordinationv1.OldestEmulationVersion {
 		spec.RequireSetWithDetail("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
 	}
-	strategyRules(spec.Child("strategy"), s.Strategy)
+	validateStrategy(spec.Child("strategy"), s.Strategy)
 }
 
 // versionRules requires an empty or a semantic version, and returns it. An invalid one counts as

@@ -21,11 +21,11 @@ func leases(coordinated bool) *registry.Kind {
 		New:     declare.New[coordinationv1.Lease],
 		NewList: declare.New[coordinationv1.LeaseList],
 		Stored:  registry.StorageForm{Prefix: "leases"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(leaseRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateLease)},
 		Update: registry.Update{
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *coordinationv1.Lease) { leaseRules(fld, l) }),
+			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *coordinationv1.Lease) { validateLease(fld, l) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -56,23 +56,23 @@ func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	}
 }
 
-func leaseRules(fld validate.Field, l *coordinationv1.Lease) {
+func validateLease(fld validate.Field, l *coordinationv1.Lease) {
 	s, spec := &l.Spec, fld.Child("spec")
 	if n := s.LeaseDurationSeconds; n != nil && *n <= 0 {
 		spec.Invalid("leaseDurationSeconds", *n, "must be greater than 0")
 	}
 	validate.OptionalNonNegative(spec, "leaseTransitions", s.LeaseTransitions)
 	if s.Strategy != nil {
-		strategyRules(spec.Child("strategy"), *s.Strategy)
+		validateStrategy(spec.Child("strategy"), *s.Strategy)
 	}
 	if declare.Deref(s.PreferredHolder) != "" && declare.Deref(s.Strategy) == "" {
 		spec.Forbidden("preferredHolder", "may only be specified if `strategy` is defined")
 	}
 }
 
-// strategyRules requires a standard strategy or a qualified name. Both errors are reported one path
-// level too deep, as in Kubernetes.
-func strategyRules(fld validate.Field, s coordinationv1.CoordinatedLeaseStrategy) {
+// validateStrategy requires a standard strategy or a qualified name. Both errors are reported one
+// path level too deep, as in Kubernetes.
+func validateStrategy(fld validate.Field, s coordinationv1.CoordinatedLeaseStrategy) {
 	if strings.Contains(string(s), "/") {
 		fld.Child("strategy").InvalidMessages("", s, validate.QualifiedName(string(s)))
 		return

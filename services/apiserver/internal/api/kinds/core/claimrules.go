@@ -100,7 +100,7 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 }
 
-func claimStatusRules(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
+func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
 	fld.Child("Spec").RequireSet("accessModes", len(c.Spec.AccessModes) > 0)
 	status := fld.Child("status")
 	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {

@@ -30,7 +30,7 @@ func endpoints() *registry.Kind {
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[corev1.EndpointPort]("protocol")),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, e *corev1.Endpoints) {
-				validate.Each(fld, "subsets", e.Subsets, subsetRules)
+				validate.Each(fld, "subsets", e.Subsets, validateSubset)
 			}),
 			Warnings: declare.AdaptResult(endpointsWarnings),
 		},
@@ -38,7 +38,7 @@ func endpoints() *registry.Kind {
 			Order:               registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, e, _ *corev1.Endpoints) {
-				validate.Each(fld, "subsets", e.Subsets, subsetRules)
+				validate.Each(fld, "subsets", e.Subsets, validateSubset)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -59,9 +59,9 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// subsetRules rejects loopback, link-local and unspecified addresses, among others, because they
+// validateSubset rejects loopback, link-local and unspecified addresses, among others, because they
 // are not valid from every node.
-func subsetRules(fld validate.Field, s *corev1.EndpointSubset) {
+func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
@@ -100,8 +100,8 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 	return out
 }
 
-// endpointsText returns the first addresses and how many more there are. A subset without ports counts
-// each address once, other subsets count each address with each port.
+// endpointsText returns the first addresses and how many more there are. A subset without ports
+// counts each address once, other subsets count each address with each port.
 func endpointsText(e *corev1.Endpoints) string {
 	const maximum = 3
 	if len(e.Subsets) == 0 {

@@ -24,11 +24,11 @@ func limitRanges() *registry.Kind {
 			if l.Name == "" {
 				l.Name = string(uuid.NewUUID())
 			}
-		}), Validate: declare.AdaptValidation(limitRangeRules)},
+		}), Validate: declare.AdaptValidation(validateLimitRange)},
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
-			Validate:            declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *corev1.LimitRange) { limitRangeRules(fld, l) }),
+			Validate:            declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *corev1.LimitRange) { validateLimitRange(fld, l) }),
 		},
 	}
 }

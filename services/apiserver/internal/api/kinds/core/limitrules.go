@@ -13,16 +13,16 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func limitRangeRules(fld validate.Field, l *corev1.LimitRange) {
+func validateLimitRange(fld validate.Field, l *corev1.LimitRange) {
 	types := validate.Set[corev1.LimitType]{}
 	validate.Each(fld.Child("spec"), "limits", l.Spec.Limits, func(fld validate.Field, item *corev1.LimitRangeItem) {
-		limitTypeRules(fld, string(item.Type))
+		validateLimitType(fld, string(item.Type))
 		validate.Unique(fld, "type", item.Type, types)
-		limitItemRules(fld, item)
+		validateLimitItem(fld, item)
 	})
 }
 
-func limitTypeRules(fld validate.Field, name string) {
+func validateLimitType(fld validate.Field, name string) {
 	before := fld.ErrorCount()
 	fld.CheckText("type", name, validate.QualifiedName)
 	switch corev1.LimitType(name) {
@@ -34,9 +34,9 @@ func limitTypeRules(fld validate.Field, name string) {
 	}
 }
 
-// limitItemRules validates the resource names of an item, and its lists against each other. Pods
+// validateLimitItem validates the resource names of an item, and its lists against each other. Pods
 // have no defaults.
-func limitItemRules(fld validate.Field, item *corev1.LimitRangeItem) {
+func validateLimitItem(fld validate.Field, item *corev1.LimitRangeItem) {
 	const notForPods = "may not be specified when `type` is 'Pod'"
 	resources := validate.Set[corev1.ResourceName]{}
 	names := func(list string, quantities corev1.ResourceList) {
@@ -67,12 +67,12 @@ func limitItemRules(fld validate.Field, item *corev1.LimitRangeItem) {
 	}
 	names("maxLimitRequestRatio", item.MaxLimitRequestRatio)
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		limitOrderRules(fld, item, name)
+		validateLimitOrder(fld, item, name)
 	}
 }
 
-// limitOrderRules requires minimum, default and maximum of a resource to be in ascending order.
-func limitOrderRules(fld validate.Field, item *corev1.LimitRangeItem, name corev1.ResourceName) {
+// validateLimitOrder requires minimum, default and maximum of a resource to be in ascending order.
+func validateLimitOrder(fld validate.Field, item *corev1.LimitRangeItem, name corev1.ResourceName) {
 	least, hasLeast := item.Min[name]
 	maximum, hasMost := item.Max[name]
 	limit, hasLimit := item.Default[name]

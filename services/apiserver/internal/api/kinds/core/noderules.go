@@ -13,10 +13,10 @@ import (
 
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
-// nodeRules validates any node.
-func nodeRules(fld validate.Field, n *corev1.Node) {
+// validateNode validates any node.
+func validateNode(fld validate.Field, n *corev1.Node) {
 	nodeAnnotations(fld, n)
-	taintRules(fld.Child("metadata"), "taints", n.Spec.Taints)
+	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
 	nodeResources(fld, n)
 	spec := fld.Child("spec")
 	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fld validate.Field, r *string) { fld.CheckCIDR("", *r) })
@@ -32,7 +32,7 @@ func nodeAnnotations(fld validate.Field, n *corev1.Node) {
 		if err := json.Unmarshal([]byte(text), &taints); err != nil {
 			path.Invalid("", taintsAnnotation, err.Error())
 		}
-		taintRules(path, taintsAnnotation, taints)
+		validateTaints(path, taintsAnnotation, taints)
 	}
 	text := n.Annotations[corev1.PreferAvoidPodsAnnotationKey]
 	if text == "" {
@@ -53,7 +53,7 @@ func nodeAnnotations(fld validate.Field, n *corev1.Node) {
 	})
 }
 
-func taintRules(fld validate.Field, name string, taints []corev1.Taint) {
+func validateTaints(fld validate.Field, name string, taints []corev1.Taint) {
 	type key struct {
 		key    string
 		effect corev1.TaintEffect
@@ -98,15 +98,15 @@ func nodeChanges(fld validate.Field, n, old *corev1.Node) {
 	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
 	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
-		configSourceRules(fld, s, false)
+		validateConfigSource(fld, s, false)
 	})
 	validate.Optional(fld.Child("status"), "config", n.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
-		source := func(fld validate.Field, s *corev1.NodeConfigSource) { configSourceRules(fld, s, true) }
+		source := func(fld validate.Field, s *corev1.NodeConfigSource) { validateConfigSource(fld, s, true) }
 		validate.Optional(fld, "assigned", s.Assigned, source)
 		validate.Optional(fld, "active", s.Active, source)
 		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, source)
 	})
-	taintRules(fld.Child("metadata"), "taints", n.Spec.Taints)
+	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
 	spec.ForbidSet("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
 }
 
@@ -123,9 +123,9 @@ func rangeChanges(fld validate.Field, now, before []string) {
 	}
 }
 
-// configSourceRules validates a configuration source in a config map. exact requires the fields
+// validateConfigSource validates a configuration source in a config map. exact requires the fields
 // that only the status has.
-func configSourceRules(fld validate.Field, s *corev1.NodeConfigSource, exact bool) {
+func validateConfigSource(fld validate.Field, s *corev1.NodeConfigSource, exact bool) {
 	if s.ConfigMap == nil {
 		fld.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return

@@ -41,7 +41,7 @@ func nodes() *registry.Kind {
 				n.Spec.ConfigSource = nil
 				n.Status.Config = nil
 			}),
-			Validate: declare.AdaptValidation(nodeRules),
+			Validate: declare.AdaptValidation(validateNode),
 			Warnings: declare.AdaptResult(nodeWarnings),
 		},
 		Update: registry.Update{
@@ -52,7 +52,7 @@ func nodes() *registry.Kind {
 				}
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *corev1.Node) {
-				nodeRules(fld, n)
+				validateNode(fld, n)
 				nodeChanges(fld, n, old)
 			}),
 		},

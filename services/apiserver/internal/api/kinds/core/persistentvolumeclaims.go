@@ -38,7 +38,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				pairDataSources(&c.Spec)
 			}),
 			Validate: declare.AdaptValidation(func(fld validate.Field, c *corev1.PersistentVolumeClaim) {
-				podspec.ClaimRules(fld.Child("spec"), &c.Spec, nil)
+				podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, nil)
 			}),
 			Warnings: declare.AdaptResult(claimWarnings),
 		},
@@ -49,7 +49,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				pairDataSources(&c.Spec)
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
-				fld.RecordTwice(func() { podspec.ClaimRules(fld.Child("spec"), &c.Spec, &old.Spec) })
+				fld.RecordTwice(func() { podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, &old.Spec) })
 				claimChanges(fld, c, old)
 				attributesClassChanges(fld.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),
@@ -60,7 +60,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			declare.ValidatedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
 				c.Spec = old.Spec
 				gates.dropStatus(&c.Status, &old.Status)
-			}, claimStatusRules),
+			}, validateClaimStatus),
 		},
 	}
 }

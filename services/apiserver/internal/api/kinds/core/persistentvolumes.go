@@ -43,7 +43,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
-			Validate: declare.AdaptValidation(volumeRules),
+			Validate: declare.AdaptValidation(validateVolume),
 			Warnings: declare.AdaptResult(volumeWarnings),
 		},
 		Update: registry.Update{
@@ -54,7 +54,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 				}
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, v, old *corev1.PersistentVolume) {
-				volumeRules(fld, v)
+				validateVolume(fld, v)
 				volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
 				volumeChanges(fld, v, old)
 				attributesClassChanges(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
@@ -76,7 +76,7 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	volume.DefaultSource(&v.Spec.PersistentVolumeSource)
 }
 
-func volumeRules(fld validate.Field, v *corev1.PersistentVolume) {
+func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 	volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
 	// Mount options have their own field; the annotation is valid only for these types.

@@ -11,16 +11,16 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func quotaRules(fld validate.Field, q *corev1.ResourceQuota) {
+func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
 	spec := fld.Child("spec")
 	quotaAmounts(spec, "hard", q.Spec.Hard)
-	scopeRules(spec, &q.Spec)
+	validateScopes(spec, &q.Spec)
 	if s := q.Spec.ScopeSelector; s != nil {
-		scopeSelectorRules(spec.Child("scopeSelector", "matchExpressions"), &q.Spec)
+		validateScopeSelector(spec.Child("scopeSelector", "matchExpressions"), &q.Spec)
 	}
 }
 
-func quotaStatusRules(fld validate.Field, q, _ *corev1.ResourceQuota) {
+func validateQuotaStatus(fld validate.Field, q, _ *corev1.ResourceQuota) {
 	status := fld.Child("status")
 	quotaAmounts(status, "hard", q.Status.Hard)
 	quotaAmounts(status, "used", q.Status.Used)
@@ -51,7 +51,7 @@ func quotaResource(name corev1.ResourceName) bool {
 
 const unsupportedScope = "unsupported scope"
 
-func scopeRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
+func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
@@ -64,10 +64,10 @@ func scopeRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 			}
 		}
 	}
-	conflictRules(fld, "scopes", s, seen)
+	validateScopeConflicts(fld, "scopes", s, seen)
 }
 
-func conflictRules(fld validate.Field, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
+func validateScopeConflicts(fld validate.Field, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
@@ -78,7 +78,7 @@ func conflictRules(fld validate.Field, name string, s *corev1.ResourceQuotaSpec,
 	}
 }
 
-func scopeSelectorRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
+func validateScopeSelector(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for i := range s.ScopeSelector.MatchExpressions {
 		r := &s.ScopeSelector.MatchExpressions[i]
@@ -91,12 +91,12 @@ func scopeSelectorRules(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 				fld.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
-		scopeRequirementRules(fld, r)
+		validateScopeRequirement(fld, r)
 	}
-	conflictRules(fld, "", s, seen)
+	validateScopeConflicts(fld, "", s, seen)
 }
 
-func scopeRequirementRules(fld validate.Field, r *corev1.ScopedResourceSelectorRequirement) {
+func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelectorRequirement) {
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:

@@ -36,14 +36,14 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		DeclarativeValidation: declare.AdaptResult(declaredControllerRules),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, rc *corev1.ReplicationController) {
-				controllerRules(fld.Child("spec"), rules, &rc.Spec, nil)
+				validateController(fld.Child("spec"), rules, &rc.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, rc, old *corev1.ReplicationController) {
-				fld.RecordTwice(func() { controllerRules(fld.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+				fld.RecordTwice(func() { validateController(fld.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
 			}),
 		},
 		Delete: registry.Delete{Orphan: true},
@@ -88,7 +88,7 @@ func defaultController(rc *corev1.ReplicationController) {
 	}
 }
 
-func controllerRules(fld validate.Field, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+func validateController(fld validate.Field, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
 	fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
 	fld.RequireSet("selector", len(s.Selector) > 0)
 	if s.Replicas == nil {

@@ -30,10 +30,10 @@ func resourceQuotas() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "resourcequotas"},
 		Default:        declare.Adapt(defaultQuota),
 		DefaultedRules: transcode.Rules(), // quantities need decoding
-		Create:         registry.Create{Validate: declare.AdaptValidation(quotaRules), Warnings: declare.AdaptResult(quotaWarnings)},
+		Create:         registry.Create{Validate: declare.AdaptValidation(validateQuota), Warnings: declare.AdaptResult(quotaWarnings)},
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, q, old *corev1.ResourceQuota) {
-				quotaRules(fld, q)
+				validateQuota(fld, q)
 				quotaChanges(fld, q, old)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.ResourceQuota) []string { return nil }),
@@ -47,7 +47,7 @@ func resourceQuotas() *registry.Kind {
 				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.ValidatedStatus("ResourceQuota", quotaStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("ResourceQuota", validateQuotaStatus)},
 	}
 }
 

@@ -26,8 +26,9 @@ func headless(s *corev1.ServiceSpec) bool {
 	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// serviceRules validates a service, which may still lack allocated values. old is nil for a new one.
-func serviceRules(fld validate.Field, s, old *corev1.Service, distributions []string) {
+// validateService validates a service, which may still lack allocated values. old is nil for a new
+// one.
+func validateService(fld validate.Field, s, old *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		fld.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
@@ -37,14 +38,14 @@ func serviceRules(fld validate.Field, s, old *corev1.Service, distributions []st
 	if len(spec.Ports) == 0 && !headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		in.Required("ports", "")
 	}
-	serviceTypeRules(in, spec)
+	validateServiceType(in, spec)
 	names := validate.Set[string]{}
 	validate.Each(in, "ports", spec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
-		servicePortRules(fld, p, len(spec.Ports) > 1, names)
+		validateServicePort(fld, p, len(spec.Ports) > 1, names)
 	})
 	in.CheckLabels("selector", spec.Selector)
 	validate.RequiredOneOf(in, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
-	affinityRules(in, spec)
+	validateSessionAffinity(in, spec)
 	fld.Add(ValidateClusterIPs(s)...)
 	validate.Each(in, "externalIPs", spec.ExternalIPs, func(fld validate.Field, ip *string) {
 		if fld.CheckIP("", *ip) {
@@ -53,16 +54,16 @@ func serviceRules(fld validate.Field, s, old *corev1.Service, distributions []st
 	})
 	validate.RequiredOneOf(in, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
-	uniquePortRules(in, spec)
-	sourceRangeRules(fld, s, old)
+	validateUniquePorts(in, spec)
+	validateSourceRanges(fld, s, old)
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
 	in.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
-	loadBalancerClassRules(in, spec)
-	trafficRules(in, spec, distributions)
+	validateLoadBalancerClass(in, spec)
+	validateTrafficPolicies(in, spec, distributions)
 }
 
-// serviceTypeRules validates the addresses and names that each type may have.
-func serviceTypeRules(fld validate.Field, s *corev1.ServiceSpec) {
+// validateServiceType validates the addresses and names that each type may have.
+func validateServiceType(fld validate.Field, s *corev1.ServiceSpec) {
 	switch s.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		if headless(s) {
@@ -76,7 +77,7 @@ func serviceTypeRules(fld validate.Field, s *corev1.ServiceSpec) {
 	}
 }
 
-func servicePortRules(fld validate.Field, p *corev1.ServicePort, named bool, names validate.Set[string]) {
+func validateServicePort(fld validate.Field, p *corev1.ServicePort, named bool, names validate.Set[string]) {
 	if p.Name != "" {
 		fld.CheckText("name", p.Name, validate.DNSLabel)
 		validate.Unique(fld, "name", p.Name, names)
@@ -91,7 +92,7 @@ func servicePortRules(fld validate.Field, p *corev1.ServicePort, named bool, nam
 	}
 }
 
-func affinityRules(fld validate.Field, s *corev1.ServiceSpec) {
+func validateSessionAffinity(fld validate.Field, s *corev1.ServiceSpec) {
 	config := s.SessionAffinityConfig
 	if s.SessionAffinity != corev1.ServiceAffinityClientIP {
 		fld.ForbidSet("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
@@ -114,8 +115,8 @@ func affinityRules(fld validate.Field, s *corev1.ServiceSpec) {
 	}
 }
 
-// uniquePortRules rejects duplicate ports of one protocol.
-func uniquePortRules(fld validate.Field, s *corev1.ServiceSpec) {
+// validateUniquePorts rejects duplicate ports of one protocol.
+func validateUniquePorts(fld validate.Field, s *corev1.ServiceSpec) {
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
@@ -138,10 +139,10 @@ func uniquePortRules(fld validate.Field, s *corev1.ServiceSpec) {
 	})
 }
 
-// sourceRangeRules validates the field or, without it, the annotation that preceded it. An unchanged
-// annotation may be invalid, because writes of the status do not validate it. The name of the field
-// in errors is that of Kubernetes.
-func sourceRangeRules(fld validate.Field, s, old *corev1.Service) {
+// validateSourceRanges validates the field or, without it, the annotation that preceded it. An
+// unchanged annotation may be invalid, because writes of the status do not validate it. The name of
+// the field in errors is that of Kubernetes.
+func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
 		in := fld.Child("spec")
@@ -169,7 +170,7 @@ func sourceRangeRules(fld validate.Field, s, old *corev1.Service) {
 	}
 }
 
-func loadBalancerClassRules(fld validate.Field, s *corev1.ServiceSpec) {
+func validateLoadBalancerClass(fld validate.Field, s *corev1.ServiceSpec) {
 	if s.LoadBalancerClass == nil {
 		return
 	}
@@ -180,8 +181,9 @@ func loadBalancerClassRules(fld validate.Field, s *corev1.ServiceSpec) {
 	fld.CheckText("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
 }
 
-// trafficRules validates traffic policies. A missing health check port is allocated later.
-func trafficRules(fld validate.Field, s *corev1.ServiceSpec, distributions []string) {
+// validateTrafficPolicies validates traffic policies. A missing health check port is allocated
+// later.
+func validateTrafficPolicies(fld validate.Field, s *corev1.ServiceSpec, distributions []string) {
 	if reachableOutside(s) {
 		validate.RequiredOneOf(fld, "externalTrafficPolicy", s.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
@@ -216,7 +218,7 @@ func serviceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 		fld.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
 	}
 	// Kubernetes reports the rules of the class twice for an update.
-	loadBalancerClassRules(fld, s)
+	validateLoadBalancerClass(fld, s)
 	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
 		fld.Forbidden("healthCheckNodePort", "field is immutable")
 	}
@@ -273,9 +275,9 @@ func familyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	}
 }
 
-// loadBalancerRules validates the ingress points of a load balancer. Services of other types have
-// none, unless anyType is set. needMode requires an ipMode for each ip.
-func loadBalancerRules(fld validate.Field, s *corev1.Service, anyType, needMode bool) {
+// validateLoadBalancer validates the ingress points of a load balancer. Services of other types
+// have none, unless anyType is set. needMode requires an ipMode for each ip.
+func validateLoadBalancer(fld validate.Field, s *corev1.Service, anyType, needMode bool) {
 	points := s.Status.LoadBalancer.Ingress
 	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
 		fld.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")

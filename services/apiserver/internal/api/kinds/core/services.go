@@ -39,7 +39,7 @@ func services(settings registry.Settings) *registry.Kind {
 		AfterDecode:    declare.Adapt(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		DefaultedRules: serviceDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, s *corev1.Service) { serviceRules(fld, s, nil, distributions) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, s *corev1.Service) { validateService(fld, s, nil, distributions) }),
 			Warnings: declare.AdaptResult(serviceWarnings),
 		},
 		Update: registry.Update{
@@ -48,7 +48,7 @@ func services(settings registry.Settings) *registry.Kind {
 			Prepare:             declare.AdaptUpdate(dropOfOtherType),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *corev1.Service) {
 				serviceChanges(fld.Child("spec"), &s.Spec, &old.Spec)
-				serviceRules(fld, s, old, distributions)
+				validateService(fld, s, old, distributions)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -72,7 +72,7 @@ func services(settings registry.Settings) *registry.Kind {
 				}
 			},
 				func(fld validate.Field, s, _ *corev1.Service) {
-					loadBalancerRules(fld.Child("status", "loadBalancer"), s, anyType, ipMode)
+					validateLoadBalancer(fld.Child("status", "loadBalancer"), s, anyType, ipMode)
 				}), serviceStatusWarnings),
 		},
 	}

@@ -38,13 +38,13 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 				dropTopology(s)
 				dropHints(s, nil)
 			}),
-			Validate: declare.AdaptValidation(func(fld validate.Field, s *discoveryv1.EndpointSlice) { sliceRules(fld, s, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, s *discoveryv1.EndpointSlice) { validateSlice(fld, s, nil) }),
 			Warnings: declare.AdaptResult(sliceWarnings),
 		},
 		Update: registry.Update{
 			Order: registry.Order{registry.MetaRules, registry.UpdateRules},
-			// Generation sets the generation 1 at creation, and increments it if SpecChanged reports a
-			// change of the stored object. Prepare covers changes that it drops again.
+			// Generation sets the generation 1 at creation, and increments it if SpecChanged
+			// reports a change of the stored object. Prepare covers changes that it drops again.
 			Generation: true,
 			// As in Kubernetes, only a create warns about FQDN addresses: the address type is
 			// immutable, so an update cannot fix it.
@@ -61,7 +61,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 				}
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
-				sliceRules(fld, s, old)
+				validateSlice(fld, s, old)
 				fld.CheckImmutable("addressType", s.AddressType, old.AddressType)
 			}),
 		},

@@ -22,30 +22,30 @@ const (
 	mostHints     = 8
 )
 
-// sliceRules validates a slice. old is nil at creation. An update that leaves the endpoints
+// validateSlice validates a slice. old is nil at creation. An update that leaves the endpoints
 // unchanged does not validate them, because older versions accepted more.
-func sliceRules(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
+func validateSlice(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
 	validate.RequiredOneOf(fld, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 	validate.MaxItems(fld, "ports", s.Ports, mostPorts)
 	if len(s.Ports) <= mostPorts {
 		names := validate.Set[string]{}
-		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *discoveryv1.EndpointPort) { slicePortRules(fld, p, names) })
+		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *discoveryv1.EndpointPort) { validateSlicePort(fld, p, names) })
 	}
-	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { endpointRules(fld, s) })
+	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { validateEndpoints(fld, s) })
 	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 		return
 	}
 	fld.Add(errs...)
 }
 
-func endpointRules(fld validate.Field, s *discoveryv1.EndpointSlice) {
+func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
 	validate.MaxItems(fld, "endpoints", s.Endpoints, mostEndpoints)
 	if len(s.Endpoints) > mostEndpoints {
 		return
 	}
 	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, e *discoveryv1.Endpoint) {
-		addressRules(fld, e.Addresses, s.AddressType)
+		validateAddresses(fld, e.Addresses, s.AddressType)
 		if e.NodeName != nil {
 			fld.CheckText("nodeName", *e.NodeName, validate.DNSSubdomain)
 		}
@@ -56,11 +56,11 @@ func endpointRules(fld validate.Field, s *discoveryv1.EndpointSlice) {
 		if e.Hostname != nil {
 			fld.CheckText("hostname", *e.Hostname, validate.DNSLabel)
 		}
-		validate.Optional(fld, "hints", e.Hints, hintRules)
+		validate.Optional(fld, "hints", e.Hints, validateHints)
 	})
 }
 
-func slicePortRules(fld validate.Field, p *discoveryv1.EndpointPort, names validate.Set[string]) {
+func validateSlicePort(fld validate.Field, p *discoveryv1.EndpointPort, names validate.Set[string]) {
 	if p.Name != nil {
 		fld.CheckOptionalText("name", *p.Name, validate.DNSLabel)
 		validate.Unique(fld, "name", *p.Name, names)
@@ -72,9 +72,9 @@ func slicePortRules(fld validate.Field, p *discoveryv1.EndpointPort, names valid
 	}
 }
 
-// addressRules validates the addresses of an endpoint. IPv4 addresses may have leading zeros, as
-// before strict parsing. IPv6 addresses must be canonical.
-func addressRules(fld validate.Field, addresses []string, kind discoveryv1.AddressType) {
+// validateAddresses validates the addresses of an endpoint. IPv4 addresses may have leading zeros,
+// as before strict parsing. IPv6 addresses must be canonical.
+func validateAddresses(fld validate.Field, addresses []string, kind discoveryv1.AddressType) {
 	if len(addresses) == 0 {
 		fld.Required("addresses", "must contain at least 1 address")
 		return
@@ -107,7 +107,7 @@ func addressRules(fld validate.Field, addresses []string, kind discoveryv1.Addre
 	})
 }
 
-func hintRules(fld validate.Field, h *discoveryv1.EndpointHints) {
+func validateHints(fld validate.Field, h *discoveryv1.EndpointHints) {
 	validate.MaxItems(fld, "forZones", h.ForZones, mostHints)
 	if len(h.ForZones) <= mostHints {
 		zones := validate.Set[string]{}

@@ -25,8 +25,8 @@ func flowSchemas() *registry.Kind {
 			declare.SetDefault(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
-		Create:         registry.Create{Validate: declare.AdaptValidation(flowSchemaRules)},
-		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(fld, s) })},
+		Create:         registry.Create{Validate: declare.AdaptValidation(validateFlowSchema)},
+		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchema(fld, s) })},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
 			RowOrder: declare.AdaptResult(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
@@ -35,7 +35,7 @@ func flowSchemas() *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
-			}, func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(fld, s) }), "spec", "metadata"),
+			}, func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchemaStatus(fld, s) }), "spec", "metadata"),
 		},
 	}
 }

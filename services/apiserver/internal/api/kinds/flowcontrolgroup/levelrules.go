@@ -17,7 +17,7 @@ const (
 	hashBits = 60
 )
 
-func priorityLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+func validatePriorityLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
 	spec := fld.Child("spec")
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (l.Spec.Type == exempt) {
@@ -27,23 +27,23 @@ func priorityLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfig
 	case exempt:
 		spec.ForbidSet("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
 		validate.Optional(spec, "exempt", l.Spec.Exempt, func(fld validate.Field, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
-			shareRules(fld, e.NominalConcurrencyShares)
-			lendableRules(fld, e.LendablePercent)
+			validateShares(fld, e.NominalConcurrencyShares)
+			validateLendablePercent(fld, e.LendablePercent)
 		})
 	case limited:
 		spec.ForbidSet("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
 		spec.RequireSetWithDetail("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
-		validate.Optional(spec, "limited", l.Spec.Limited, limitedRules)
+		validate.Optional(spec, "limited", l.Spec.Limited, validateLimitedLevel)
 	default:
 		validate.OneOf(spec, "type", l.Spec.Type, exempt, limited)
 	}
-	mandatoryLevelRules(fld, l)
-	priorityLevelStatusRules(fld, l)
+	validateMandatoryLevel(fld, l)
+	validatePriorityLevelStatus(fld, l)
 }
 
-// mandatoryLevelRules rejects changes of mandatory levels. The administrator may change the shares
-// of the exempt one.
-func mandatoryLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+// validateMandatoryLevel rejects changes of mandatory levels. The administrator may change the
+// shares of the exempt one.
+func validateMandatoryLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {
 		return
@@ -58,44 +58,44 @@ func mandatoryLevelRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfi
 	}
 }
 
-func priorityLevelStatusRules(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
-	conditionRules(fld.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+func validatePriorityLevelStatus(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
+	validateConditions(fld.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
 }
 
-func limitedRules(fld validate.Field, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
-	shareRules(fld, l.NominalConcurrencyShares)
-	limitResponseRules(fld.Child("limitResponse"), &l.LimitResponse)
-	lendableRules(fld, l.LendablePercent)
+func validateLimitedLevel(fld validate.Field, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+	validateShares(fld, l.NominalConcurrencyShares)
+	validateLimitResponse(fld.Child("limitResponse"), &l.LimitResponse)
+	validateLendablePercent(fld, l.LendablePercent)
 	if p := l.BorrowingLimitPercent; p != nil && *p < 0 {
 		fld.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
 	}
 }
 
-func shareRules(fld validate.Field, shares *int32) {
+func validateShares(fld validate.Field, shares *int32) {
 	if n := declare.Deref(shares); n < 0 {
 		fld.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
 	}
 }
 
-func lendableRules(fld validate.Field, percent *int32) {
+func validateLendablePercent(fld validate.Field, percent *int32) {
 	if p := declare.Deref(percent); p < 0 || p > 100 {
 		fld.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
 	}
 }
 
-func limitResponseRules(fld validate.Field, r *flowcontrolv1.LimitResponse) {
+func validateLimitResponse(fld validate.Field, r *flowcontrolv1.LimitResponse) {
 	switch r.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
 		fld.ForbidSet("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
 	case flowcontrolv1.LimitResponseTypeQueue:
 		fld.RequireSetWithDetail("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
-		validate.Optional(fld, "queuing", r.Queuing, queuingRules)
+		validate.Optional(fld, "queuing", r.Queuing, validateQueuing)
 	default:
 		validate.OneOf(fld, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
 	}
 }
 
-func queuingRules(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) {
+func validateQueuing(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {
 		fld.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)

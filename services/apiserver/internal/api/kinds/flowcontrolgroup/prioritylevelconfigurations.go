@@ -21,9 +21,9 @@ func priorityLevelConfigurations() *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
 		Default: declare.Adapt(defaultPriorityLevel),
-		Create:  registry.Create{Validate: declare.AdaptValidation(priorityLevelRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validatePriorityLevel)},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-			priorityLevelRules(fld, l)
+			validatePriorityLevel(fld, l)
 		})},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
@@ -31,7 +31,7 @@ func priorityLevelConfigurations() *registry.Kind {
 				l.Spec = old.Spec
 				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
 			}, func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-				priorityLevelStatusRules(fld, l)
+				validatePriorityLevelStatus(fld, l)
 			}), "spec", "metadata"),
 		},
 	}

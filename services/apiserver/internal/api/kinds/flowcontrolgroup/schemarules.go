@@ -15,9 +15,9 @@ import (
 // exemptPrecedence is reserved for the schema of exempt requests.
 const exemptPrecedence = 1
 
-func flowSchemaRules(fld validate.Field, f *flowcontrolv1.FlowSchema) {
+func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 	spec := fld.Child("spec")
-	precedenceRules(spec, f.Name, f.Spec.MatchingPrecedence)
+	validatePrecedence(spec, f.Name, f.Spec.MatchingPrecedence)
 	if m := f.Spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
 		spec.Add(field.NotSupported(spec.Child("distinguisherMethod", "type").FieldPath(), validate.InternalValue(m),
 			[]string{string(flowcontrolv1.FlowDistinguisherMethodByNamespaceType), string(flowcontrolv1.FlowDistinguisherMethodByUserType)}))
@@ -28,19 +28,19 @@ func flowSchemaRules(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 	} else {
 		level.CheckText("name", name, validate.DNSSubdomain)
 	}
-	validate.Each(spec, "rules", f.Spec.Rules, schemaRule)
+	validate.Each(spec, "rules", f.Spec.Rules, validateSchemaRule)
 	if fixed := mandatorySchema(f.Name); fixed != nil && !validate.SemanticEqual(&f.Spec, fixed) {
 		fld.Invalid("spec", f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))
 	}
-	flowSchemaStatusRules(fld, f)
+	validateFlowSchemaStatus(fld, f)
 }
 
-func flowSchemaStatusRules(fld validate.Field, f *flowcontrolv1.FlowSchema) {
-	conditionRules(fld.Child("status"), f.Status.Conditions, func(c *flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
+func validateFlowSchemaStatus(fld validate.Field, f *flowcontrolv1.FlowSchema) {
+	validateConditions(fld.Child("status"), f.Status.Conditions, func(c *flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
 }
 
-// conditionRules requires a distinct type of each condition.
-func conditionRules[C any](status validate.Field, conditions []C, typeOf func(*C) string) {
+// validateConditions requires a distinct type of each condition.
+func validateConditions[C any](status validate.Field, conditions []C, typeOf func(*C) string) {
 	seen := validate.Set[string]{}
 	validate.Each(status, "conditions", conditions, func(fld validate.Field, c *C) {
 		validate.Unique(fld, "type", typeOf(c), seen)
@@ -48,7 +48,7 @@ func conditionRules[C any](status validate.Field, conditions []C, typeOf func(*C
 	})
 }
 
-func precedenceRules(spec validate.Field, name string, precedence int32) {
+func validatePrecedence(spec validate.Field, name string, precedence int32) {
 	const maximum = flowcontrolv1.FlowSchemaMaxMatchingPrecedence
 	switch {
 	case precedence <= 0:
@@ -60,15 +60,15 @@ func precedenceRules(spec validate.Field, name string, precedence int32) {
 	}
 }
 
-func schemaRule(fld validate.Field, r *flowcontrolv1.PolicyRulesWithSubjects) {
+func validateSchemaRule(fld validate.Field, r *flowcontrolv1.PolicyRulesWithSubjects) {
 	fld.RequireSetWithDetail("subjects", len(r.Subjects) > 0, "subjects must contain at least one value")
-	validate.Each(fld, "subjects", r.Subjects, subjectRules)
+	validate.Each(fld, "subjects", r.Subjects, validateSubject)
 	fld.RequireSetWithDetail("", len(r.ResourceRules) > 0 || len(r.NonResourceRules) > 0, "at least one of resourceRules and nonResourceRules has to be non-empty")
-	validate.Each(fld, "resourceRules", r.ResourceRules, resourceRule)
-	validate.Each(fld, "nonResourceRules", r.NonResourceRules, nonResourceRule)
+	validate.Each(fld, "resourceRules", r.ResourceRules, validateResourceRule)
+	validate.Each(fld, "nonResourceRules", r.NonResourceRules, validateNonResourceRule)
 }
 
-func subjectRules(fld validate.Field, s *flowcontrolv1.Subject) {
+func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 	members := []struct {
 		kind  flowcontrolv1.SubjectKind
 		name  string
@@ -78,7 +78,7 @@ func subjectRules(fld validate.Field, s *flowcontrolv1.Subject) {
 		{kind: flowcontrolv1.SubjectKindUser, name: "user", set: s.User != nil, rules: func() { fld.Child("user").RequireSet("name", s.User.Name != "") }},
 		{kind: flowcontrolv1.SubjectKindGroup, name: "group", set: s.Group != nil, rules: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") }},
 		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", set: s.ServiceAccount != nil, rules: func() {
-			serviceAccountRules(fld.Child("serviceAccount"), s.ServiceAccount)
+			validateServiceAccount(fld.Child("serviceAccount"), s.ServiceAccount)
 		}},
 	}
 	known := false
@@ -102,7 +102,7 @@ func subjectRules(fld validate.Field, s *flowcontrolv1.Subject) {
 	}
 }
 
-func serviceAccountRules(fld validate.Field, s *flowcontrolv1.ServiceAccountSubject) {
+func validateServiceAccount(fld validate.Field, s *flowcontrolv1.ServiceAccountSubject) {
 	if s.Name != flowcontrolv1.NameAll {
 		fld.CheckRequiredText("name", s.Name, validate.DNSSubdomain)
 	}
@@ -113,8 +113,8 @@ func serviceAccountRules(fld validate.Field, s *flowcontrolv1.ServiceAccountSubj
 	}
 }
 
-func resourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRule) {
-	verbRules(fld, r.Verbs)
+func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRule) {
+	validateVerbs(fld, r.Verbs)
 	everyOrSome(fld, "apiGroups", r.APIGroups, "resource rules must supply at least one api group", "api groups")
 	everyOrSome(fld, "resources", r.Resources, "resource rules must supply at least one resource", "resources")
 	if len(r.Namespaces) == 0 && r.ClusterScope {
@@ -130,8 +130,8 @@ func resourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRule) {
 	}
 }
 
-func nonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule) {
-	verbRules(fld, r.Verbs)
+func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule) {
+	validateVerbs(fld, r.Verbs)
 	if everyOrSome(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value", "non-resource URLs") {
 		return
 	}
@@ -142,7 +142,7 @@ func nonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule)
 	}
 }
 
-func verbRules(fld validate.Field, verbs []string) {
+func validateVerbs(fld validate.Field, verbs []string) {
 	known := []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 	if everyOrSome(fld, "verbs", verbs, "verbs must contain at least one value", "verbs") {
 		return

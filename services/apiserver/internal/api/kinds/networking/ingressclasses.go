@@ -19,13 +19,13 @@ func ingressClasses() *registry.Kind {
 		Parts:   declare.SpecAccessors(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
 		Stored:  registry.StorageForm{Prefix: "ingressclasses"},
 		Default: declare.Adapt(defaultIngressClass),
-		Create:  registry.Create{Validate: declare.AdaptValidation(ingressClassRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateIngressClass)},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *networkingv1.IngressClass) {
 				fld.Child("spec").CheckImmutable("controller", c.Spec.Controller, old.Spec.Controller)
-				ingressClassRules(fld, c)
+				validateIngressClass(fld, c)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -48,13 +48,13 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 // longestController is the maximum length of a controller's name in bytes.
 const longestController = 250
 
-func ingressClassRules(fld validate.Field, c *networkingv1.IngressClass) {
+func validateIngressClass(fld validate.Field, c *networkingv1.IngressClass) {
 	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
 	spec := fld.Child("spec")
 	spec.CheckMaxBytes("controller", c.Spec.Controller, longestController)
 	spec.CheckDomainPath("controller", c.Spec.Controller)
 	validate.Optional(spec, "parameters", c.Spec.Parameters, func(fld validate.Field, p *networkingv1.IngressClassParametersReference) {
-		referenceRules(fld, p.APIGroup, p.Kind, p.Name)
+		validateParameterReference(fld, p.APIGroup, p.Kind, p.Name)
 		fld.RequireSet("scope", p.Scope != nil)
 		switch scope := declare.Deref(p.Scope); {
 		case p.Scope == nil && p.Namespace == nil:

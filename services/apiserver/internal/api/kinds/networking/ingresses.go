@@ -27,13 +27,13 @@ func ingresses() *registry.Kind {
 		// The stored prefix is singular for historical reasons.
 		Stored: registry.StorageForm{Prefix: "ingress"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, i *networkingv1.Ingress) { ingressRules(fld, i, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, i *networkingv1.Ingress) { validateIngress(fld, i, nil) }),
 			Warnings: declare.AdaptResult(ingressWarnings),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Generation: true,
-			Validate:   declare.AdaptUpdateValidation(ingressRules),
+			Validate:   declare.AdaptUpdateValidation(validateIngress),
 			Warnings:   declare.AdaptUpdateResult(func(_, _ *networkingv1.Ingress) []string { return nil }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -54,7 +54,7 @@ func ingresses() *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.ValidatedStatus("Ingress", ingressStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("Ingress", validateIngressStatus)},
 	}
 }
 

@@ -15,16 +15,16 @@ const classAnnotation = "kubernetes.io/ingress.class"
 
 const notAddress = "must be a DNS name, not an IP address"
 
-// ingressRules validates an ingress. old is nil at creation. Violations that the old one has from
-// before a rule existed may stay.
-func ingressRules(fld validate.Field, i, old *networkingv1.Ingress) {
+// validateIngress validates an ingress. old is nil at creation. Violations that the old one has
+// from before a rule existed may stay.
+func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, fld.Child("spec")
 	retained := keptOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
 		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
-	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
-	validate.Each(spec, "rules", s.Rules, func(fld validate.Field, r *networkingv1.IngressRule) { hostRules(fld, r, retained.wildcard) })
+	validate.Optional(spec, "defaultBackend", s.DefaultBackend, validateBackend)
+	validate.Each(spec, "rules", s.Rules, func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, retained.wildcard) })
 	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
 		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, hostFormat(*host)) })
 		if !retained.secret {
@@ -53,7 +53,7 @@ func keptOf(old *networkingv1.Ingress) (k priorViolations) {
 	for i := range old.Spec.Rules {
 		r := &old.Spec.Rules[i]
 		if strings.Contains(r.Host, "*") {
-			found := validate.Check(func(fld validate.Field) { pathsRules(fld, r) })
+			found := validate.Check(func(fld validate.Field) { validatePaths(fld, r) })
 			k.wildcard = k.wildcard || len(found) > 0
 		}
 	}
@@ -67,7 +67,7 @@ func hostFormat(host string) validate.Format {
 	return validate.DNSSubdomain
 }
 
-func hostRules(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard bool) {
+func validateHost(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard bool) {
 	if r.Host != "" {
 		if netutils.ParseIPSloppy(r.Host) != nil {
 			fld.Invalid("host", r.Host, notAddress)
@@ -75,14 +75,14 @@ func hostRules(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard bo
 		fld.CheckText("host", r.Host, hostFormat(r.Host))
 	}
 	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
-		pathsRules(fld, r)
+		validatePaths(fld, r)
 	}
 }
 
-func pathsRules(fld validate.Field, r *networkingv1.IngressRule) {
+func validatePaths(fld validate.Field, r *networkingv1.IngressRule) {
 	validate.Optional(fld, "http", r.HTTP, func(fld validate.Field, h *networkingv1.HTTPIngressRuleValue) {
 		fld.RequireSet("paths", len(h.Paths) > 0)
-		validate.Each(fld, "paths", h.Paths, pathRules)
+		validate.Each(fld, "paths", h.Paths, validatePath)
 	})
 }
 
@@ -92,7 +92,7 @@ var (
 	badSuffixes  = []string{"/..", "/."}
 )
 
-func pathRules(fld validate.Field, p *networkingv1.HTTPIngressPath) {
+func validatePath(fld validate.Field, p *networkingv1.HTTPIngressPath) {
 	if p.PathType == nil {
 		fld.Required("pathType", "pathType must be specified")
 		return
@@ -121,15 +121,15 @@ func pathRules(fld validate.Field, p *networkingv1.HTTPIngressPath) {
 		validate.OneOf(fld, "pathType", *p.PathType,
 			networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
-	backendRules(fld.Child("backend"), &p.Backend)
+	validateBackend(fld.Child("backend"), &p.Backend)
 }
 
-func backendRules(fld validate.Field, b *networkingv1.IngressBackend) {
+func validateBackend(fld validate.Field, b *networkingv1.IngressBackend) {
 	switch {
 	case b.Resource != nil && b.Service != nil:
 		fld.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		referenceRules(fld.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
+		validateParameterReference(fld.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
 	case b.Service != nil:
 		fld.Child("service").CheckRequiredText("name", b.Service.Name, validation.IsDNS1035Label)
 		port := b.Service.Port
@@ -148,8 +148,8 @@ func backendRules(fld validate.Field, b *networkingv1.IngressBackend) {
 	}
 }
 
-// referenceRules validates a reference to an object of any kind.
-func referenceRules(fld validate.Field, group *string, kind, name string) {
+// validateParameterReference validates a reference to an object of any kind.
+func validateParameterReference(fld validate.Field, group *string, kind, name string) {
 	if group != nil {
 		fld.CheckText("apiGroup", *group, validate.DNSSubdomain)
 	}
@@ -162,7 +162,7 @@ func referenceRules(fld validate.Field, group *string, kind, name string) {
 	}
 }
 
-func ingressStatusRules(fld validate.Field, i, _ *networkingv1.Ingress) {
+func validateIngressStatus(fld validate.Field, i, _ *networkingv1.Ingress) {
 	points := fld.Child("status", "loadBalancer")
 	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(fld validate.Field, p *networkingv1.IngressLoadBalancerIngress) {
 		if p.IP != "" {

@@ -24,7 +24,7 @@ func ipAddresses() *registry.Kind {
 		NewList: declare.New[networkingv1.IPAddressList],
 		Stored:  storedAsBeta("ipaddresses"),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
-			parentRules(fld.Child("spec"), a.Spec.ParentRef)
+			validateParent(fld.Child("spec"), a.Spec.ParentRef)
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, a, old *networkingv1.IPAddress) {
 			fld.Child("spec").CheckImmutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
@@ -46,8 +46,8 @@ func addressName(name string, _ bool) []string {
 	return out
 }
 
-// parentRules requires a parent. Its group may be the core group, which is "".
-func parentRules(fld validate.Field, p *networkingv1.ParentReference) {
+// validateParent requires a parent. Its group may be the core group, which is "".
+func validateParent(fld validate.Field, p *networkingv1.ParentReference) {
 	if p == nil {
 		fld.Required("parentRef", "")
 		return

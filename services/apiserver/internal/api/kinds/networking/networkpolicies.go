@@ -23,14 +23,14 @@ func networkPolicies() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, p *networkingv1.NetworkPolicy) { networkPolicyRules(fld, p, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, p *networkingv1.NetworkPolicy) { validateNetworkPolicy(fld, p, nil) }),
 			Warnings: declare.AdaptResult(networkPolicyWarnings),
 		},
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
-				fld.RecordTwice(func() { networkPolicyRules(fld, p, old) })
+				fld.RecordTwice(func() { validateNetworkPolicy(fld, p, old) })
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{

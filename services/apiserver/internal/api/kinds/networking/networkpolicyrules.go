@@ -10,18 +10,18 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func networkPolicyRules(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
+func validateNetworkPolicy(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
 	s, spec := &p.Spec, fld.Child("spec")
 	// A policy whose selectors have invalid label values may keep such values.
 	anyValue := old != nil && hasInvalidValue(&old.Spec)
 	spec.CheckSelector("podSelector", &s.PodSelector, anyValue)
 	validate.Each(spec, "ingress", s.Ingress, func(fld validate.Field, r *networkingv1.NetworkPolicyIngressRule) {
-		validate.Each(fld, "ports", r.Ports, policyPortRules)
-		validate.Each(fld, "from", r.From, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { peerRules(fld, p, anyValue) })
+		validate.Each(fld, "ports", r.Ports, validatePolicyPort)
+		validate.Each(fld, "from", r.From, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { validatePeer(fld, p, anyValue) })
 	})
 	validate.Each(spec, "egress", s.Egress, func(fld validate.Field, r *networkingv1.NetworkPolicyEgressRule) {
-		validate.Each(fld, "ports", r.Ports, policyPortRules)
-		validate.Each(fld, "to", r.To, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { peerRules(fld, p, anyValue) })
+		validate.Each(fld, "ports", r.Ports, validatePolicyPort)
+		validate.Each(fld, "to", r.To, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { validatePeer(fld, p, anyValue) })
 	})
 	if len(s.PolicyTypes) > 2 {
 		spec.Invalid("policyTypes", s.PolicyTypes, "may not specify more than two policyTypes")
@@ -32,7 +32,7 @@ func networkPolicyRules(fld validate.Field, p, old *networkingv1.NetworkPolicy) 
 	})
 }
 
-func policyPortRules(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
+func validatePolicyPort(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
 	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
 	case p.Port == nil:
@@ -55,10 +55,10 @@ func policyPortRules(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
 	}
 }
 
-func peerRules(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
+func validatePeer(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
 	fld.CheckSelector("podSelector", p.PodSelector, anyValue)
 	fld.CheckSelector("namespaceSelector", p.NamespaceSelector, anyValue)
-	validate.Optional(fld, "ipBlock", p.IPBlock, blockRules)
+	validate.Optional(fld, "ipBlock", p.IPBlock, validateIPBlock)
 	switch selectors := p.PodSelector != nil || p.NamespaceSelector != nil; {
 	case !selectors && p.IPBlock == nil:
 		fld.Required("", "must specify a peer")
@@ -67,7 +67,7 @@ func peerRules(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue b
 	}
 }
 
-func blockRules(fld validate.Field, b *networkingv1.IPBlock) {
+func validateIPBlock(fld validate.Field, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
 		fld.Required("cidr", "")
 		return

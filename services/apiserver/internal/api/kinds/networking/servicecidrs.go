@@ -24,7 +24,7 @@ func serviceCIDRs() *registry.Kind {
 			return &s.Spec, &s.Status
 		}),
 		Stored: storedAsBeta("servicecidrs"),
-		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(rangeRules)},
+		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(validateServiceCIDR)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
 		Update: registry.Update{ResetFields: []string{}, Validate: declare.AdaptUpdateValidation(rangeChanges)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -46,7 +46,7 @@ func serviceCIDRs() *registry.Kind {
 // mostRanges allows one range of each IP family.
 const mostRanges = 2
 
-func rangeRules(fld validate.Field, c *networkingv1.ServiceCIDR) {
+func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
 	spec, cidrs := fld.Child("spec"), c.Spec.CIDRs
 	switch {
 	case len(cidrs) == 0:
@@ -75,6 +75,6 @@ func rangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) {
 	}
 	spec.Index("cidrs", 0).CheckImmutable("", now[0], was[0])
 	if len(now) > len(was) {
-		rangeRules(fld, c)
+		validateServiceCIDR(fld, c)
 	}
 }

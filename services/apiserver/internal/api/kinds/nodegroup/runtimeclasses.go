@@ -29,12 +29,12 @@ func runtimeClasses() *registry.Kind {
 				poddefaults.Round(c.Overhead.PodFixed)
 			}
 		}),
-		Create: registry.Create{Validate: declare.AdaptValidation(runtimeClassRules), Warnings: declare.AdaptResult(runtimeClassWarnings)},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateRuntimeClass), Warnings: declare.AdaptResult(runtimeClassWarnings)},
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true, RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *nodev1.RuntimeClass) {
-				runtimeClassRules(fld, c)
+				validateRuntimeClass(fld, c)
 				fld.CheckImmutable("handler", c.Handler, old.Handler)
 			}),
 		},
@@ -47,12 +47,12 @@ func runtimeClasses() *registry.Kind {
 	}
 }
 
-// runtimeClassRules validates a class. Some names in errors differ from those of the fields, as in
-// Kubernetes.
-func runtimeClassRules(fld validate.Field, c *nodev1.RuntimeClass) {
+// validateRuntimeClass validates a class. Some names in errors differ from those of the fields, as
+// in Kubernetes.
+func validateRuntimeClass(fld validate.Field, c *nodev1.RuntimeClass) {
 	fld.CheckText("handler", c.Handler, validate.DNSLabel)
 	validate.Optional(fld, "overhead", c.Overhead, func(fld validate.Field, o *nodev1.Overhead) {
-		podspec.LimitRules(fld, o.PodFixed)
+		podspec.ValidateLimits(fld, o.PodFixed)
 	})
 	validate.Optional(fld, "scheduling", c.Scheduling, func(fld validate.Field, s *nodev1.Scheduling) {
 		fld.CheckLabels("nodeSelector", s.NodeSelector)

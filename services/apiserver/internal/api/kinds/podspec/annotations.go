@@ -42,9 +42,9 @@ func (c *check) annotations(fld validate.Field, annotations map[string]string) {
 		value := annotations[key]
 		switch {
 		case key == corev1.SeccompPodAnnotationKey, strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix):
-			seccompNameRules(fld, key, value)
+			validateSeccompName(fld, key, value)
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
-			c.appArmorNameRules(fld.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
+			c.validateAppArmorName(fld.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func validDeletionCost(annotations map[string]string) bool {
 	return err == nil
 }
 
-func seccompNameRules(fld validate.Field, key, profile string) {
+func validateSeccompName(fld validate.Field, key, profile string) {
 	switch {
 	case profile == corev1.SeccompProfileRuntimeDefault, profile == corev1.DeprecatedSeccompProfileDockerDefault,
 		profile == corev1.SeccompProfileNameUnconfined:
@@ -73,7 +73,7 @@ func seccompNameRules(fld validate.Field, key, profile string) {
 	}
 }
 
-func (c *check) appArmorNameRules(fld validate.Field, container, profile string) {
+func (c *check) validateAppArmorName(fld validate.Field, container, profile string) {
 	found := false
 	eachContainer(c.whole, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
 	if !found {
@@ -230,7 +230,7 @@ func profileAnnotation(p *corev1.AppArmorProfile) string {
 func annotatedProfile(value string) *corev1.AppArmorProfile {
 	if name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); local && name != "" {
 		p := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-		if len(validate.Check(func(fld validate.Field) { appArmorRules(fld, p) })) > 0 {
+		if len(validate.Check(func(fld validate.Field) { validateAppArmor(fld, p) })) > 0 {
 			return nil
 		}
 		return p

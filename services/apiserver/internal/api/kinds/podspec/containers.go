@@ -12,32 +12,32 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// containerRules validates the containers of all types, each with the rules of its type.
-func (c *check) containerRules(fld validate.Field) {
+// validateContainers validates the containers of all types, each with the rules of its type.
+func (c *check) validateContainers(fld validate.Field) {
 	s := c.whole
 	if len(s.Containers) == 0 {
 		fld.Required("containers", "")
 	}
 	names := validate.Set[string]{}
 	validate.Each(fld, "containers", s.Containers, func(fld validate.Field, ctr *corev1.Container) {
-		c.anyContainerRules(fld, ctr)
+		c.validateContainer(fld, ctr)
 		validate.Unique(fld, "name", ctr.Name, names)
-		c.lifecycleRules(fld, ctr)
+		c.validateLifecycle(fld, ctr)
 		fld.ForbidSet("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
 	})
 	uniqueHostPorts(fld, "containers", s.Containers)
-	c.initContainerRules(fld)
-	c.ephemeralContainerRules(fld)
+	c.validateInitContainers(fld)
+	c.validateEphemeralContainers(fld)
 }
 
 const notForInit = "may not be set for init containers without restartPolicy=Always"
 
-func (c *check) initContainerRules(fld validate.Field) {
+func (c *check) validateInitContainers(fld validate.Field) {
 	s := c.whole
 	names := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
 		ctr, path := &s.InitContainers[i], fld.Index("initContainers", i)
-		c.anyContainerRules(path, ctr)
+		c.validateContainer(path, ctr)
 		validate.OptionalOneOf(path, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
 		if names.Has(ctr.Name) {
 			path.Duplicate("name", ctr.Name)
@@ -48,7 +48,7 @@ func (c *check) initContainerRules(fld validate.Field) {
 		// index in the path is that of a list of one.
 		uniqueHostPorts(fld, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
-			c.lifecycleRules(path, ctr)
+			c.validateLifecycle(path, ctr)
 		} else {
 			path.ForbidSet("lifecycle", ctr.Lifecycle != nil, notForInit)
 			path.ForbidSet("livenessProbe", ctr.LivenessProbe != nil, notForInit)
@@ -63,7 +63,7 @@ func (c *check) initContainerRules(fld validate.Field) {
 
 const notForEphemeral = "cannot be set for an Ephemeral Container"
 
-func (c *check) ephemeralContainerRules(fld validate.Field) {
+func (c *check) validateEphemeralContainers(fld validate.Field) {
 	s := c.whole
 	if len(s.EphemeralContainers) == 0 {
 		return
@@ -78,7 +78,7 @@ func (c *check) ephemeralContainerRules(fld validate.Field) {
 	}
 	validate.Each(fld, "ephemeralContainers", s.EphemeralContainers, func(fld validate.Field, e *corev1.EphemeralContainer) {
 		ctr := (*corev1.Container)(&e.EphemeralContainerCommon)
-		c.anyContainerRules(fld, ctr)
+		c.validateContainer(fld, ctr)
 		trimmedImage(fld, ctr)
 		validate.Unique(fld, "name", e.Name, names)
 		if e.TargetContainerName != "" && !targets.Has(e.TargetContainerName) {
@@ -101,28 +101,28 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// anyContainerRules validates a container of any type.
-func (c *check) anyContainerRules(fld validate.Field, ctr *corev1.Container) {
+// validateContainer validates a container of any type.
+func (c *check) validateContainer(fld validate.Field, ctr *corev1.Container) {
 	fld.CheckRequiredText("name", ctr.Name, validate.DNSLabel)
 	fld.RequireSet("image", ctr.Image != "")
 	validate.RequiredOneOf(fld, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	portNames := validate.Set[string]{}
-	validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) { portRules(fld, p, portNames) })
-	c.envRules(fld, ctr)
-	c.mountRules(fld, ctr)
-	deviceRules(fld, ctr, c.volumes)
-	pullPolicyRules(fld, "imagePullPolicy", ctr.ImagePullPolicy)
-	c.resourceRules(fld.Child("resources"), &ctr.Resources, ContainerResourceName)
-	c.resizePolicyRules(fld, ctr.ResizePolicy)
-	validate.Optional(fld, "securityContext", ctr.SecurityContext, c.securityRules)
+	validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) { validatePort(fld, p, portNames) })
+	c.validateEnv(fld, ctr)
+	c.validateMounts(fld, ctr)
+	validateVolumeDevices(fld, ctr, c.volumes)
+	validatePullPolicy(fld, "imagePullPolicy", ctr.ImagePullPolicy)
+	c.validateResources(fld.Child("resources"), &ctr.Resources, ContainerResourceName)
+	c.validateResizePolicies(fld, ctr.ResizePolicy)
+	validate.Optional(fld, "securityContext", ctr.SecurityContext, c.validateSecurity)
 }
 
-func pullPolicyRules(fld validate.Field, name string, p corev1.PullPolicy) {
+func validatePullPolicy(fld validate.Field, name string, p corev1.PullPolicy) {
 	validate.RequiredOneOf(fld, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-func portRules(fld validate.Field, p *corev1.ContainerPort, names validate.Set[string]) {
+func validatePort(fld validate.Field, p *corev1.ContainerPort, names validate.Set[string]) {
 	if p.Name != "" {
 		if msgs := validate.PortName(p.Name); len(msgs) > 0 {
 			fld.InvalidMessages("name", p.Name, msgs)
@@ -162,7 +162,7 @@ func uniqueHostPorts(fld validate.Field, name string, containers []corev1.Contai
 	}
 }
 
-func (c *check) resizePolicyRules(fld validate.Field, policies []corev1.ContainerResizePolicy) {
+func (c *check) validateResizePolicies(fld validate.Field, policies []corev1.ContainerResizePolicy) {
 	seen := validate.Set[corev1.ResourceName]{}
 	for i := range policies {
 		p := &policies[i]
@@ -200,11 +200,11 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 		})
 }
 
-func (c *check) envRules(fld validate.Field, ctr *corev1.Container) {
+func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
 	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, e *corev1.EnvVar) {
 		fld.CheckRequiredText("name", e.Name, c.envName())
 		if e.ValueFrom != nil {
-			valueFromRules(fld, e)
+			validateValueFrom(fld, e)
 		}
 	})
 	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, e *corev1.EnvFromSource) {
@@ -226,14 +226,14 @@ func (c *check) envRules(fld validate.Field, ctr *corev1.Container) {
 	})
 }
 
-func valueFromRules(fld validate.Field, e *corev1.EnvVar) {
+func validateValueFrom(fld validate.Field, e *corev1.EnvVar) {
 	from := e.ValueFrom
 	u := fld.Child("valueFrom").Union("")
 	validate.Member(u, "fieldRef", from.FieldRef, func(fld validate.Field, r *corev1.ObjectFieldSelector) {
-		fieldRefRules(fld, r, envFields())
+		validateFieldRef(fld, r, envFields())
 	})
 	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fld validate.Field, r *corev1.ResourceFieldSelector) {
-		resourceFieldRules(fld, r, false)
+		validateResourceField(fld, r, false)
 	})
 	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fld validate.Field, r *corev1.ConfigMapKeySelector) {
 		fld.CheckText("name", r.Name, validate.DNSSubdomain)
@@ -271,8 +271,8 @@ func downwardFields() []string {
 	return append(envFields(), "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase")
 }
 
-// fieldRefRules requires one of the given fields, or a label or an annotation.
-func fieldRefRules(fld validate.Field, r *corev1.ObjectFieldSelector, fields []string) {
+// validateFieldRef requires one of the given fields, or a label or an annotation.
+func validateFieldRef(fld validate.Field, r *corev1.ObjectFieldSelector, fields []string) {
 	if r.APIVersion == "" {
 		fld.Required("apiVersion", "")
 		return
@@ -320,8 +320,8 @@ const (
 	hugeLimits   = "limits.hugepages-"
 )
 
-// resourceFieldRules requires a resource of a container. A file must name the container.
-func resourceFieldRules(fld validate.Field, r *corev1.ResourceFieldSelector, file bool) {
+// validateResourceField requires a resource of a container. A file must name the container.
+func validateResourceField(fld validate.Field, r *corev1.ResourceFieldSelector, file bool) {
 	huge := strings.HasPrefix(r.Resource, hugeRequests) || strings.HasPrefix(r.Resource, hugeLimits)
 	switch {
 	case file && r.ContainerName == "":
@@ -332,10 +332,10 @@ func resourceFieldRules(fld validate.Field, r *corev1.ResourceFieldSelector, fil
 		validate.OneOf(fld, "resource", r.Resource,
 			"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
 	}
-	divisorRules(fld, r.Resource, r.Divisor, huge)
+	validateDivisor(fld, r.Resource, r.Divisor, huge)
 }
 
-func divisorRules(fld validate.Field, name string, divisor resource.Quantity, huge bool) {
+func validateDivisor(fld validate.Field, name string, divisor resource.Quantity, huge bool) {
 	if divisor.IsZero() {
 		return
 	}

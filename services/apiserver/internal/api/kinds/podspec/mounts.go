@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// mountRules requires each mount to have a volume of the pod and a distinct path. As in Kubernetes,
-// some error paths have no index.
-func (c *check) mountRules(fld validate.Field, ctr *corev1.Container) {
+// validateMounts requires each mount to have a volume of the pod and a distinct path. As in
+// Kubernetes, some error paths have no index.
+func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 	list := fld.Child("volumeMounts")
 	paths := validate.Set[string]{}
 	devices := validate.KeySet(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.Name })
@@ -41,11 +41,11 @@ func (c *check) mountRules(fld validate.Field, ctr *corev1.Container) {
 			}
 			descendingPath(list, "subPathExpr", m.SubPathExpr)
 		}
-		propagationRules(list, ctr, m)
+		validatePropagation(list, ctr, m)
 	})
 }
 
-func propagationRules(fld validate.Field, ctr *corev1.Container, m *corev1.VolumeMount) {
+func validatePropagation(fld validate.Field, ctr *corev1.Container, m *corev1.VolumeMount) {
 	if p := m.MountPropagation; p != nil {
 		validate.OneOf(fld, "mountPropagation", *p,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
@@ -64,8 +64,8 @@ func propagationRules(fld validate.Field, ctr *corev1.Container, m *corev1.Volum
 	}
 }
 
-// deviceRules requires each device to be a claim.
-func deviceRules(fld validate.Field, ctr *corev1.Container, volumes map[string]*corev1.VolumeSource) {
+// validateVolumeDevices requires each device to be a claim.
+func validateVolumeDevices(fld validate.Field, ctr *corev1.Container, volumes map[string]*corev1.VolumeSource) {
 	names, paths := validate.Set[string]{}, validate.Set[string]{}
 	mounts := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.Name })
 	mountPaths := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath })
@@ -134,8 +134,8 @@ const (
 	maxTokenLifetime = 1 << 32
 )
 
-// projectedRules validates volumes with several sources, whose files must be distinct.
-func (c *check) projectedRules(fld validate.Field, p *corev1.ProjectedVolumeSource) {
+// validateProjectedVolume validates volumes with several sources, whose files must be distinct.
+func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedVolumeSource) {
 	fld.CheckFileMode("defaultMode", p.DefaultMode)
 	paths := validate.Set[string]{}
 	unique := func(path, shown string) {
@@ -148,7 +148,7 @@ func (c *check) projectedRules(fld validate.Field, p *corev1.ProjectedVolumeSour
 		items := func(fld validate.Field, name string, items []corev1.KeyToPath) {
 			fld.RequireSet("name", name != "")
 			validate.Each(fld, "items", items, func(fld validate.Field, k *corev1.KeyToPath) {
-				keyToPathRules(fld, k)
+				validateKeyToPath(fld, k)
 				unique(k.Path, name)
 			})
 		}
@@ -156,12 +156,12 @@ func (c *check) projectedRules(fld validate.Field, p *corev1.ProjectedVolumeSour
 		validate.Member(u, "configMap", s.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapProjection) { items(fld, s.Name, s.Items) })
 		validate.Member(u, "downwardAPI", s.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
 			for i := range d.Items {
-				downwardFileRules(fld, &d.Items[i])
+				validateDownwardFile(fld, &d.Items[i])
 				unique(d.Items[i].Path, d.Items[i].Path)
 			}
 		})
 		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
-			tokenLifetimeRules(path, t.ExpirationSeconds)
+			validateTokenLifetime(path, t.ExpirationSeconds)
 			// The error path is that of the volume.
 			if t.Path == "" {
 				fld.Required("path", "")
@@ -171,14 +171,14 @@ func (c *check) projectedRules(fld validate.Field, p *corev1.ProjectedVolumeSour
 		})
 		// Errors have an older name of the field.
 		validate.Member(u, "clusterTrustBundlePEM", s.ClusterTrustBundle, func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
-			trustBundleRules(fld, b)
+			validateTrustBundle(fld, b)
 			unique(b.Path, b.Path)
 		})
 		path.ForbidSet("", u.Count() > 1, "may not specify more than 1 volume type per source")
 	})
 }
 
-func tokenLifetimeRules(fld validate.Field, seconds *int64) {
+func validateTokenLifetime(fld validate.Field, seconds *int64) {
 	if seconds == nil {
 		return
 	}
@@ -190,8 +190,8 @@ func tokenLifetimeRules(fld validate.Field, seconds *int64) {
 	}
 }
 
-// trustBundleRules requires a bundle by name, or bundles by signer.
-func trustBundleRules(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
+// validateTrustBundle requires a bundle by name, or bundles by signer.
+func validateTrustBundle(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
 	switch {
 	case b.Name != nil && b.SignerName != nil:
 		fld.Invalid("", *b, "only one of name and signerName may be used")
@@ -232,18 +232,18 @@ func hasForeignTokenPath(volumes []corev1.Volume) bool {
 	})
 }
 
-// claimTemplateRules validates the template of a claim that is created for a pod. Its metadata has
-// labels and annotations only.
-func claimTemplateRules(fld validate.Field, t *corev1.PersistentVolumeClaimTemplate) {
+// validateClaimTemplate validates the template of a claim that is created for a pod. Its metadata
+// has labels and annotations only.
+func validateClaimTemplate(fld validate.Field, t *corev1.PersistentVolumeClaimTemplate) {
 	meta := fld.Child("metadata")
 	meta.CheckAnnotations("annotations", t.Annotations)
 	meta.CheckLabels("labels", t.Labels)
 	meta.AllowFields(t.ObjectMeta, "cannot be set", "Annotations", "Labels")
-	ClaimRules(fld.Child("spec"), &t.Spec, nil)
+	ValidateClaimSpec(fld.Child("spec"), &t.Spec, nil)
 }
 
-// AccessModeRules requires known modes. ReadWriteOncePod excludes other modes.
-func AccessModeRules(fld validate.Field, modes []corev1.PersistentVolumeAccessMode) {
+// ValidateAccessModes requires known modes. ReadWriteOncePod excludes other modes.
+func ValidateAccessModes(fld validate.Field, modes []corev1.PersistentVolumeAccessMode) {
 	others := false
 	for _, mode := range modes {
 		validate.OneOf(fld, "accessModes", mode,
@@ -253,13 +253,13 @@ func AccessModeRules(fld validate.Field, modes []corev1.PersistentVolumeAccessMo
 	fld.ForbidSet("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod), "may not use ReadWriteOncePod with other access modes")
 }
 
-// ClaimRules validates the spec of a claim. old is nil at creation.
-func ClaimRules(fld validate.Field, s, old *corev1.PersistentVolumeClaimSpec) {
+// ValidateClaimSpec validates the spec of a claim. old is nil at creation.
+func ValidateClaimSpec(fld validate.Field, s, old *corev1.PersistentVolumeClaimSpec) {
 	if len(s.AccessModes) == 0 {
 		fld.Required("accessModes", "at least 1 access mode is required")
 	}
 	fld.CheckSelector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Selector))
-	AccessModeRules(fld, s.AccessModes)
+	ValidateAccessModes(fld, s.AccessModes)
 	size := fld.Key("resources", string(corev1.ResourceStorage))
 	if q, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
 		size.Required("", "")
@@ -271,10 +271,10 @@ func ClaimRules(fld validate.Field, s, old *corev1.PersistentVolumeClaimSpec) {
 	}
 	validate.OptionalOneOf(fld, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 	validate.Optional(fld, "dataSource", s.DataSource, func(fld validate.Field, r *corev1.TypedLocalObjectReference) {
-		dataSourceRules(fld, r.APIGroup, r.Kind, r.Name)
+		validateDataSource(fld, r.APIGroup, r.Kind, r.Name)
 	})
 	validate.Optional(fld, "dataSourceRef", s.DataSourceRef, func(fld validate.Field, r *corev1.TypedObjectReference) {
-		dataSourceRules(fld, r.APIGroup, r.Kind, r.Name)
+		validateDataSource(fld, r.APIGroup, r.Kind, r.Name)
 		if r.Namespace != nil {
 			fld.CheckOptionalText("namespace", *r.Namespace, validate.DNSLabel)
 		}
@@ -291,7 +291,7 @@ func ClaimRules(fld validate.Field, s, old *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-func dataSourceRules(fld validate.Field, group *string, kind, name string) {
+func validateDataSource(fld validate.Field, group *string, kind, name string) {
 	fld.RequireSet("name", name != "")
 	fld.RequireSet("kind", kind != "")
 	if group == nil || *group == "" {

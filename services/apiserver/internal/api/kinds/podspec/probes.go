@@ -10,22 +10,22 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// lifecycleRules validates hooks and probes.
-func (c *check) lifecycleRules(fld validate.Field, ctr *corev1.Container) {
+// validateLifecycle validates hooks and probes.
+func (c *check) validateLifecycle(fld validate.Field, ctr *corev1.Container) {
 	validate.Optional(fld, "lifecycle", ctr.Lifecycle, func(fld validate.Field, l *corev1.Lifecycle) {
-		validate.Optional(fld, "postStart", l.PostStart, c.hookRules)
-		validate.Optional(fld, "preStop", l.PreStop, c.hookRules)
-		c.stopSignalRules(fld, l)
+		validate.Optional(fld, "postStart", l.PostStart, c.validateLifecycleHandler)
+		validate.Optional(fld, "preStop", l.PreStop, c.validateLifecycleHandler)
+		c.validateStopSignal(fld, l)
 	})
 	once := func(fld validate.Field, p *corev1.Probe) {
-		probeRules(fld, p)
+		validateProbe(fld, p)
 		if p.SuccessThreshold != 1 {
 			fld.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
 		}
 	}
 	validate.Optional(fld, "livenessProbe", ctr.LivenessProbe, once)
 	validate.Optional(fld, "readinessProbe", ctr.ReadinessProbe, func(fld validate.Field, p *corev1.Probe) {
-		probeRules(fld, p)
+		validateProbe(fld, p)
 		if p.TerminationGracePeriodSeconds != nil {
 			fld.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
 		}
@@ -33,7 +33,7 @@ func (c *check) lifecycleRules(fld validate.Field, ctr *corev1.Container) {
 	validate.Optional(fld, "startupProbe", ctr.StartupProbe, once)
 }
 
-func probeRules(fld validate.Field, p *corev1.Probe) {
+func validateProbe(fld validate.Field, p *corev1.Probe) {
 	h := &p.ProbeHandler
 	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
@@ -52,9 +52,9 @@ func probeRules(fld validate.Field, p *corev1.Probe) {
 
 const noHandler = "must specify a handler type"
 
-func (c *check) hookRules(fld validate.Field, h *corev1.LifecycleHandler) {
+func (c *check) validateLifecycleHandler(fld validate.Field, h *corev1.LifecycleHandler) {
 	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
-	validate.Member(u, "sleep", h.Sleep, c.sleepRules)
+	validate.Member(u, "sleep", h.Sleep, c.validateSleep)
 	u.RequireMember(noHandler)
 }
 
@@ -74,8 +74,8 @@ func handlerRules(fld validate.Field, exec *corev1.ExecAction, get *corev1.HTTPG
 	return u
 }
 
-// sleepRules requires a sleep that ends before the pod is killed.
-func (c *check) sleepRules(fld validate.Field, s *corev1.SleepAction) {
+// validateSleep requires a sleep that ends before the pod is killed.
+func (c *check) validateSleep(fld validate.Field, s *corev1.SleepAction) {
 	grace := c.whole.TerminationGracePeriodSeconds
 	if grace == nil {
 		return
@@ -97,8 +97,8 @@ func hasZeroSleep(l *corev1.Lifecycle) bool {
 	return l != nil && (zero(l.PostStart) || zero(l.PreStop))
 }
 
-// stopSignalRules requires a signal that the pod's operating system supports.
-func (c *check) stopSignalRules(fld validate.Field, l *corev1.Lifecycle) {
+// validateStopSignal requires a signal that the pod's operating system supports.
+func (c *check) validateStopSignal(fld validate.Field, l *corev1.Lifecycle) {
 	if l.StopSignal == nil {
 		return
 	}

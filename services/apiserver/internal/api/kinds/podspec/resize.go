@@ -31,10 +31,10 @@ func (r *Rules) Resize(fld validate.Field, p, old *corev1.Pod) {
 		fld.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	fld.ForbidSet("spec", !nodeResizes(old), "Pod running on node without support for resize")
-	resizeRules(fld, p, old)
+	validateResize(fld, p, old)
 }
 
-func resizeRules(fld validate.Field, p, old *corev1.Pod) {
+func validateResize(fld validate.Field, p, old *corev1.Pod) {
 	spec := fld.Child("spec")
 	before := fld.ErrorCount()
 	sameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)

@@ -104,8 +104,8 @@ func Extended(name corev1.ResourceName) bool {
 // Overcommits reports whether the limit of a resource may exceed its request.
 func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
 
-// resourceRules validates requests and limits. nameRule validates their names.
-func (c *check) resourceRules(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
+// validateResources validates requests and limits. nameRule validates their names.
+func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
 	compute, huge := false, false
 	each := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		nameRule(fld, name)
@@ -139,13 +139,13 @@ func (c *check) resourceRules(fld validate.Field, r *corev1.ResourceRequirements
 		pages(path, name, q)
 	})
 	fld.ForbidSet("", huge && !compute, "HugePages require cpu or memory")
-	c.claimNameRules(fld, r.Claims)
+	c.validateClaimNames(fld, r.Claims)
 }
 
-// LimitRules validates the limits of an object without requests.
-func LimitRules(fld validate.Field, limits corev1.ResourceList) {
+// ValidateLimits validates the limits of an object without requests.
+func ValidateLimits(fld validate.Field, limits corev1.ResourceList) {
 	c := &check{Rules: &Rules{}}
-	c.resourceRules(fld, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
+	c.validateResources(fld, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
 }
 
 // wholePages reports whether a quantity is a multiple of the page size in the resource's name.
@@ -165,9 +165,9 @@ func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 	return false
 }
 
-// claimNameRules requires each claim of a container to be a claim of the pod, and rejects duplicate
-// requests of a claim. A claim without a request includes all its requests.
-func (c *check) claimNameRules(fld validate.Field, claims []corev1.ResourceClaim) {
+// validateClaimNames requires each claim of a container to be a claim of the pod, and rejects
+// duplicate requests of a claim. A claim without a request includes all its requests.
+func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceClaim) {
 	seen, requested := validate.Set[string]{}, validate.Set[string]{}
 	validate.Each(fld, "claims", claims, func(fld validate.Field, claim *corev1.ResourceClaim) {
 		if claim.Name == "" {
@@ -197,15 +197,15 @@ func (c *check) claimNameRules(fld validate.Field, claims []corev1.ResourceClaim
 
 func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
 
-// podResourceRules validates the requests and limits of a pod as a whole.
-func (c *check) podResourceRules(fld validate.Field) {
+// validatePodResources validates the requests and limits of a pod as a whole.
+func (c *check) validatePodResources(fld validate.Field) {
 	r := c.whole.Resources
 	if r == nil {
 		return
 	}
 	path := fld.Child("resources")
 	path.ForbidSet("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
-	c.resourceRules(path, r, podResourceName)
+	c.validateResources(path, r, podResourceName)
 	sum := aggregateRequests(c.whole)
 	validate.EachKey(path, "requests", sum, func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		if whole := r.Requests[name]; q.Cmp(whole) > 0 {

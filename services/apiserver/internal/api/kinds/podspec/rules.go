@@ -151,24 +151,24 @@ func (r *Rules) Resizes() bool { return r.inPlaceResize }
 func (c *check) spec(fld validate.Field, m *metav1.ObjectMeta) {
 	s := c.whole
 	fld.RequireSet("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
-	c.volumeRules(fld, m)
-	c.claimRules(fld)
-	c.containerRules(fld)
+	c.validateVolumes(fld, m)
+	c.validateResourceClaims(fld)
+	c.validateContainers(fld)
 	if c.podResources || c.kept.podResources {
-		c.podResourceRules(fld)
+		c.validatePodResources(fld)
 	}
 	if s.HostNetwork {
-		c.hostPortRules(fld)
+		c.validateHostPorts(fld)
 	}
 	validate.RequiredOneOf(fld, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	validate.RequiredOneOf(fld, "dnsPolicy", s.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	fld.CheckLabels("nodeSelector", s.NodeSelector)
 	if s.SecurityContext != nil {
-		c.podSecurityRules(fld.Child("securityContext"), s.SecurityContext)
+		c.validatePodSecurity(fld.Child("securityContext"), s.SecurityContext)
 	}
-	validate.Optional(fld, "affinity", s.Affinity, c.affinityRules)
-	c.dnsRules(fld)
+	validate.Optional(fld, "affinity", s.Affinity, c.validateAffinity)
+	c.validateDNS(fld)
 	validate.Each(fld, "readinessGates", s.ReadinessGates, func(fld validate.Field, g *corev1.PodReadinessGate) {
 		fld.CheckText("conditionType", string(g.ConditionType), validate.QualifiedName)
 	})
@@ -177,9 +177,9 @@ func (c *check) spec(fld validate.Field, m *metav1.ObjectMeta) {
 		fld.CheckText("", g.Name, validate.QualifiedName)
 		validate.Unique(fld, "", g.Name, gates)
 	})
-	c.spreadRules(fld)
-	c.hostProcessRules(fld)
-	c.hostUserRules(fld)
+	c.validateSpreadConstraints(fld)
+	c.validateHostProcess(fld)
+	c.validateHostUsers(fld)
 	fld.CheckOptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
 	fld.CheckOptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
 	if s.ActiveDeadlineSeconds != nil {
@@ -200,14 +200,14 @@ func (c *check) spec(fld validate.Field, m *metav1.ObjectMeta) {
 		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
-		c.resourceRules(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
+		c.validateResources(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
 	}
-	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.osRules(fld, path, os) })
+	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.validateOS(fld, path, os) })
 }
 
-// hostPortRules validates pods in the host's network. A template may omit host ports; its pods get
-// them by default.
-func (c *check) hostPortRules(fld validate.Field) {
+// validateHostPorts validates pods in the host's network. A template may omit host ports; its pods
+// get them by default.
+func (c *check) validateHostPorts(fld validate.Field) {
 	validate.Each(fld, "containers", c.whole.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) {
 			if (c.pod || p.HostPort != 0) && p.HostPort != p.ContainerPort {
@@ -217,7 +217,7 @@ func (c *check) hostPortRules(fld validate.Field) {
 	})
 }
 
-func (c *check) claimRules(fld validate.Field) {
+func (c *check) validateResourceClaims(fld validate.Field) {
 	c.claims = validate.Set[string]{}
 	for i := range c.whole.ResourceClaims {
 		if name := c.whole.ResourceClaims[i].Name; name != "" {

@@ -44,7 +44,7 @@ func TaintEffect(fld validate.Field, e corev1.TaintEffect) {
 	validate.RequiredOneOf(fld, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-func (c *check) spreadRules(fld validate.Field) {
+func (c *check) validateSpreadConstraints(fld validate.Field) {
 	type path struct {
 		key  string
 		when corev1.UnsatisfiableConstraintAction
@@ -76,14 +76,14 @@ func (c *check) spreadRules(fld validate.Field) {
 		}
 		validate.OptionalOneOf(fld, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 		validate.OptionalOneOf(fld, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		spreadKeyRules(fld, s)
+		validateSpreadKeys(fld, s)
 		if !c.kept.spreadSelector {
 			fld.CheckSelector("labelSelector", s.LabelSelector, false)
 		}
 	}
 }
 
-func spreadKeyRules(fld validate.Field, s *corev1.TopologySpreadConstraint) {
+func validateSpreadKeys(fld validate.Field, s *corev1.TopologySpreadConstraint) {
 	if len(s.MatchLabelKeys) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ const (
 	maxSearchLength = 2048
 )
 
-func (c *check) dnsRules(fld validate.Field) {
+func (c *check) validateDNS(fld validate.Field) {
 	d, none := c.whole.DNSConfig, c.whole.DNSPolicy == corev1.DNSNone
 	switch {
 	case d == nil && none:
@@ -170,22 +170,22 @@ const (
 	maxWeight   = 100
 )
 
-func (c *check) affinityRules(fld validate.Field, a *corev1.Affinity) {
+func (c *check) validateAffinity(fld validate.Field, a *corev1.Affinity) {
 	validate.Optional(fld, "nodeAffinity", a.NodeAffinity, func(fld validate.Field, n *corev1.NodeAffinity) {
 		validate.Optional(fld, "requiredDuringSchedulingIgnoredDuringExecution", n.RequiredDuringSchedulingIgnoredDuringExecution,
-			func(fld validate.Field, s *corev1.NodeSelector) { NodeSelectorRules(fld, s, c.kept.nodeValue) })
+			func(fld validate.Field, s *corev1.NodeSelector) { ValidateNodeSelector(fld, s, c.kept.nodeValue) })
 		validate.Each(fld, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
 			func(fld validate.Field, t *corev1.PreferredSchedulingTerm) {
-				weightRule(fld, t.Weight)
+				validateWeight(fld, t.Weight)
 				// A preference that can never be met is harmless.
-				nodeTermRules(fld.Child("preference"), &t.Preference, true)
+				validateNodeTerm(fld.Child("preference"), &t.Preference, true)
 			})
 	})
 	terms := func(fld validate.Field, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-		validate.Each(fld, "requiredDuringSchedulingIgnoredDuringExecution", required, c.podTermRules)
+		validate.Each(fld, "requiredDuringSchedulingIgnoredDuringExecution", required, c.validatePodTerm)
 		validate.Each(fld, "preferredDuringSchedulingIgnoredDuringExecution", preferred, func(fld validate.Field, t *corev1.WeightedPodAffinityTerm) {
-			weightRule(fld, t.Weight)
-			c.podTermRules(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
+			validateWeight(fld, t.Weight)
+			c.validatePodTerm(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
 		})
 	}
 	validate.Optional(fld, "podAffinity", a.PodAffinity, func(fld validate.Field, p *corev1.PodAffinity) {
@@ -196,25 +196,25 @@ func (c *check) affinityRules(fld validate.Field, a *corev1.Affinity) {
 	})
 }
 
-func weightRule(fld validate.Field, weight int32) {
+func validateWeight(fld validate.Field, weight int32) {
 	if weight <= 0 || weight > maxWeight {
 		fld.Invalid("weight", weight, weightRange)
 	}
 }
 
-// NodeSelectorRules validates a node selector. It reports invalid label values only if anyValue is
-// false.
-func NodeSelectorRules(fld validate.Field, s *corev1.NodeSelector, anyValue bool) {
+// ValidateNodeSelector validates a node selector. It reports invalid label values only if anyValue
+// is false.
+func ValidateNodeSelector(fld validate.Field, s *corev1.NodeSelector, anyValue bool) {
 	if len(s.NodeSelectorTerms) == 0 {
 		fld.Required("nodeSelectorTerms", "must have at least one node selector term")
 		return
 	}
 	validate.Each(fld, "nodeSelectorTerms", s.NodeSelectorTerms, func(fld validate.Field, t *corev1.NodeSelectorTerm) {
-		nodeTermRules(fld, t, anyValue)
+		validateNodeTerm(fld, t, anyValue)
 	})
 }
 
-func nodeTermRules(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool) {
+func validateNodeTerm(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool) {
 	validate.Each(fld, "matchExpressions", t.MatchExpressions, func(fld validate.Field, r *corev1.NodeSelectorRequirement) {
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -249,13 +249,13 @@ func nodeTermRules(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool
 	})
 }
 
-func (c *check) podTermRules(fld validate.Field, t *corev1.PodAffinityTerm) {
+func (c *check) validatePodTerm(fld validate.Field, t *corev1.PodAffinityTerm) {
 	fld.CheckSelector("labelSelector", t.LabelSelector, c.kept.affinityValue)
 	fld.CheckSelector("namespaceSelector", t.NamespaceSelector, c.kept.affinityValue)
 	for _, ns := range t.Namespaces {
 		fld.CheckText("namespace", ns, validate.DNSLabel)
 	}
-	matchKeyRules(fld, t)
+	validateMatchLabelKeys(fld, t)
 	if t.TopologyKey == "" {
 		fld.Required("topologyKey", "can not be empty")
 	}
@@ -267,9 +267,9 @@ const (
 	inSelector    = "exists in both matchLabelKeys and labelSelector"
 )
 
-// matchKeyRules requires that keys whose values come from the pod's labels do not occur elsewhere
-// in the selector. The selector already includes each of them once.
-func matchKeyRules(fld validate.Field, t *corev1.PodAffinityTerm) {
+// validateMatchLabelKeys requires that keys whose values come from the pod's labels do not occur
+// elsewhere in the selector. The selector already includes each of them once.
+func validateMatchLabelKeys(fld validate.Field, t *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
 		keys []string

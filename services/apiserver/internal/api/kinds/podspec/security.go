@@ -22,8 +22,8 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 // hostUsers reports whether the pod uses the user namespace of its host.
 func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
 
-// podSecurityRules validates the security context of the pod.
-func (c *check) podSecurityRules(fld validate.Field, s *corev1.PodSecurityContext) {
+// validatePodSecurity validates the security context of the pod.
+func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityContext) {
 	fld.CheckGroupID("fsGroup", s.FSGroup)
 	fld.CheckUserID("runAsUser", s.RunAsUser)
 	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
@@ -32,11 +32,11 @@ func (c *check) podSecurityRules(fld validate.Field, s *corev1.PodSecurityContex
 	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
 		fld.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
-	c.sysctlRules(fld, s.Sysctls)
+	c.validateSysctls(fld, s.Sysctls)
 	validate.OptionalOneOf(fld, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
-	validate.Optional(fld, "seccompProfile", s.SeccompProfile, seccompRules)
-	validate.Optional(fld, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
+	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
+	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
 	validate.OptionalOneOf(fld, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	if c.seLinuxMount || c.kept.seLinuxMount {
@@ -47,7 +47,7 @@ func (c *check) podSecurityRules(fld validate.Field, s *corev1.PodSecurityContex
 	}
 }
 
-func (c *check) sysctlRules(fld validate.Field, sysctls []corev1.Sysctl) {
+func (c *check) validateSysctls(fld validate.Field, sysctls []corev1.Sysctl) {
 	seen := validate.Set[string]{}
 	validate.Each(fld, "sysctls", sysctls, func(fld validate.Field, s *corev1.Sysctl) {
 		switch {
@@ -94,8 +94,8 @@ func hasHostSysctl(s *corev1.PodSpec) bool {
 	})
 }
 
-// securityRules validates the security context of a container.
-func (c *check) securityRules(fld validate.Field, s *corev1.SecurityContext) {
+// validateSecurity validates the security context of a container.
+func (c *check) validateSecurity(fld validate.Field, s *corev1.SecurityContext) {
 	privileged := s.Privileged != nil && *s.Privileged
 	fld.ForbidSet("privileged", privileged && !c.privileged, "disallowed by cluster policy")
 	fld.CheckUserID("runAsUser", s.RunAsUser)
@@ -106,7 +106,7 @@ func (c *check) securityRules(fld validate.Field, s *corev1.SecurityContext) {
 			fld.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	validate.Optional(fld, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
 	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
 		shown := *s
 		if privileged {
@@ -116,11 +116,11 @@ func (c *check) securityRules(fld validate.Field, s *corev1.SecurityContext) {
 			fld.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
-	validate.Optional(fld, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
+	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
 }
 
-func seccompRules(fld validate.Field, p *corev1.SeccompProfile) {
+func validateSeccomp(fld validate.Field, p *corev1.SeccompProfile) {
 	if p.Type == "" {
 		fld.Required("type", "type is required when seccompProfile is set")
 	} else {
@@ -139,7 +139,7 @@ func seccompRules(fld validate.Field, p *corev1.SeccompProfile) {
 	}
 }
 
-func appArmorRules(fld validate.Field, p *corev1.AppArmorProfile) {
+func validateAppArmor(fld validate.Field, p *corev1.AppArmorProfile) {
 	const required = "must be set when AppArmor type is Localhost"
 	switch p.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
@@ -169,8 +169,8 @@ func appArmorRules(fld validate.Field, p *corev1.AppArmorProfile) {
 	}
 }
 
-// hostUserRules rejects the use of other host namespaces by pods with a user namespace.
-func (c *check) hostUserRules(fld validate.Field) {
+// validateHostUsers rejects the use of other host namespaces by pods with a user namespace.
+func (c *check) validateHostUsers(fld validate.Field) {
 	if c.hostUsers() {
 		return
 	}
@@ -195,7 +195,7 @@ var (
 	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func windowsRules(fld validate.Field, o *corev1.WindowsSecurityContextOptions) {
+func validateWindowsOptions(fld validate.Field, o *corev1.WindowsSecurityContextOptions) {
 	if name := o.GMSACredentialSpecName; name != nil {
 		fld.CheckText("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
 	}
@@ -208,12 +208,12 @@ func windowsRules(fld validate.Field, o *corev1.WindowsSecurityContextOptions) {
 		}
 	}
 	if o.RunAsUserName != nil {
-		windowsUserRules(fld, *o.RunAsUserName)
+		validateWindowsUsers(fld, *o.RunAsUserName)
 	}
 }
 
-// windowsUserRules requires a user, or a domain, a backslash and a user.
-func windowsUserRules(fld validate.Field, name string) {
+// validateWindowsUsers requires a user, or a domain, a backslash and a user.
+func validateWindowsUsers(fld validate.Field, name string) {
 	bad := func(is bool, detail string) {
 		if is {
 			fld.Invalid("runAsUserName", name, detail)
@@ -243,8 +243,8 @@ func windowsUserRules(fld validate.Field, name string) {
 	bad(badUserCharacters.MatchString(user), `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
 }
 
-// hostProcessRules requires all containers of a pod to be host processes if any of them is.
-func (c *check) hostProcessRules(fld validate.Field) {
+// validateHostProcess requires all containers of a pod to be host processes if any of them is.
+func (c *check) validateHostProcess(fld validate.Field) {
 	var whole *bool
 	if s := c.whole.SecurityContext; s != nil && s.WindowsOptions != nil {
 		whole = s.WindowsOptions.HostProcess
@@ -276,13 +276,13 @@ func (c *check) hostProcessRules(fld validate.Field) {
 	fld.ForbidSet("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
 }
 
-// osRules rejects fields that the pod's operating system does not support.
-func (c *check) osRules(spec, fld validate.Field, os *corev1.PodOS) {
+// validateOS rejects fields that the pod's operating system does not support.
+func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
 	switch os.Name {
 	case "":
 		fld.Required("name", "cannot be empty")
 	case corev1.Linux:
-		c.linuxRules(spec)
+		c.validateLinuxFields(spec)
 	case corev1.Windows:
 		c.notOnWindows(spec)
 	default:
@@ -290,7 +290,7 @@ func (c *check) osRules(spec, fld validate.Field, os *corev1.PodOS) {
 	}
 }
 
-func (c *check) linuxRules(fld validate.Field) {
+func (c *check) validateLinuxFields(fld validate.Field) {
 	const detail = "windows options cannot be set for a linux pod"
 	if s := c.whole.SecurityContext; s != nil {
 		fld.Child("securityContext").ForbidSet("windowsOptions", s.WindowsOptions != nil, detail)

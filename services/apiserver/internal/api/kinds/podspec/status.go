@@ -13,7 +13,7 @@ import (
 func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.annotationChanges(fld, p, old)
-	conditionRules(fld, p.Status.Conditions)
+	validateConditions(fld, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
 	path := fld.Child("status")
@@ -22,12 +22,12 @@ func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 		path.CheckOptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
 	}
 	path.CheckImmutable("qosClass", s.QOSClass, was.QOSClass)
-	restartRules(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
-	restartRules(path, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
+	validateRestarts(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
+	validateRestarts(path, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
 	// Ephemeral containers never restart.
-	restartRules(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
-	claimStatusRules(path, p)
-	addressRules(path, s)
+	validateRestarts(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
+	validateClaimStatuses(path, p)
+	validateAddresses(path, s)
 	for _, list := range []struct {
 		name     string
 		statuses []corev1.ContainerStatus
@@ -36,7 +36,7 @@ func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 		{"initContainerStatuses", s.InitContainerStatuses},
 		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
 	} {
-		validate.Each(path, list.name, list.statuses, func(fld validate.Field, s *corev1.ContainerStatus) { userRules(fld, s, p.Spec.OS) })
+		validate.Each(path, list.name, list.statuses, func(fld validate.Field, s *corev1.ContainerStatus) { validateUser(fld, s, p.Spec.OS) })
 	}
 	validate.Each(path, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
 	validate.Each(path, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
@@ -45,8 +45,8 @@ func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 	})
 }
 
-// conditionRules reports error paths below metadata, as in Kubernetes.
-func conditionRules(fld validate.Field, conditions []corev1.PodCondition) {
+// validateConditions reports error paths below metadata, as in Kubernetes.
+func validateConditions(fld validate.Field, conditions []corev1.PodCondition) {
 	validate.Each(fld.Child("metadata"), "conditions", conditions, func(fld validate.Field, c *corev1.PodCondition) {
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
@@ -56,9 +56,9 @@ func conditionRules(fld validate.Field, conditions []corev1.PodCondition) {
 	})
 }
 
-// restartRules rejects status changes of terminated containers that must not restart. Sidecars
+// validateRestarts rejects status changes of terminated containers that must not restart. Sidecars
 // among init containers may always restart.
-func restartRules(fld validate.Field, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
+func validateRestarts(fld validate.Field, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
@@ -85,7 +85,7 @@ func restartRules(fld validate.Field, name string, now, before []corev1.Containe
 	}
 }
 
-func claimStatusRules(fld validate.Field, p *corev1.Pod) {
+func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
 	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
 	validate.Each(fld, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(fld validate.Field, s *corev1.PodResourceClaimStatus) {
@@ -99,7 +99,7 @@ func claimStatusRules(fld validate.Field, p *corev1.Pod) {
 	})
 }
 
-func addressRules(fld validate.Field, s *corev1.PodStatus) {
+func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
 	ips := make([]string, len(s.PodIPs))
 	validate.Each(fld, "podIPs", s.PodIPs, func(fld validate.Field, ip *corev1.PodIP) { fld.CheckIP("", ip.IP) })
 	for i := range s.PodIPs {
@@ -131,7 +131,7 @@ func uniqueAddresses(fld validate.Field, name string, ips []string) {
 	})
 }
 
-func userRules(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodOS) {
+func validateUser(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodOS) {
 	if s.User == nil || s.User.Linux == nil {
 		return
 	}
@@ -152,7 +152,7 @@ func healthRules(containers []corev1.Container) func(validate.Field, *corev1.Con
 		i, there := index[s.Name]
 		validate.Each(fld, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(fld validate.Field, r *corev1.ResourceStatus) {
 			if there {
-				allocatedRules(fld, r.Name, &containers[i])
+				validateAllocatedResource(fld, r.Name, &containers[i])
 			}
 			seen := validate.Set[corev1.ResourceID]{}
 			validate.Each(fld, "resources", r.Resources, func(fld validate.Field, h *corev1.ResourceHealth) {
@@ -164,7 +164,7 @@ func healthRules(containers []corev1.Container) func(validate.Field, *corev1.Con
 	}
 }
 
-func allocatedRules(fld validate.Field, name corev1.ResourceName, ctr *corev1.Container) {
+func validateAllocatedResource(fld validate.Field, name corev1.ResourceName, ctr *corev1.Container) {
 	claim, isClaim := strings.CutPrefix(string(name), "claim:")
 	if !isClaim {
 		if _, ok := ctr.Resources.Requests[name]; !ok {

@@ -113,7 +113,7 @@ func (r *Rules) Update(fld validate.Field, p, old *corev1.Pod) {
 		rest.TerminationGracePeriodSeconds = was
 	}
 	if len(old.Spec.SchedulingGates) > 0 {
-		gatedRules(spec, rest, &old.Spec)
+		validateGatedPods(spec, rest, &old.Spec)
 	}
 	if !validate.SemanticEqual(rest, &old.Spec) {
 		fld.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
@@ -172,9 +172,9 @@ func gatesShrink(fld validate.Field, now, before []corev1.PodSchedulingGate) {
 	})
 }
 
-// gatedRules allows narrowing the nodes of a pod with scheduling gates. It resets in rest the
-// fields that may change.
-func gatedRules(fld validate.Field, rest, old *corev1.PodSpec) {
+// validateGatedPods allows narrowing the nodes of a pod with scheduling gates. It resets in rest
+// the fields that may change.
+func validateGatedPods(fld validate.Field, rest, old *corev1.PodSpec) {
 	if !validate.SemanticEqual(rest.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
 			if now, ok := rest.NodeSelector[key]; !ok || now != value {

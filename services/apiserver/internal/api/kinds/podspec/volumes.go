@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// volumeRules validates the volumes and records the valid ones. The name of the pod, if known, is
-// the prefix of the names of generated claims.
-func (c *check) volumeRules(fld validate.Field, m *metav1.ObjectMeta) {
+// validateVolumes validates the volumes and records the valid ones. The name of the pod, if known,
+// is the prefix of the names of generated claims.
+func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 	pod := ""
 	if c.pod {
 		pod = m.Name
@@ -55,19 +55,19 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	validate.Member(u, "emptyDir", v.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
 		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
 	})
-	validate.Member(u, "hostPath", v.HostPath, HostPathRules)
+	validate.Member(u, "hostPath", v.HostPath, ValidateHostPath)
 	validate.Member(u, "gitRepo", v.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
 		fld.RequireSet("repository", s.Repository != "")
 		descendingPath(fld, "directory", s.Directory)
 	})
-	memberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, GCEDiskRules)
-	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, AWSDiskRules)
+	memberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, ValidateGCEDisk)
+	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, ValidateAWSDisk)
 	validate.Member(u, "secret", v.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
-		fileRules(fld, s.DefaultMode, s.Items)
+		validateFiles(fld, s.DefaultMode, s.Items)
 	})
-	validate.Member(u, "nfs", v.NFS, NFSRules)
-	validate.Member(u, "iscsi", v.ISCSI, iscsiRules)
+	validate.Member(u, "nfs", v.NFS, ValidateNFS)
+	validate.Member(u, "iscsi", v.ISCSI, validateISCSI)
 	if s := v.ISCSI; s != nil {
 		ISCSIPortalName(fld, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
 	}
@@ -75,7 +75,7 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 		fld.RequireSet("endpoints", s.EndpointsName != "")
 		fld.RequireSet("path", s.Path != "")
 	})
-	validate.Member(u, "flocker", v.Flocker, FlockerRules)
+	validate.Member(u, "flocker", v.Flocker, ValidateFlocker)
 	validate.Member(u, "persistentVolumeClaim", v.PersistentVolumeClaim, func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
 		fld.RequireSet("claimName", s.ClaimName != "")
 	})
@@ -85,23 +85,23 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	})
 	validate.Member(u, "cinder", v.Cinder, func(fld validate.Field, s *corev1.CinderVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
-		secretNameRules(fld, s.SecretRef)
+		validateSecretReference(fld, s.SecretRef)
 	})
 	memberAt(u, fld, "cephFS", "cephfs", v.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
 		fld.RequireSet("monitors", len(s.Monitors) > 0)
 	})
-	validate.Member(u, "quobyte", v.Quobyte, QuobyteRules)
+	validate.Member(u, "quobyte", v.Quobyte, ValidateQuobyte)
 	memberAt(u, fld, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
 		fld.CheckFileMode("defaultMode", s.DefaultMode)
 		for i := range s.Items {
-			downwardFileRules(fld, &s.Items[i])
+			validateDownwardFile(fld, &s.Items[i])
 		}
 	})
-	validate.Member(u, "fc", v.FC, FCRules)
-	validate.Member(u, "flexVolume", v.FlexVolume, func(fld validate.Field, s *corev1.FlexVolumeSource) { FlexRules(fld, s.Driver, s.Options) })
+	validate.Member(u, "fc", v.FC, ValidateFC)
+	validate.Member(u, "flexVolume", v.FlexVolume, func(fld validate.Field, s *corev1.FlexVolumeSource) { ValidateFlex(fld, s.Driver, s.Options) })
 	validate.Member(u, "configMap", v.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
 		fld.RequireSet("name", s.Name != "")
-		fileRules(fld, s.DefaultMode, s.Items)
+		validateFiles(fld, s.DefaultMode, s.Items)
 	})
 	validate.Member(u, "azureFile", v.AzureFile, func(fld validate.Field, s *corev1.AzureFileVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
@@ -116,13 +116,13 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	validate.Member(u, "portworxVolume", v.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 	})
-	validate.Member(u, "azureDisk", v.AzureDisk, AzureDiskRules)
+	validate.Member(u, "azureDisk", v.AzureDisk, ValidateAzureDisk)
 	validate.Member(u, "storageos", v.StorageOS, func(fld validate.Field, s *corev1.StorageOSVolumeSource) {
 		fld.CheckRequiredText("volumeName", s.VolumeName, validate.DNSLabel)
 		fld.CheckOptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
-		secretNameRules(fld, s.SecretRef)
+		validateSecretReference(fld, s.SecretRef)
 	})
-	validate.Member(u, "projected", v.Projected, c.projectedRules)
+	validate.Member(u, "projected", v.Projected, c.validateProjectedVolume)
 	validate.Member(u, "scaleIO", v.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOVolumeSource) {
 		fld.RequireSet("gateway", s.Gateway != "")
 		fld.RequireSet("system", s.System != "")
@@ -142,7 +142,7 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 		if s.VolumeClaimTemplate == nil {
 			path.Required("volumeClaimTemplate", "")
 		} else {
-			claimTemplateRules(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
+			validateClaimTemplate(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
 		}
 		if pod == "" || v.Name == "" {
 			return
@@ -154,7 +154,7 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	})
 	validate.Member(u, "image", v.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
 		fld.RequireSet("reference", s.Reference != "" || !c.pod)
-		pullPolicyRules(fld, "pullPolicy", s.PullPolicy)
+		validatePullPolicy(fld, "pullPolicy", s.PullPolicy)
 	})
 	u.RequireMember("must specify a volume type")
 }
@@ -165,42 +165,42 @@ func memberAt[T any](u *validate.Union, fld validate.Field, name, path string, v
 	validate.Member(u, name, value, func(_ validate.Field, value *T) { rules(fld.Child(path), value) })
 }
 
-func secretNameRules(fld validate.Field, ref *corev1.LocalObjectReference) {
+func validateSecretReference(fld validate.Field, ref *corev1.LocalObjectReference) {
 	validate.Optional(fld, "secretRef", ref, func(fld validate.Field, r *corev1.LocalObjectReference) { fld.RequireSet("name", r.Name != "") })
 }
 
-// fileRules validates keys that are mapped to files.
-func fileRules(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
+// validateFiles validates keys that are mapped to files.
+func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
 	fld.CheckFileMode("defaultMode", mode)
-	validate.Each(fld, "items", items, keyToPathRules)
+	validate.Each(fld, "items", items, validateKeyToPath)
 }
 
-func keyToPathRules(fld validate.Field, k *corev1.KeyToPath) {
+func validateKeyToPath(fld validate.Field, k *corev1.KeyToPath) {
 	fld.RequireSet("key", k.Key != "")
 	fld.RequireSet("path", k.Path != "")
 	filePath(fld, "path", k.Path)
 	fld.CheckFileMode("mode", k.Mode)
 }
 
-func downwardFileRules(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
+func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
 	fld.RequireSet("path", f.Path != "")
 	filePath(fld, "path", f.Path)
 	switch {
 	case f.FieldRef != nil:
-		fieldRefRules(fld.Child("fieldRef"), f.FieldRef, volumeFields())
+		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, volumeFields())
 		if f.ResourceFieldRef != nil {
 			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
 	case f.ResourceFieldRef != nil:
-		resourceFieldRules(fld.Child("resourceFieldRef"), f.ResourceFieldRef, true)
+		validateResourceField(fld.Child("resourceFieldRef"), f.ResourceFieldRef, true)
 	default:
 		fld.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
 	fld.CheckFileMode("mode", f.Mode)
 }
 
-// HostPathRules validates a path on the node.
-func HostPathRules(fld validate.Field, s *corev1.HostPathVolumeSource) {
+// ValidateHostPath validates a path on the node.
+func ValidateHostPath(fld validate.Field, s *corev1.HostPathVolumeSource) {
 	if s.Path == "" {
 		fld.Required("path", "")
 		return
@@ -211,20 +211,20 @@ func HostPathRules(fld validate.Field, s *corev1.HostPathVolumeSource) {
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
 
-// GCEDiskRules validates a GCE disk.
-func GCEDiskRules(fld validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
+// ValidateGCEDisk validates a GCE disk.
+func ValidateGCEDisk(fld validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
 	fld.RequireSet("pdName", s.PDName != "")
 	fld.CheckPartition("partition", s.Partition)
 }
 
-// AWSDiskRules validates an AWS disk.
-func AWSDiskRules(fld validate.Field, s *corev1.AWSElasticBlockStoreVolumeSource) {
+// ValidateAWSDisk validates an AWS disk.
+func ValidateAWSDisk(fld validate.Field, s *corev1.AWSElasticBlockStoreVolumeSource) {
 	fld.RequireSet("volumeID", s.VolumeID != "")
 	fld.CheckPartition("partition", s.Partition)
 }
 
-// NFSRules validates a directory of an NFS server.
-func NFSRules(fld validate.Field, s *corev1.NFSVolumeSource) {
+// ValidateNFS validates a directory of an NFS server.
+func ValidateNFS(fld validate.Field, s *corev1.NFSVolumeSource) {
 	fld.RequireSet("server", s.Server != "")
 	fld.RequireSet("path", s.Path != "")
 	if !strings.HasPrefix(s.Path, "/") {
@@ -232,8 +232,8 @@ func NFSRules(fld validate.Field, s *corev1.NFSVolumeSource) {
 	}
 }
 
-// FlockerRules requires exactly one of the two identifiers of a data set.
-func FlockerRules(fld validate.Field, s *corev1.FlockerVolumeSource) {
+// ValidateFlocker requires exactly one of the two identifiers of a data set.
+func ValidateFlocker(fld validate.Field, s *corev1.FlockerVolumeSource) {
 	if s.DatasetName == "" && s.DatasetUUID == "" {
 		fld.Required("", "one of datasetName and datasetUUID is required")
 	}
@@ -245,8 +245,8 @@ func FlockerRules(fld validate.Field, s *corev1.FlockerVolumeSource) {
 	}
 }
 
-// QuobyteRules requires the hosts and ports of the registry.
-func QuobyteRules(fld validate.Field, s *corev1.QuobyteVolumeSource) {
+// ValidateQuobyte requires the hosts and ports of the registry.
+func ValidateQuobyte(fld validate.Field, s *corev1.QuobyteVolumeSource) {
 	const pairs, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
 	switch {
 	case s.Registry == "":
@@ -263,8 +263,8 @@ func QuobyteRules(fld validate.Field, s *corev1.QuobyteVolumeSource) {
 	fld.RequireSet("volume", s.Volume != "")
 }
 
-// FCRules requires exactly one of the two identifiers of a Fibre Channel target.
-func FCRules(fld validate.Field, s *corev1.FCVolumeSource) {
+// ValidateFC requires exactly one of the two identifiers of a Fibre Channel target.
+func ValidateFC(fld validate.Field, s *corev1.FCVolumeSource) {
 	if len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0 {
 		fld.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
@@ -280,8 +280,8 @@ func FCRules(fld validate.Field, s *corev1.FCVolumeSource) {
 	}
 }
 
-// FlexRules rejects options in reserved domains.
-func FlexRules(fld validate.Field, driver string, options map[string]string) {
+// ValidateFlex rejects options in reserved domains.
+func ValidateFlex(fld validate.Field, driver string, options map[string]string) {
 	fld.RequireSet("driver", driver != "")
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		domain, _, _ := strings.Cut(key, "/")
@@ -292,8 +292,8 @@ func FlexRules(fld validate.Field, driver string, options map[string]string) {
 	}
 }
 
-// AzureDiskRules validates an Azure disk.
-func AzureDiskRules(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
+// ValidateAzureDisk validates an Azure disk.
+func ValidateAzureDisk(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
 	fld.RequireSet("diskName", s.DiskName != "")
 	fld.RequireSet("diskURI", s.DataDiskURI != "")
 	validate.OptionalOneOf(fld, "cachingMode", s.CachingMode,
@@ -342,7 +342,7 @@ func ISCSIPortalName(fld validate.Field, field, value, volume, portal string, in
 	}
 }
 
-func iscsiRules(fld validate.Field, s *corev1.ISCSIVolumeSource) {
+func validateISCSI(fld validate.Field, s *corev1.ISCSIVolumeSource) {
 	const unknown = "must be valid format starting with iqn, eui, or naa"
 	fld.RequireSet("targetPortal", s.TargetPortal != "")
 	ISCSIQualifiedName(fld, s.IQN, unknown)
@@ -351,7 +351,8 @@ func iscsiRules(fld validate.Field, s *corev1.ISCSIVolumeSource) {
 	ISCSIInitiatorName(fld, s.InitiatorName, unknown)
 }
 
-// ISCSIQualifiedName validates the name of a target. A name of an unknown type has the error unknown.
+// ISCSIQualifiedName validates the name of a target. A name of an unknown type has the error
+// unknown.
 func ISCSIQualifiedName(fld validate.Field, iqn, unknown string) {
 	if iqn == "" {
 		fld.Required("iqn", "")

@@ -32,8 +32,8 @@ func podDisruptionBudgets() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
-		Create:         registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { budgetRules(fld, b, nil) }), RulesFirst: true},
-		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(budgetRules)},
+		Create:         registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { validateBudget(fld, b, nil) }), RulesFirst: true},
+		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(validateBudget)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
@@ -47,7 +47,7 @@ func podDisruptionBudgets() *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", budgetStatusRules), registry.UpdateRules)},
+		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", validateBudgetStatus), registry.UpdateRules)},
 	}
 }
 
@@ -83,7 +83,7 @@ func budgetDefaultedRules() []transcode.Rule {
 	}, "matchExpressions")}
 }
 
-func budgetRules(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
+func validateBudget(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
 	s, spec := &b.Spec, fld.Child("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
 		fld.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
@@ -100,7 +100,7 @@ func budgetRules(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
 	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
 }
 
-func budgetStatusRules(fld validate.Field, b, _ *policyv1.PodDisruptionBudget) {
+func validateBudgetStatus(fld validate.Field, b, _ *policyv1.PodDisruptionBudget) {
 	s, status := &b.Status, fld.Child("status")
 	status.CheckConditions("conditions", s.Conditions)
 	status.CheckNonNegative("disruptionsAllowed", int64(s.DisruptionsAllowed))

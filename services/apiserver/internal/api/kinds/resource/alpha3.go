@@ -12,13 +12,14 @@ import (
 // equals the first beta.
 const alpha3 = "v1alpha3"
 
+// resourceSlicesAlpha3 declares the alpha version of the kind, in which capacities are plain quantities.
 func resourceSlicesAlpha3(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = alpha3
 	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
 	k.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
-	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
-		each(capacities(wrapped), "spec", "devices"), each(capacities(unwrapped), "spec", "devices"))
+	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
+		changeEach(changeCapacities(wrapQuantity), "spec", "devices"), changeEach(changeCapacities(unwrapCapacity), "spec", "devices"))
 	k.Default = declare.Adapt(func(s *resourcev1alpha3.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
@@ -31,17 +32,17 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 	describeSlices(k, func(s *resourcev1alpha3.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
-	up := each(func(device map[string]any) {
-		capacities(wrapped)(device)
-		lift("basic")(device)
+	toNewest := changeEach(func(device map[string]any) {
+		changeCapacities(wrapQuantity)(device)
+		unnest("basic")(device)
 	}, "spec", "devices")
-	dropping(k, g.sliceAlpha3)
-	checked(k, inNewest[resourcev1alpha3.ResourceSlice](up, sliceRules))
+	setPreparation(k, g.dropSliceFieldsAlpha3)
+	setValidation(k, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
 	return k
 }
 
-// capacities applies change to each capacity of a device.
-func capacities(change func(any) any) reshape {
+// changeCapacities applies change to each capacity of a device.
+func changeCapacities(change func(any) any) reshape {
 	return func(device map[string]any) {
 		basic, _ := device["basic"].(map[string]any)
 		all, _ := basic["capacity"].(map[string]any)
@@ -51,9 +52,11 @@ func capacities(change func(any) any) reshape {
 	}
 }
 
-func wrapped(quantity any) any { return map[string]any{"value": quantity} }
+// wrapQuantity returns the stored form of a capacity.
+func wrapQuantity(quantity any) any { return map[string]any{"value": quantity} }
 
-func unwrapped(capacity any) any {
+// unwrapCapacity returns the alpha form of a capacity.
+func unwrapCapacity(capacity any) any {
 	c, _ := capacity.(map[string]any)
 	return c["value"]
 }

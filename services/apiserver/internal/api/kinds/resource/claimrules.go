@@ -14,6 +14,7 @@ import (
 // "request/alternative".
 type requestNames validate.Set[string]
 
+// requestNamesOf returns the names of the requests of a claim.
 func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 	names := requestNames{}
 	for i := range c.Requests {
@@ -26,42 +27,43 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 	return names
 }
 
-// claimRules validates the spec of a claim. stored reports whether it is already stored.
-func (x compiler) claimRules(fld validate.Field, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
-	x = x.forObject()
+// validateClaimSpec validates the spec of a claim. stored reports whether it is already stored.
+func (compile compiler) validateClaimSpec(fld validate.Field, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
+	compile = compile.forObject()
 	devices, c := fld.Child("devices"), &s.Devices
 	names := requestNamesOf(c)
-	validate.Each(devices, "requests", c.Requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) { x.requestRules(fld, r, stored) })
+	validate.Each(devices, "requests", c.Requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) { compile.validateRequest(fld, r, stored) })
 	validate.MaxItems(devices, "requests", c.Requests, resourcev1beta2.DeviceRequestsMaxSize)
-	uniqueIn(devices, "requests", "name", c.Requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
+	requireUnique(devices, "requests", "name", c.Requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
 	validate.Each(devices, "constraints", c.Constraints, func(fld validate.Field, c *resourcev1beta2.DeviceConstraint) {
-		names.rules(fld, c.Requests)
+		names.validateReferences(fld, c.Requests)
 		if c.MatchAttribute == nil {
 			fld.Required("matchAttribute", "")
 			return
 		}
 		name := string(*c.MatchAttribute)
-		qualifiedRules(fld.Child("matchAttribute"), name)
+		validateQualifiedName(fld.Child("matchAttribute"), name)
 		if name != "" && !strings.Contains(name, "/") {
 			fld.Invalid("matchAttribute", name, "must include a domain")
 		}
 	})
 	validate.MaxItems(devices, "constraints", c.Constraints, resourcev1beta2.DeviceConstraintsMaxSize)
 	validate.Each(devices, "config", c.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClaimConfiguration) {
-		names.rules(fld, c.Requests)
-		configRules(fld, &c.DeviceConfiguration, stored)
+		names.validateReferences(fld, c.Requests)
+		validateConfig(fld, &c.DeviceConfiguration, stored)
 	})
 	validate.MaxItems(devices, "config", c.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
-// rules requires distinct references to requests.
-func (n requestNames) rules(fld validate.Field, refs []string) {
-	validate.Each(fld, "requests", refs, func(fld validate.Field, ref *string) { n.ref(fld, "", *ref) })
+// validateReferences requires distinct references to requests.
+func (n requestNames) validateReferences(fld validate.Field, refs []string) {
+	validate.Each(fld, "requests", refs, func(fld validate.Field, ref *string) { n.validateReference(fld, "", *ref) })
 	validate.MaxItems(fld, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
-	uniqueIn(fld, "requests", "", refs, func(ref *string) string { return *ref })
+	requireUnique(fld, "requests", "", refs, func(ref *string) string { return *ref })
 }
 
-func (n requestNames) ref(fld validate.Field, name, ref string) {
+// validateReference requires the name of a request of the claim.
+func (n requestNames) validateReference(fld validate.Field, name, ref string) {
 	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 	parts := strings.Split(ref, "/")
 	if len(parts) > 2 {
@@ -76,7 +78,8 @@ func (n requestNames) ref(fld validate.Field, name, ref string) {
 	}
 }
 
-func (x compiler) requestRules(fld validate.Field, r *resourcev1beta2.DeviceRequest, stored bool) {
+// validateRequest requires a request of exact devices or of alternatives, and validates it.
+func (compile compiler) validateRequest(fld validate.Field, r *resourcev1beta2.DeviceRequest, stored bool) {
 	const choice = "exactly one of `exactly` or `firstAvailable` is required"
 	fld.CheckText("name", r.Name, validate.DNSLabel)
 	switch some := len(r.FirstAvailable) > 0; {
@@ -86,29 +89,30 @@ func (x compiler) requestRules(fld validate.Field, r *resourcev1beta2.DeviceRequ
 		fld.Invalid("", nil, choice+", but multiple fields are set")
 	case some:
 		validate.Each(fld, "firstAvailable", r.FirstAvailable, func(fld validate.Field, r *resourcev1beta2.DeviceSubRequest) {
-			x.alternativeRules(fld, r, stored)
+			compile.validateAlternative(fld, r, stored)
 		})
 		validate.MaxItems(fld, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
-		uniqueIn(fld, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
+		requireUnique(fld, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
 	default:
 		exactly, e := fld.Child("exactly"), r.Exactly
 		exactly.CheckRequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
-		x.selectorRules(exactly, e.Selectors, stored)
-		modeRules(exactly, e.AllocationMode, e.Count)
-		validate.Each(exactly, "tolerations", e.Tolerations, tolerationRules)
+		compile.validateSelectors(exactly, e.Selectors, stored)
+		validateAllocationMode(exactly, e.AllocationMode, e.Count)
+		validate.Each(exactly, "tolerations", e.Tolerations, validateToleration)
 	}
 }
 
-func (x compiler) alternativeRules(fld validate.Field, r *resourcev1beta2.DeviceSubRequest, stored bool) {
+// validateAlternative validates one alternative of a request.
+func (compile compiler) validateAlternative(fld validate.Field, r *resourcev1beta2.DeviceSubRequest, stored bool) {
 	fld.CheckText("name", r.Name, validate.DNSLabel)
 	fld.CheckRequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
-	x.selectorRules(fld, r.Selectors, stored)
-	modeRules(fld, r.AllocationMode, r.Count)
-	validate.Each(fld, "tolerations", r.Tolerations, tolerationRules)
+	compile.validateSelectors(fld, r.Selectors, stored)
+	validateAllocationMode(fld, r.AllocationMode, r.Count)
+	validate.Each(fld, "tolerations", r.Tolerations, validateToleration)
 }
 
-// claimStatusRules validates the allocation and the consumers of a claim.
-func claimStatusRules(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+// validateClaimStatus validates the allocation and the consumers of a claim.
+func validateClaimStatus(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	status, s := fld.Child("status"), &c.Status
 	names := requestNamesOf(&c.Spec.Devices)
 	validate.Each(status, "reservedFor", s.ReservedFor, func(fld validate.Field, r *resourcev1beta2.ResourceClaimConsumerReference) {
@@ -117,20 +121,20 @@ func claimStatusRules(fld validate.Field, c, old *resourcev1beta2.ResourceClaim)
 		fld.RequireSet("uid", r.UID != "")
 	})
 	validate.MaxItems(status, "reservedFor", s.ReservedFor, resourcev1beta2.ResourceClaimReservedForMaxSize)
-	uniqueIn(status, "reservedFor", "uid", s.ReservedFor, func(r *resourcev1beta2.ResourceClaimConsumerReference) string { return string(r.UID) })
-	deviceStatusRules(status, s)
-	reservedRules(status, c, old)
+	requireUnique(status, "reservedFor", "uid", s.ReservedFor, func(r *resourcev1beta2.ResourceClaimConsumerReference) string { return string(r.UID) })
+	validateDeviceStatuses(status, s)
+	validateConsumers(status, c, old)
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation != nil:
 		status.CheckImmutable("allocation", s.Allocation, old.Status.Allocation)
 	default:
-		allocationRules(status.Child("allocation"), s.Allocation, names)
+		validateAllocation(status.Child("allocation"), s.Allocation, names)
 	}
 }
 
-// reservedRules rejects new consumers of a claim that is not allocated, or is being deleted.
-func reservedRules(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+// validateConsumers rejects new consumers of a claim that is not allocated, or is being deleted.
+func validateConsumers(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	now := c.Status.ReservedFor
 	if len(now) == 0 {
 		return
@@ -156,9 +160,11 @@ func reservedRules(status validate.Field, c, old *resourcev1beta2.ResourceClaim)
 // deviceID identifies a device. Messages contain its parts.
 type deviceID struct{ driver, pool, device string }
 
+// String returns the parts of the ID, separated by slashes.
 func (d deviceID) String() string { return d.driver + "/" + d.pool + "/" + d.device }
 
-func deviceStatusRules(status validate.Field, s *resourcev1beta2.ResourceClaimStatus) {
+// validateDeviceStatuses requires the devices with a status to be allocated.
+func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceClaimStatus) {
 	allocated := validate.Set[deviceID]{}
 	if s.Allocation != nil {
 		allocated = validate.KeySet(s.Allocation.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
@@ -166,52 +172,55 @@ func deviceStatusRules(status validate.Field, s *resourcev1beta2.ResourceClaimSt
 		})
 	}
 	validate.Each(status, "devices", s.Devices, func(fld validate.Field, d *resourcev1beta2.AllocatedDeviceStatus) {
-		deviceRules(fld, d.Driver, d.Pool, d.Device)
+		validateDeviceID(fld, d.Driver, d.Pool, d.Device)
 		if id := (deviceID{d.Driver, d.Pool, d.Device}); !allocated.Has(id) {
 			fld.Invalid("", id.String(), "must be an allocated device in the claim")
 		}
 		validate.MaxItems(fld, "conditions", d.Conditions, resourcev1beta2.AllocatedDeviceStatusMaxConditions)
 		fld.CheckConditions("conditions", d.Conditions)
 		if d.Data != nil && len(d.Data.Raw) > 0 {
-			jsonRules(fld, "data", *d.Data, resourcev1beta2.AllocatedDeviceStatusDataMaxLength)
+			validateJSON(fld, "data", *d.Data, resourcev1beta2.AllocatedDeviceStatusDataMaxLength)
 		}
-		validate.Optional(fld, "networkData", d.NetworkData, networkRules)
+		validate.Optional(fld, "networkData", d.NetworkData, validateNetworkData)
 	})
-	uniqueIn(status, "devices", "deviceID", s.Devices, func(d *resourcev1beta2.AllocatedDeviceStatus) string {
+	requireUnique(status, "devices", "deviceID", s.Devices, func(d *resourcev1beta2.AllocatedDeviceStatus) string {
 		return deviceID{d.Driver, d.Pool, d.Device}.String()
 	})
 }
 
-func networkRules(fld validate.Field, n *resourcev1beta2.NetworkDeviceData) {
+// validateNetworkData validates the network interface of a device.
+func validateNetworkData(fld validate.Field, n *resourcev1beta2.NetworkDeviceData) {
 	fld.CheckMaxBytes("interfaceName", n.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
 	fld.CheckMaxBytes("hardwareAddress", n.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
 	validate.Each(fld, "ips", n.IPs, func(fld validate.Field, ip *string) {
 		fld.Add(content.IsValidInterfaceAddress(fld.FieldPath(), *ip)...)
 	})
 	validate.MaxItems(fld, "ips", n.IPs, resourcev1beta2.NetworkDeviceDataMaxIPs)
-	uniqueIn(fld, "ips", "", n.IPs, func(ip *string) string { return *ip })
+	requireUnique(fld, "ips", "", n.IPs, func(ip *string) string { return *ip })
 }
 
-func deviceRules(fld validate.Field, driver, pool, device string) {
+// validateDeviceID validates the names that identify a device.
+func validateDeviceID(fld validate.Field, driver, pool, device string) {
 	podspec.CSIDriverName(fld, "driver", driver)
-	poolNameRules(fld, "pool", pool)
+	validatePoolName(fld, "pool", pool)
 	fld.CheckText("device", device, validate.DNSLabel)
 }
 
-func allocationRules(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
+// validateAllocation validates a new allocation of a claim. names are those of its requests.
+func validateAllocation(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
 	devices := fld.Child("devices")
 	validate.Each(devices, "results", a.Devices.Results, func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {
-		names.ref(fld, "request", r.Request)
-		deviceRules(fld, r.Driver, r.Pool, r.Device)
+		names.validateReference(fld, "request", r.Request)
+		validateDeviceID(fld, r.Driver, r.Pool, r.Device)
 	})
 	validate.MaxItems(devices, "results", a.Devices.Results, resourcev1beta2.AllocationResultsMaxSize)
 	validate.Each(devices, "config", a.Devices.Config, func(fld validate.Field, c *resourcev1beta2.DeviceAllocationConfiguration) {
 		validate.RequiredOneOf(fld, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim, resourcev1beta2.AllocationConfigSourceClass)
-		names.rules(fld, c.Requests)
-		configRules(fld, &c.DeviceConfiguration, false)
+		names.validateReferences(fld, c.Requests)
+		validateConfig(fld, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(devices, "config", a.Devices.Config, 2*resourcev1beta2.DeviceConfigMaxSize)
 	if a.NodeSelector != nil {
-		podspec.NodeSelectorRules(fld.Child("nodeSelector"), a.NodeSelector, false)
+		podspec.ValidateNodeSelector(fld.Child("nodeSelector"), a.NodeSelector, false)
 	}
 }

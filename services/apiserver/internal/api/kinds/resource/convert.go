@@ -22,26 +22,27 @@ type pointer[T any] interface {
 // reshape converts an object's JSON from one version's form to another's.
 type reshape func(object map[string]any)
 
-// storedAs returns the stored form of a kind in the newest version. Old is the type of the older
+// storageFormOf returns the stored form of a kind in the newest version. Old is the type of the older
 // version. The versions differ in the position of a few fields, so an object is converted through
 // its JSON.
-func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, down, up reshape) registry.StorageForm {
+func storageFormOf[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, toOlder, toNewest reshape) registry.StorageForm {
 	return registry.StorageForm{
 		Prefix:  prefix,
 		Version: resourcev1beta1.SchemeGroupVersion,
 		New:     func() runtime.Object { return OldP(new(Old)) },
 		ToStored: func(o registry.Object) (registry.Object, error) {
 			out := OldP(new(Old))
-			return out, convert(o, out, down)
+			return out, convertJSON(o, out, toOlder)
 		},
 		FromStored: func(o registry.Object) (registry.Object, error) {
 			out := NewP(new(New))
-			return out, convert(o, out, up)
+			return out, convertJSON(o, out, toNewest)
 		},
 	}
 }
 
-func convert(from, to registry.Object, change reshape) error {
+// convertJSON converts an object to another type through its JSON, which reshape changes in between.
+func convertJSON(from, to registry.Object, change reshape) error {
 	b, err := json.Marshal(from)
 	if err != nil {
 		return err
@@ -60,8 +61,8 @@ func convert(from, to registry.Object, change reshape) error {
 	return nil
 }
 
-// each applies change to the objects of the list at path.
-func each(change reshape, path ...string) reshape {
+// changeEach applies change to the objects of the list at path.
+func changeEach(change reshape, path ...string) reshape {
 	return func(object map[string]any) {
 		for _, name := range path[:len(path)-1] {
 			object, _ = object[name].(map[string]any)
@@ -89,8 +90,8 @@ func nest(name string, keep ...string) reshape {
 	}
 }
 
-// lift reverses nest.
-func lift(name string) reshape {
+// unnest reverses nest.
+func unnest(name string) reshape {
 	return func(object map[string]any) {
 		inner, _ := object[name].(map[string]any)
 		delete(object, name)
@@ -100,9 +101,9 @@ func lift(name string) reshape {
 	}
 }
 
-// exactly nests a request for exact devices. For a request with alternatives it removes the other
+// nestExactly nests a request for exact devices. For a request with alternatives it removes the other
 // fields, and for an empty request it adds none.
-func exactly(request map[string]any) {
+func nestExactly(request map[string]any) {
 	if alternatives, _ := request["firstAvailable"].([]any); len(alternatives) > 0 {
 		for key := range request {
 			if key != "name" && key != "firstAvailable" {
@@ -119,17 +120,18 @@ func exactly(request map[string]any) {
 	}
 }
 
-func same(map[string]any) {}
+// keepForm is the reshape of versions that have the same form.
+func keepForm(map[string]any) {}
 
-// inNewest adapts rules for the newest version to objects of the older version. change converts
+// validateAsNewest adapts rules for the newest version to objects of the older version. change converts
 // them.
-func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fld validate.Field, obj, old NewP)) func(fld validate.Field, obj, old OldP) {
+func validateAsNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fld validate.Field, obj, old NewP)) func(fld validate.Field, obj, old OldP) {
 	return func(fld validate.Field, obj, old OldP) {
 		now, before := NewP(new(New)), NewP(nil)
-		err := convert(obj, now, change)
+		err := convertJSON(obj, now, change)
 		if err == nil && old != nil {
 			before = NewP(new(New))
-			err = convert(old, before, change)
+			err = convertJSON(old, before, change)
 		}
 		if err != nil { // protobuf can encode values that JSON cannot
 			fld.Child("spec").InvalidOmitValue("", err.Error())
@@ -139,8 +141,8 @@ func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape
 	}
 }
 
-// checked sets the rules of a kind for new objects, whose old is nil, and for changes.
-func checked[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
+// setValidation sets the validation of a kind for new objects, whose old is nil, and for changes.
+func setValidation[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
 	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, obj T) {
 		var none T
 		rules(fld, obj, none)

@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// deviceClasses declares the stored version of the kind.
 func deviceClasses(compile compiler) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
@@ -32,36 +33,37 @@ func deviceClasses(compile compiler) *registry.Kind {
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
-	checked(k, inNewest[resourcev1beta1.DeviceClass](same, compile.classRules))
+	setValidation(k, validateAsNewest[resourcev1beta1.DeviceClass](keepForm, compile.validateDeviceClass))
 	return k
 }
 
+// deviceClassesBeta2 declares the newest version of the kind, which has another Go type and the same storage.
 func deviceClassesBeta2(compile compiler) *registry.Kind {
 	k := deviceClasses(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
 	k.Parts = declare.SpecAccessors(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
-	k.Stored = storedAs[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", same, same)
-	checked(k, compile.classRules)
+	k.Stored = storageFormOf[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", keepForm, keepForm)
+	setValidation(k, compile.validateDeviceClass)
 	return k
 }
 
 // The rules apply to objects in the newest version's form, regardless of the client's version, and
 // so do their messages.
 
-// classRules validates a class. old is nil for a new one.
-func (x compiler) classRules(fld validate.Field, c, old *resourcev1beta2.DeviceClass) {
+// validateDeviceClass validates a class. old is nil for a new one.
+func (compile compiler) validateDeviceClass(fld validate.Field, c, old *resourcev1beta2.DeviceClass) {
 	spec := fld.Child("spec")
-	x.forObject().selectorRules(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
+	compile.forObject().validateSelectors(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
 	validate.Each(spec, "config", c.Spec.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClassConfiguration) {
-		configRules(fld, &c.DeviceConfiguration, false)
+		validateConfig(fld, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
-// configRules validates the configuration of a driver. Stored parameters may be longer than new
+// validateConfig validates the configuration of a driver. Stored parameters may be longer than new
 // ones.
-func configRules(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, stored bool) {
+func validateConfig(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, stored bool) {
 	if c.Opaque == nil {
 		fld.Required("opaque", "")
 		return
@@ -72,11 +74,11 @@ func configRules(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, sto
 	if stored {
 		maximum = len(c.Opaque.Parameters.Raw)
 	}
-	jsonRules(opaque, "parameters", c.Opaque.Parameters, maximum)
+	validateJSON(opaque, "parameters", c.Opaque.Parameters, maximum)
 }
 
-// jsonRules requires a JSON object.
-func jsonRules(fld validate.Field, name string, raw runtime.RawExtension, maximum int) {
+// validateJSON requires a JSON object.
+func validateJSON(fld validate.Field, name string, raw runtime.RawExtension, maximum int) {
 	if len(raw.Raw) == 0 {
 		fld.Required(name, "")
 		return
@@ -99,8 +101,8 @@ func jsonRules(fld validate.Field, name string, raw runtime.RawExtension, maximu
 	}
 }
 
-// poolNameRules requires names that are joined by slashes.
-func poolNameRules(fld validate.Field, name, pool string) {
+// validatePoolName requires names that are joined by slashes.
+func validatePoolName(fld validate.Field, name, pool string) {
 	if pool == "" {
 		fld.Required(name, "")
 		return
@@ -113,15 +115,15 @@ func poolNameRules(fld validate.Field, name, pool string) {
 	}
 }
 
-// qualifiedRules requires an identifier with an optional domain.
-func qualifiedRules(fld validate.Field, name string) {
+// validateQualifiedName requires an identifier with an optional domain.
+func validateQualifiedName(fld validate.Field, name string) {
 	if name == "" {
 		fld.Required("", "name required")
 		return
 	}
 	switch parts := strings.Split(name, "/"); len(parts) {
 	case 1:
-		identifierRules(fld, parts[0])
+		validateIdentifier(fld, parts[0])
 	case 2:
 		if parts[0] == "" {
 			fld.Required("", "the domain must not be empty")
@@ -131,20 +133,21 @@ func qualifiedRules(fld validate.Field, name string) {
 		if parts[1] == "" {
 			fld.Required("", "the name must not be empty")
 		} else {
-			identifierRules(fld, parts[1])
+			validateIdentifier(fld, parts[1])
 		}
 	}
 }
 
-func identifierRules(fld validate.Field, id string) {
+// validateIdentifier requires an identifier of C of limited length.
+func validateIdentifier(fld validate.Field, id string) {
 	fld.CheckMaxBytes("", id, resourcev1beta2.DeviceMaxIDLength)
 	for _, msg := range content.IsCIdentifier(id) {
 		fld.Add(field.TypeInvalid(fld.FieldPath(), id, msg))
 	}
 }
 
-// uniqueIn rejects elements of a list with equal keys. child is the field in the error path.
-func uniqueIn[T any, K comparable](fld validate.Field, name, child string, list []T, key func(*T) K) {
+// requireUnique rejects elements of a list with equal keys. child is the field in the error path.
+func requireUnique[T any, K comparable](fld validate.Field, name, child string, list []T, key func(*T) K) {
 	seen := validate.Set[K]{}
 	validate.Each(fld, name, list, func(fld validate.Field, item *T) { validate.Unique(fld, child, key(item), seen) })
 }
@@ -152,13 +155,15 @@ func uniqueIn[T any, K comparable](fld validate.Field, name, child string, list 
 // deviceEffects holds the effects of taints.
 var deviceEffects = []resourcev1beta2.DeviceTaintEffect{resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule}
 
-func taintRules(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
+// validateTaint validates the taint of a device.
+func validateTaint(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
 	fld.CheckLabelKey("key", t.Key)
 	fld.CheckOptionalText("value", t.Value, validate.LabelValue)
 	validate.RequiredOneOf(fld, "effect", t.Effect, deviceEffects...)
 }
 
-func tolerationRules(fld validate.Field, t *resourcev1beta2.DeviceToleration) {
+// validateToleration validates the toleration of device taints.
+func validateToleration(fld validate.Field, t *resourcev1beta2.DeviceToleration) {
 	if t.Key != "" {
 		fld.CheckLabelKey("key", t.Key)
 	}
@@ -177,7 +182,8 @@ func tolerationRules(fld validate.Field, t *resourcev1beta2.DeviceToleration) {
 	}
 }
 
-func modeRules(fld validate.Field, mode resourcev1beta2.DeviceAllocationMode, count int64) {
+// validateAllocationMode requires a count for the mode ExactCount only.
+func validateAllocationMode(fld validate.Field, mode resourcev1beta2.DeviceAllocationMode, count int64) {
 	switch mode {
 	case resourcev1beta2.DeviceAllocationModeAll:
 		if count != 0 {

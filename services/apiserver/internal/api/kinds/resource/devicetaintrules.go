@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// deviceTaintRules declares the kind.
 func deviceTaintRules(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -35,6 +36,7 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 	}
 }
 
+// taintRuleColumns returns the columns of the kind.
 func taintRuleColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.DeviceTaint{}, name) }
 	return []registry.Column{
@@ -61,7 +63,7 @@ func defaultTime(added **metav1.Time) {
 
 // validateTaintRuleSpec validates a rule. old is nil for a new one. Unchanged selectors are not
 // validated again.
-func (x compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+func (compile compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
 		selector := fld.Child("deviceSelector")
 		if d.DeviceClassName != nil {
@@ -71,7 +73,7 @@ func (x compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1al
 			podspec.CSIDriverName(selector, "driver", *d.Driver)
 		}
 		if d.Pool != nil {
-			poolNameRules(selector, "pool", *d.Pool)
+			validatePoolName(selector, "pool", *d.Pool)
 		}
 		if d.Device != nil {
 			selector.CheckText("device", *d.Device, validate.DNSLabel)
@@ -83,8 +85,8 @@ func (x compiler) validateTaintRuleSpec(fld validate.Field, s, old *resourcev1al
 			}
 		}
 		unchanged := old != nil && old.DeviceSelector != nil && validate.SemanticEqual(d.Selectors, old.DeviceSelector.Selectors)
-		x.forObject().selectorRules(selector, selectors, unchanged)
+		compile.forObject().validateSelectors(selector, selectors, unchanged)
 	}
 	t := &s.Taint
-	taintRules(fld.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+	validateTaint(fld.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
 }

@@ -18,6 +18,7 @@ type gates struct {
 	alternatives, admin, taints, partitions, devices bool
 }
 
+// gatesOf returns the gates of a server.
 func gatesOf(s registry.Settings) gates {
 	return gates{
 		alternatives: s.Enabled(features.DRAPrioritizedList), admin: s.Enabled(features.DRAAdminAccess),
@@ -26,8 +27,8 @@ func gatesOf(s registry.Settings) gates {
 	}
 }
 
-// dropping sets the function of a kind that drops fields. old is nil for a new object.
-func dropping[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
+// setPreparation sets the function of a kind that drops fields. old is nil for a new object.
+func setPreparation[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
 	k.Create.Prepare = declare.Adapt(func(obj T) {
 		var none T
 		drop(obj, none)
@@ -35,9 +36,9 @@ func dropping[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
 	k.Update.Prepare = declare.AdaptUpdate(drop)
 }
 
-// drop clears the fields of an object unless the gate is on, or one of them is set in the old
+// dropUnless clears the fields of an object unless the gate is on, or one of them is set in the old
 // object.
-func drop[T any](on bool, now, old []T, set func(*T) bool, empty func(*T)) {
+func dropUnless[T any](on bool, now, old []T, set func(*T) bool, empty func(*T)) {
 	for i := range old {
 		on = on || set(&old[i])
 	}
@@ -49,35 +50,38 @@ func drop[T any](on bool, now, old []T, set func(*T) bool, empty func(*T)) {
 	}
 }
 
-func (g gates) claim(now, old []resourcev1beta1.DeviceRequest) {
+// dropClaimFields drops the fields of requests whose gates are off.
+func (g gates) dropClaimFields(now, old []resourcev1beta1.DeviceRequest) {
 	type request = resourcev1beta1.DeviceRequest
-	drop(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
-	drop(g.admin, now, old, func(r *request) bool { return r.AdminAccess != nil }, func(r *request) { r.AdminAccess = nil })
+	dropUnless(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
+	dropUnless(g.admin, now, old, func(r *request) bool { return r.AdminAccess != nil }, func(r *request) { r.AdminAccess = nil })
 }
 
-func (g gates) claimBeta2(now, old []resourcev1beta2.DeviceRequest) {
+// dropClaimFieldsBeta2 is dropClaimFields for the newest version.
+func (g gates) dropClaimFieldsBeta2(now, old []resourcev1beta2.DeviceRequest) {
 	type request = resourcev1beta2.DeviceRequest
-	drop(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
-	drop(g.admin, now, old, func(r *request) bool { return r.Exactly != nil && r.Exactly.AdminAccess != nil }, func(r *request) {
+	dropUnless(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
+	dropUnless(g.admin, now, old, func(r *request) bool { return r.Exactly != nil && r.Exactly.AdminAccess != nil }, func(r *request) {
 		if r.Exactly != nil {
 			r.Exactly.AdminAccess = nil
 		}
 	})
 }
 
-func (g gates) slice(s, old *resourcev1beta1.ResourceSlice) {
+// dropSliceFields drops the fields of devices, and of the slice, whose gates are off.
+func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 	type device = resourcev1beta1.Device
 	var before resourcev1beta1.ResourceSliceSpec
 	if old != nil {
 		before = old.Spec
 	}
-	drop(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
+	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
 		if d.Basic != nil {
 			d.Basic.Taints = nil
 		}
 	})
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	drop(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
@@ -93,15 +97,16 @@ func (g gates) slice(s, old *resourcev1beta1.ResourceSlice) {
 	}
 }
 
-func (g gates) sliceBeta2(s, old *resourcev1beta2.ResourceSlice) {
+// dropSliceFieldsBeta2 is dropSliceFields for the newest version.
+func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 	type device = resourcev1beta2.Device
 	var before resourcev1beta2.ResourceSliceSpec
 	if old != nil {
 		before = old.Spec
 	}
-	drop(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return len(d.Taints) > 0 }, func(d *device) { d.Taints = nil })
+	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return len(d.Taints) > 0 }, func(d *device) { d.Taints = nil })
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	drop(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return len(d.ConsumesCounters) > 0 || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
 	}, func(d *device) {
 		d.ConsumesCounters = nil
@@ -115,19 +120,20 @@ func (g gates) sliceBeta2(s, old *resourcev1beta2.ResourceSlice) {
 	}
 }
 
-func (g gates) sliceAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
+// dropSliceFieldsAlpha3 is dropSliceFields for the alpha version.
+func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 	type device = resourcev1alpha3.Device
 	var before resourcev1alpha3.ResourceSliceSpec
 	if old != nil {
 		before = old.Spec
 	}
-	drop(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
+	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
 		if d.Basic != nil {
 			d.Basic.Taints = nil
 		}
 	})
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	drop(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
@@ -143,24 +149,25 @@ func (g gates) sliceAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 	}
 }
 
-// allowing returns the gates for an object that may already use admin access.
-func (g gates) allowing(admin bool) gates {
+// withAdminAccess returns the gates for an object that may already use admin access.
+func (g gates) withAdminAccess(admin bool) gates {
 	g.admin = g.admin || admin
 	return g
 }
 
-// grantedBy reports whether an allocation sets admin access.
-func grantedBy(a *resourcev1beta1.AllocationResult) bool {
+// grantsAdminAccess reports whether an allocation sets admin access.
+func grantsAdminAccess(a *resourcev1beta1.AllocationResult) bool {
 	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
 }
 
-func grantedByBeta2(a *resourcev1beta2.AllocationResult) bool {
+// grantsAdminAccessBeta2 is grantsAdminAccess for the newest version.
+func grantsAdminAccessBeta2(a *resourcev1beta2.AllocationResult) bool {
 	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta2.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
 }
 
-// claimStatus resets the fields that a status update must not change. The status of a device is
+// prepareClaimStatus resets the fields that a status update must not change. The status of a device is
 // removed together with its allocation.
-func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
+func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	c.Spec = old.Spec
 	declare.ResetMetaForStatus(c, old)
 	var now, was []resourcev1beta1.DeviceRequestAllocationResult
@@ -170,20 +177,21 @@ func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	if a := old.Status.Allocation; a != nil {
 		was = a.Devices.Results
 	}
-	of := func(r *resourcev1beta1.DeviceRequestAllocationResult) deviceID {
+	idOf := func(r *resourcev1beta1.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = keepReported(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
+	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta1.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta1.DeviceRequest) bool { return r.AdminAccess != nil })
-	if !g.admin && !requested && !grantedBy(old.Status.Allocation) {
+	if !g.admin && !requested && !grantsAdminAccess(old.Status.Allocation) {
 		for i := range now {
 			now[i].AdminAccess = nil
 		}
 	}
 }
 
-func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
+// prepareClaimStatusBeta2 is prepareClaimStatus for the newest version.
+func (g gates) prepareClaimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	c.Spec = old.Spec
 	declare.ResetMetaForStatus(c, old)
 	var now, was []resourcev1beta2.DeviceRequestAllocationResult
@@ -193,37 +201,37 @@ func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	if a := old.Status.Allocation; a != nil {
 		was = a.Devices.Results
 	}
-	of := func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
+	idOf := func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = keepReported(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
+	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta2.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta2.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AdminAccess != nil
 	})
-	if !g.admin && !requested && !grantedByBeta2(old.Status.Allocation) {
+	if !g.admin && !requested && !grantsAdminAccessBeta2(old.Status.Allocation) {
 		for i := range now {
 			now[i].AdminAccess = nil
 		}
 	}
 }
 
-// freed returns the devices that are no longer allocated.
-func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
-	removed := validate.KeySet(was, of)
+// freedDevices returns the devices that are no longer allocated.
+func freedDevices[R any](now, was []R, idOf func(*R) deviceID) validate.Set[deviceID] {
+	removed := validate.KeySet(was, idOf)
 	for i := range now {
-		delete(removed, of(&now[i]))
+		delete(removed, idOf(&now[i]))
 	}
 	return removed
 }
 
-// keepReported returns the device statuses without those of freed devices, or nil unless any is
-// set.
-func keepReported[D any](any bool, devices []D, removed validate.Set[deviceID], of func(*D) deviceID) []D {
-	if any {
-		devices = slices.DeleteFunc(devices, func(d D) bool { return removed.Has(of(&d)) })
+// keepDeviceStatuses returns the device statuses without those of removed devices, or nil if the statuses are
+// not enabled.
+func keepDeviceStatuses[D any](enabled bool, devices []D, removed validate.Set[deviceID], idOf func(*D) deviceID) []D {
+	if enabled {
+		devices = slices.DeleteFunc(devices, func(d D) bool { return removed.Has(idOf(&d)) })
 	}
-	if !any || len(devices) == 0 {
+	if !enabled || len(devices) == 0 {
 		return nil
 	}
 	return devices

@@ -39,6 +39,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
+// TestVersionsHaveTheSameContent checks that conversion to another version and back keeps random objects as they are.
 func TestVersionsHaveTheSameContent(t *testing.T) {
 	kinds := map[string]map[string]*registry.Kind{}
 	for _, k := range resource.Kinds(registry.Settings{}) {
@@ -64,6 +65,7 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 	}
 }
 
+// roundTrip converts random objects of the stored version to another version and back.
 func roundTrip(t *testing.T, name string, older, newer *registry.Kind) {
 	t.Helper()
 	for seed := range int64(200) {

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// resourceClaims declares the stored version of the kind.
 func resourceClaims(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
@@ -29,29 +30,31 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Presentation: registry.Presentation{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
 			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 		})},
-		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.claimStatus,
-			inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
+		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
+			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
 	}
-	dropping(k, func(c, old *resourcev1beta1.ResourceClaim) {
+	setPreparation(k, func(c, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
-		g.allowing(grantedBy(old.Status.Allocation)).claim(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, compile.claimChecks))
+	setValidation(k, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
 	return k
 }
 
-// claimsUp converts a claim to the newest version's form.
-var claimsUp = each(exactly, "spec", "devices", "requests")
+// claimToNewest converts a claim to the newest version's form.
+var claimToNewest = changeEach(nestExactly, "spec", "devices", "requests")
 
-func (x compiler) claimChecks(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+// validateClaim validates a claim. old is nil for a create.
+func (compile compiler) validateClaim(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
 		fld.CheckImmutable("spec", c.Spec, old.Spec)
 	}
-	x.claimRules(fld.Child("spec"), &c.Spec, old != nil)
+	compile.validateClaimSpec(fld.Child("spec"), &c.Spec, old != nil)
 }
 
+// resourceClaimsBeta2 declares the newest version of the kind, which has another Go type and the same storage.
 func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaims(compile, g)
 	k.Version = newest
@@ -59,23 +62,24 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	k.Parts = declare.SpecStatusAccessors(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
 		return &r.Spec, &r.Status
 	})
-	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
-		each(lift("exactly"), "spec", "devices", "requests"), claimsUp)
+	k.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
+		changeEach(unnest("exactly"), "spec", "devices", "requests"), claimToNewest)
 	k.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
-	dropping(k, func(c, old *resourcev1beta2.ResourceClaim) {
+	setPreparation(k, func(c, old *resourcev1beta2.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
-		g.allowing(grantedByBeta2(old.Status.Allocation)).claimBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	checked(k, compile.claimChecks)
-	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.claimStatusBeta2, claimStatusRules)}
+	setValidation(k, compile.validateClaim)
+	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
 	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
 	return k
 }
 
+// defaultClaim sets the defaults of requests.
 func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
@@ -90,6 +94,7 @@ func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 	}
 }
 
+// defaultClaimBeta2 is defaultClaim for the newest version.
 func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
@@ -111,6 +116,7 @@ func defaultOperators(tolerations []resourcev1beta1.DeviceToleration) {
 	}
 }
 
+// defaultOperatorsBeta2 is defaultOperators for the newest version.
 func defaultOperatorsBeta2(tolerations []resourcev1beta2.DeviceToleration) {
 	for i := range tolerations {
 		declare.SetDefault(&tolerations[i].Operator, resourcev1beta2.DeviceTolerationOpEqual)

@@ -24,22 +24,22 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
-	dropping(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
+	setPreparation(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
-		g.claim(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		g.dropClaimFields(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	checked(k, inNewest[resourcev1beta1.ResourceClaimTemplate](templatesUp, compile.templateChecks))
+	setValidation(k, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
 	return k
 }
 
-// templatesUp converts a stored template to the newest version. It moves the fields of a request
+// templateToNewest converts a stored template to the newest version. It moves the fields of a request
 // into its field exactly.
-var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
+var templateToNewest = changeEach(nestExactly, "spec", "spec", "devices", "requests")
 
-// templateChecks validates a template. old is nil for a create.
-func (x compiler) templateChecks(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
+// validateTemplate validates a template. old is nil for a create.
+func (compile compiler) validateTemplate(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
 	spec := fld.Child("spec")
 	if old != nil {
 		fld.CheckImmutable("spec", t.Spec, old.Spec)
@@ -47,24 +47,24 @@ func (x compiler) templateChecks(fld validate.Field, t, old *resourcev1beta2.Res
 	meta := spec.Child("metadata")
 	meta.CheckAnnotations("annotations", t.Spec.Annotations)
 	meta.CheckLabels("labels", t.Spec.Labels)
-	x.claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
+	compile.validateClaimSpec(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
-// resourceClaimTemplatesBeta2 declares the newest version of the kind, which has another Go type and
-// the same storage.
+// resourceClaimTemplatesBeta2 declares the newest version of the kind, which has another Go type
+// and the same storage.
 func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaimTemplates(compile, g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
-	k.Stored = storedAs[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
-		each(lift("exactly"), "spec", "spec", "devices", "requests"), templatesUp)
+	k.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
+		changeEach(unnest("exactly"), "spec", "spec", "devices", "requests"), templateToNewest)
 	k.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
-	dropping(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
+	setPreparation(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaimTemplate{}
 		}
-		g.claimBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		g.dropClaimFieldsBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	checked(k, compile.templateChecks)
+	setValidation(k, compile.validateTemplate)
 	return k
 }

@@ -15,9 +15,10 @@ import (
 // sliceNames holds the names of a slice's node, driver and pool.
 type sliceNames struct{ node, driver, pool string }
 
-// slicesUp converts a slice to the newest version's form.
-var slicesUp = each(lift("basic"), "spec", "devices")
+// sliceToNewest converts a slice to the newest version's form.
+var sliceToNewest = changeEach(unnest("basic"), "spec", "devices")
 
+// resourceSlices declares the stored version of the kind.
 func resourceSlices(g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
@@ -43,18 +44,19 @@ func resourceSlices(g gates) *registry.Kind {
 	describeSlices(k, func(s *resourcev1beta1.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
-	dropping(k, g.slice)
-	checked(k, inNewest[resourcev1beta1.ResourceSlice](slicesUp, sliceRules))
+	setPreparation(k, g.dropSliceFields)
+	setValidation(k, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
 	return k
 }
 
+// resourceSlicesBeta2 declares the newest version of the kind, which has another Go type and the same storage.
 func resourceSlicesBeta2(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
 	k.Parts = declare.SpecAccessors(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
-	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
-		each(nest("basic", "name"), "spec", "devices"), slicesUp)
+	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
+		changeEach(nest("basic", "name"), "spec", "devices"), sliceToNewest)
 	k.Default = declare.Adapt(func(s *resourcev1beta2.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			for j := range s.Spec.Devices[i].Taints {
@@ -62,8 +64,8 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 			}
 		}
 	})
-	dropping(k, g.sliceBeta2)
-	checked(k, sliceRules)
+	setPreparation(k, g.dropSliceFieldsBeta2)
+	setValidation(k, validateSlice)
 	describeSlices(k, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}
 		if s.Spec.NodeName != nil {

@@ -17,11 +17,12 @@ import (
 // call.
 type compiler func() (*celenv.Env, error)
 
-// forObject returns a compiler of the expressions of one object, which limits the work on all of them.
-func (c compiler) forObject() compiler {
+// forObject returns a compiler of the expressions of one object, which limits the work on all of
+// them.
+func (compile compiler) forObject() compiler {
 	budget := &celenv.CheckBudget{}
 	return func() (*celenv.Env, error) {
-		env, err := c()
+		env, err := compile()
 		if err != nil {
 			return nil, err
 		}
@@ -32,6 +33,7 @@ func (c compiler) forObject() compiler {
 // deviceType is the type of the variable device.
 const deviceType = "kubernetes.DRADevice"
 
+// newCompiler returns the environment of expressions with the variable device.
 func newCompiler() (*celenv.Env, error) {
 	base, err := celenv.NewBaseEnv()
 	if err == nil {
@@ -56,8 +58,8 @@ func (f fields) Fields(name string) (map[string]*cel.Type, bool) { return f, nam
 var errTooComplex = errors.New("too complex, exceeds cost limit")
 
 // check returns the error of an expression, or nil.
-func (c compiler) check(expression string) error {
-	env, err := c()
+func (compile compiler) check(expression string) error {
+	env, err := compile()
 	if err != nil {
 		return err
 	}
@@ -78,8 +80,8 @@ func (c compiler) check(expression string) error {
 	return nil
 }
 
-// selectorRules validates device selectors. Stored expressions are not compiled again.
-func (c compiler) selectorRules(fld validate.Field, selectors []resourcev1beta2.DeviceSelector, stored bool) {
+// validateSelectors validates device selectors. Stored expressions are not compiled again.
+func (compile compiler) validateSelectors(fld validate.Field, selectors []resourcev1beta2.DeviceSelector, stored bool) {
 	validate.Each(fld, "selectors", selectors, func(fld validate.Field, s *resourcev1beta2.DeviceSelector) {
 		if s.CEL == nil {
 			fld.Required("cel", "")
@@ -90,7 +92,7 @@ func (c compiler) selectorRules(fld validate.Field, selectors []resourcev1beta2.
 		if stored || fld.ErrorCount() > before {
 			return
 		}
-		switch err := c.check(s.CEL.Expression); {
+		switch err := compile.check(s.CEL.Expression); {
 		case errors.Is(err, errTooComplex):
 			in.Forbidden("expression", err.Error())
 		case err != nil:

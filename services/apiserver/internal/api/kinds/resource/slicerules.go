@@ -11,12 +11,12 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// sliceRules validates a slice. old is nil for a new one.
-func sliceRules(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
+// validateSlice validates a slice. old is nil for a new one.
+func validateSlice(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
 	spec := fld.Child("spec")
 	podspec.CSIDriverName(spec, "driver", s.Spec.Driver)
 	pool := spec.Child("pool")
-	poolNameRules(pool, "name", s.Spec.Pool.Name)
+	validatePoolName(pool, "name", s.Spec.Pool.Name)
 	if n := s.Spec.Pool.ResourceSliceCount; n <= 0 {
 		pool.Invalid("resourceSliceCount", n, validate.NotPositive)
 	}
@@ -30,14 +30,14 @@ func sliceRules(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
 			spec.CheckImmutable("nodeName", now, before)
 		}
 	}
-	nodeRules(spec, &s.Spec)
-	validate.Each(spec, "devices", s.Spec.Devices, sliceDeviceRules)
+	validateNodeSelection(spec, &s.Spec)
+	validate.Each(spec, "devices", s.Spec.Devices, validateSliceDevice)
 	validate.MaxItems(spec, "devices", s.Spec.Devices, resourcev1beta2.ResourceSliceMaxDevices)
-	uniqueIn(spec, "devices", "name", s.Spec.Devices, func(d *resourcev1beta2.Device) string { return d.Name })
+	requireUnique(spec, "devices", "name", s.Spec.Devices, func(d *resourcev1beta2.Device) string { return d.Name })
 }
 
-// nodeRules requires exactly one way to select the nodes that can access the devices.
-func nodeRules(spec validate.Field, s *resourcev1beta2.ResourceSliceSpec) {
+// validateNodeSelection requires exactly one way to select the nodes that can access the devices.
+func validateNodeSelection(spec validate.Field, s *resourcev1beta2.ResourceSliceSpec) {
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string
 	switch name := s.NodeName; {
@@ -50,7 +50,7 @@ func nodeRules(spec validate.Field, s *resourcev1beta2.ResourceSliceSpec) {
 	}
 	if s.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
-		podspec.NodeSelectorRules(spec.Child("nodeSelector"), s.NodeSelector, false)
+		podspec.ValidateNodeSelector(spec.Child("nodeSelector"), s.NodeSelector, false)
 		if terms := s.NodeSelector.NodeSelectorTerms; len(terms) != 1 {
 			spec.Child("nodeSelector").Invalid("nodeSelectorTerms", terms, "must have exactly one node selector term")
 		}
@@ -75,24 +75,26 @@ func nodeRules(spec validate.Field, s *resourcev1beta2.ResourceSliceSpec) {
 	}
 }
 
-func sliceDeviceRules(fld validate.Field, d *resourcev1beta2.Device) {
+// validateSliceDevice validates a device and the number of its attributes and capacities.
+func validateSliceDevice(fld validate.Field, d *resourcev1beta2.Device) {
 	fld.CheckText("name", d.Name, validate.DNSLabel)
 	validate.EachKey(fld, "attributes", d.Attributes, func(fld validate.Field, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
-		qualifiedRules(fld, string(name))
-		attributeRules(fld, &a)
+		validateQualifiedName(fld, string(name))
+		validateAttribute(fld, &a)
 	})
 	validate.EachKey(fld, "capacity", d.Capacity, func(fld validate.Field, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
-		qualifiedRules(fld, string(name))
+		validateQualifiedName(fld, string(name))
 	})
 	const maximum = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	if n := len(d.Attributes) + len(d.Capacity); n > maximum {
 		fld.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))
 	}
-	validate.Each(fld, "taints", d.Taints, taintRules)
+	validate.Each(fld, "taints", d.Taints, validateTaint)
 	validate.MaxItems(fld, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
 }
 
-func attributeRules(fld validate.Field, a *resourcev1beta2.DeviceAttribute) {
+// validateAttribute requires exactly one value of an attribute.
+func validateAttribute(fld validate.Field, a *resourcev1beta2.DeviceAttribute) {
 	set := 0
 	for _, is := range []bool{a.BoolValue != nil, a.IntValue != nil, a.StringValue != nil, a.VersionValue != nil} {
 		if is {

@@ -30,7 +30,7 @@ func priorityClasses() *registry.Kind {
 		Create: registry.Create{
 			// The generation is set but never incremented.
 			Prepare:  declare.Adapt(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
-			Validate: declare.AdaptValidation(classRules),
+			Validate: declare.AdaptValidation(validateClass),
 		},
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *schedulingv1.PriorityClass) {
 			fld.ForbidSet("value", c.Value != old.Value, "may not be changed in an update.")
@@ -58,7 +58,7 @@ const (
 	highestValue = 1_000_000_000
 )
 
-func classRules(fld validate.Field, c *schedulingv1.PriorityClass) {
+func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
 	if strings.HasPrefix(c.Name, systemPrefix) {
 		fld.Child("metadata").ForbidSet("name", notSystem(c) != "",
 			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))

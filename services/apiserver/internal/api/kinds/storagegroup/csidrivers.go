@@ -28,12 +28,12 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
 			}),
-			Validate: declare.AdaptValidation(driverRules),
+			Validate: declare.AdaptValidation(validateDriver),
 		},
 		Update: registry.Update{
 			RequireResourceVersion: true,
-			// Prepare increments the generation itself, because Update.Generation would set it to 1 at
-			// creation. As in Kubernetes, it starts at 0.
+			// Prepare increments the generation itself, because Update.Generation would set it to 1
+			// at creation. As in Kubernetes, it starts at 0.
 			Prepare: declare.AdaptUpdate(func(d, old *storagev1.CSIDriver) {
 				if !mutableCount && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
@@ -43,7 +43,7 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 				}
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, d, old *storagev1.CSIDriver) {
-				driverRules(fld, d)
+				validateDriver(fld, d)
 				fld.Child("spec").CheckImmutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
 				fld.Child("spec").CheckImmutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
@@ -73,9 +73,9 @@ const (
 	minUpdatePeriodSeconds = 10
 )
 
-// driverRules validates a driver. As in Kubernetes, errors name the field attachRequired
+// validateDriver validates a driver. As in Kubernetes, errors name the field attachRequired
 // "attachedRequired".
-func driverRules(fld validate.Field, d *storagev1.CSIDriver) {
+func validateDriver(fld validate.Field, d *storagev1.CSIDriver) {
 	s, spec := &d.Spec, fld.Child("spec")
 	spec.RequireSet("attachedRequired", s.AttachRequired != nil)
 	spec.RequireSet("podInfoOnMount", s.PodInfoOnMount != nil)

@@ -21,7 +21,7 @@ func csiNodes(counts bool) *registry.Kind {
 		New:     declare.New[storagev1.CSINode],
 		NewList: declare.New[storagev1.CSINodeList],
 		Stored:  registry.StorageForm{Prefix: "csinodes"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(driversRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateDrivers)},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.UpdateRules},
 			RequireResourceVersion: true,
@@ -43,7 +43,7 @@ func csiNodes(counts bool) *registry.Kind {
 // longestNodeID is the maximum length in bytes of a driver's name for a node.
 const longestNodeID = 256
 
-func driversRules(fld validate.Field, n *storagev1.CSINode) {
+func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
 	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, d *storagev1.CSINodeDriver) {
 		podspec.CSIDriverName(fld, "name", d.Name)

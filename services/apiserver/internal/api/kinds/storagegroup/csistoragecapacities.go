@@ -20,14 +20,14 @@ func csiStorageCapacities() *registry.Kind {
 		NewList: declare.New[storagev1.CSIStorageCapacityList],
 		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, c *storagev1.CSIStorageCapacity) { storageCapacityRules(fld, c, nil) }),
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *storagev1.CSIStorageCapacity) { validateStorageCapacity(fld, c, nil) }),
 			Warnings: declare.AdaptResult(storageCapacityWarnings),
 		},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
 			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
-				storageCapacityRules(fld, c, old)
+				validateStorageCapacity(fld, c, old)
 				fld.CheckImmutable("nodeTopology", c.NodeTopology, old.NodeTopology)
 				fld.CheckImmutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			}),
@@ -35,7 +35,7 @@ func csiStorageCapacities() *registry.Kind {
 	}
 }
 
-func storageCapacityRules(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
+func validateStorageCapacity(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
 	fld.CheckSelector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
 	fld.CheckText("storageClassName", c.StorageClassName, validate.DNSSubdomain)
 	if c.Capacity != nil {

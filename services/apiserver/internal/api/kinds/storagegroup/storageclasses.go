@@ -29,9 +29,9 @@ func storageClasses() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "storageclasses"},
 		Default:        declare.Adapt(defaultStorageClass),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
-		Create:         registry.Create{Validate: declare.AdaptValidation(storageClassRules), Warnings: declare.AdaptResult(storageClassWarnings)},
+		Create:         registry.Create{Validate: declare.AdaptValidation(validateStorageClass), Warnings: declare.AdaptResult(storageClassWarnings)},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.StorageClass) {
-			storageClassRules(fld, c)
+			validateStorageClass(fld, c)
 			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
 			fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
 			fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
@@ -53,19 +53,19 @@ const (
 	mostBytesOfParameters = 256 * 1024
 )
 
-func storageClassRules(fld validate.Field, c *storagev1.StorageClass) {
+func validateStorageClass(fld validate.Field, c *storagev1.StorageClass) {
 	fld.CheckRequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
-	parameterRules(fld, "parameters", c.Parameters)
+	validateParameters(fld, "parameters", c.Parameters)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
 		validate.OneOf(fld, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}
 	fld.RequireSet("volumeBindingMode", c.VolumeBindingMode != nil)
 	validate.OptionalOneOf(fld, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
-	topologyRules(fld, c.AllowedTopologies)
+	validateTopologies(fld, c.AllowedTopologies)
 }
 
-// parameterRules validates the parameters of a driver.
-func parameterRules(fld validate.Field, name string, parameters map[string]string) {
+// validateParameters validates the parameters of a driver.
+func validateParameters(fld validate.Field, name string, parameters map[string]string) {
 	if len(parameters) > mostParameters {
 		fld.Add(field.TooLong(fld.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", mostParameters))
 		return
@@ -82,12 +82,13 @@ func parameterRules(fld validate.Field, name string, parameters map[string]strin
 	}
 }
 
-// maxReported is the maximum number of errors for duplicates, which exceeds the limit of a response.
+// maxReported is the maximum number of errors for duplicates, which exceeds the limit of a
+// response.
 const maxReported = 2000
 
-// topologyRules requires distinct topologies; the order of keys and values does not matter. As in
-// Kubernetes, an empty topology is reported once for each term.
-func topologyRules(fld validate.Field, terms []corev1.TopologySelectorTerm) {
+// validateTopologies requires distinct topologies; the order of keys and values does not matter. As
+// in Kubernetes, an empty topology is reported once for each term.
+func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm) {
 	seen, left := map[string]int{"": len(terms)}, maxReported
 	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, t *corev1.TopologySelectorTerm) {
 		path := map[string][]string{}

@@ -16,7 +16,7 @@ import (
 // keeps error codes. They report that a node's allocatable count has changed.
 func volumeAttachments(counts bool) *registry.Kind {
 	changes := func(fld validate.Field, a, old *storagev1.VolumeAttachment) {
-		fld.RecordTwice(func() { attachmentRules(fld, a) })
+		fld.RecordTwice(func() { validateAttachment(fld, a) })
 		fld.CheckImmutable("spec", a.Spec, old.Spec)
 	}
 	return &registry.Kind{
@@ -32,8 +32,8 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
-			attachmentRules(fld, a)
-			attacherRules(fld, a)
+			validateAttachment(fld, a)
+			validateAttacher(fld, a)
 		})},
 		Update:       registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules}, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(changes)},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -64,7 +64,7 @@ func defaultAttachment(a *storagev1.VolumeAttachment) {
 	}
 }
 
-func attachmentRules(fld validate.Field, a *storagev1.VolumeAttachment) {
+func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 	s, spec := &a.Spec, fld.Child("spec")
 	spec.RequireSet("attacher", s.Attacher != "")
 	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
@@ -76,26 +76,26 @@ func attachmentRules(fld validate.Field, a *storagev1.VolumeAttachment) {
 	case name != nil && inline != nil:
 		spec.Forbidden("source", exactly)
 	case inline != nil:
-		volume.InlineRules(spec.Child("source", "inlineVolumeSpec"), inline)
+		volume.ValidateInlineVolume(spec.Child("source", "inlineVolumeSpec"), inline)
 	case *name == "":
 		spec.Child("source").Required("persistentVolumeName", "must specify non empty persistentVolumeName")
 	}
 	spec.CheckText("nodeName", s.NodeName, validate.DNSSubdomain)
 	status := fld.Child("status")
-	metadataRules(status, "attachmentMetadata", a.Status.AttachmentMetadata)
-	validate.Optional(status, "attachError", a.Status.AttachError, volumeErrorRules)
-	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
+	validateMetadata(status, "attachmentMetadata", a.Status.AttachmentMetadata)
+	validate.Optional(status, "attachError", a.Status.AttachError, validateVolumeError)
+	validate.Optional(status, "detachError", a.Status.DetachError, validateVolumeError)
 }
 
-// attacherRules validates new attachments. These rules were added in the stable version.
-func attacherRules(fld validate.Field, a *storagev1.VolumeAttachment) {
+// validateAttacher validates new attachments. These rules were added in the stable version.
+func validateAttacher(fld validate.Field, a *storagev1.VolumeAttachment) {
 	podspec.CSIDriverName(fld.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		fld.Child("spec", "source").CheckText("persistentVolumeName", *name, validate.DNSSubdomain)
 	}
 }
 
-func metadataRules(fld validate.Field, name string, metadata map[string]string) {
+func validateMetadata(fld validate.Field, name string, metadata map[string]string) {
 	size := 0
 	for key, value := range metadata {
 		size += len(key) + len(value)
@@ -112,7 +112,7 @@ func dropCode(e, old *storagev1.VolumeError) {
 	}
 }
 
-func volumeErrorRules(fld validate.Field, e *storagev1.VolumeError) {
+func validateVolumeError(fld validate.Field, e *storagev1.VolumeError) {
 	fld.CheckMaxBytes("message", e.Message, longestMessage)
 }
 

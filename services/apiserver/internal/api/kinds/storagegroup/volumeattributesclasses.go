@@ -22,11 +22,11 @@ func volumeAttributesClasses() *registry.Kind {
 		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
 		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
 		Delete:  registry.Delete{ReturnObject: true},
-		Create:  registry.Create{Validate: declare.AdaptValidation(attributesClassRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(validateAttributesClass)},
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1beta1.VolumeAttributesClass) {
 			fld.ForbidSet("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
 			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			attributesClassRules(fld, c)
+			validateAttributesClass(fld, c)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -36,8 +36,8 @@ func volumeAttributesClasses() *registry.Kind {
 	}
 }
 
-func attributesClassRules(fld validate.Field, c *storagev1beta1.VolumeAttributesClass) {
+func validateAttributesClass(fld validate.Field, c *storagev1beta1.VolumeAttributesClass) {
 	fld.CheckRequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
 	fld.RequireSetWithDetail("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
-	parameterRules(fld, "parameters", c.Parameters)
+	validateParameters(fld, "parameters", c.Parameters)
 }

@@ -34,9 +34,9 @@ func storageVersionMigrations() *registry.Kind {
 			return &m.Spec, &m.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
-		Create: registry.Create{Validate: declare.AdaptValidation(migrationRules)},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateMigration)},
 		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-			migrationRules(fld, m)
+			validateMigration(fld, m)
 			// As in Kubernetes, these paths do not exist in the object.
 			fld.CheckImmutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
 			fld.CheckImmutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
@@ -53,19 +53,19 @@ func storageVersionMigrations() *registry.Kind {
 			declare.WithResetFields(declare.ValidatedView("status", "StorageVersionMigration", func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 				m.Spec = old.Spec
 				declare.ResetMetaForStatus(m, old)
-			}, progressRules), "metadata", "spec"),
+			}, validateProgress), "metadata", "spec"),
 		},
 	}
 }
 
-func migrationRules(fld validate.Field, m *storagemigrationv1alpha1.StorageVersionMigration) {
+func validateMigration(fld validate.Field, m *storagemigrationv1alpha1.StorageVersionMigration) {
 	resource := fld.Child("spec", "resource")
 	resource.RequireSetWithDetail("resource", m.Spec.Resource.Resource != "", "resource is required")
 	resource.RequireSetWithDetail("version", m.Spec.Resource.Version != "", "version is required")
 }
 
-// progressRules validates the progress of a migration. A finished one stays finished.
-func progressRules(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+// validateProgress validates the progress of a migration. A finished one stays finished.
+func validateProgress(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 	status := fld.Child("status")
 	now := m.Status.ResourceVersion
 	before := old.Status.ResourceVersion
@@ -76,7 +76,7 @@ func progressRules(fld validate.Field, m, old *storagemigrationv1alpha1.StorageV
 		}
 		status.CheckNonNegative("resourceVersion", n)
 	}
-	conditionRules(status.Child("conditions"), m.Status.Conditions)
+	validateCondition(status.Child("conditions"), m.Status.Conditions)
 	if before != "" && now != before {
 		status.Invalid("resourceVersion", now, "resourceVersion cannot be updated")
 	}
@@ -101,8 +101,8 @@ func progressRules(fld validate.Field, m, old *storagemigrationv1alpha1.StorageV
 	reject(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
 }
 
-// conditionRules applies the rules for metav1.Condition, whose time field has another name.
-func conditionRules(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
+// validateCondition applies the rules for metav1.Condition, whose time field has another name.
+func validateCondition(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {
 		c, each := &conditions[i], fld.Index("", i)

@@ -7,34 +7,34 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// sourceRules requires exactly one source. As in Kubernetes, some names in errors differ from those
-// of the fields. hasAffinity reports whether the specification has a permitted node affinity.
-func sourceRules(fld validate.Field, name string, s *corev1.PersistentVolumeSource, hasAffinity bool) {
+// validateSource requires exactly one source. As in Kubernetes, some names in errors differ from
+// those of the fields. hasAffinity reports whether the specification has a permitted node affinity.
+func validateSource(fld validate.Field, name string, s *corev1.PersistentVolumeSource, hasAffinity bool) {
 	u := fld.Union("may not specify more than 1 volume type")
-	validate.Member(u, "hostPath", s.HostPath, podspec.HostPathRules)
+	validate.Member(u, "hostPath", s.HostPath, podspec.ValidateHostPath)
 	validate.Member(u, "gcePersistentDisk", s.GCEPersistentDisk, func(_ validate.Field, s *corev1.GCEPersistentDiskVolumeSource) {
-		podspec.GCEDiskRules(fld.Child("persistentDisk"), s)
+		podspec.ValidateGCEDisk(fld.Child("persistentDisk"), s)
 	})
-	validate.Member(u, "awsElasticBlockStore", s.AWSElasticBlockStore, podspec.AWSDiskRules)
-	validate.Member(u, "glusterfs", s.Glusterfs, glusterfsRules)
-	validate.Member(u, "flocker", s.Flocker, podspec.FlockerRules)
-	validate.Member(u, "nfs", s.NFS, podspec.NFSRules)
+	validate.Member(u, "awsElasticBlockStore", s.AWSElasticBlockStore, podspec.ValidateAWSDisk)
+	validate.Member(u, "glusterfs", s.Glusterfs, validateGlusterfs)
+	validate.Member(u, "flocker", s.Flocker, podspec.ValidateFlocker)
+	validate.Member(u, "nfs", s.NFS, podspec.ValidateNFS)
 	validate.Member(u, "rbd", s.RBD, func(fld validate.Field, s *corev1.RBDPersistentVolumeSource) {
 		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
 		fld.RequireSet("image", s.RBDImage != "")
 	})
-	validate.Member(u, "quobyte", s.Quobyte, podspec.QuobyteRules)
+	validate.Member(u, "quobyte", s.Quobyte, podspec.ValidateQuobyte)
 	validate.Member(u, "cephFS", s.CephFS, func(_ validate.Field, s *corev1.CephFSPersistentVolumeSource) {
 		fld.Child("cephfs").RequireSet("monitors", len(s.Monitors) > 0)
 	})
-	validate.Member(u, "iscsi", s.ISCSI, func(fld validate.Field, s *corev1.ISCSIPersistentVolumeSource) { iscsiRules(fld, name, s) })
+	validate.Member(u, "iscsi", s.ISCSI, func(fld validate.Field, s *corev1.ISCSIPersistentVolumeSource) { validateISCSI(fld, name, s) })
 	validate.Member(u, "cinder", s.Cinder, func(fld validate.Field, s *corev1.CinderPersistentVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
-		validate.Optional(fld, "secretRef", s.SecretRef, secretRules)
+		validate.Optional(fld, "secretRef", s.SecretRef, validateSecretReference)
 	})
-	validate.Member(u, "fc", s.FC, podspec.FCRules)
+	validate.Member(u, "fc", s.FC, podspec.ValidateFC)
 	validate.AnyMember(u, "flexVolume", s.FlexVolume, func(fld validate.Field, s *corev1.FlexPersistentVolumeSource) {
-		podspec.FlexRules(fld, s.Driver, s.Options)
+		podspec.ValidateFlex(fld, s.Driver, s.Options)
 	})
 	validate.Member(u, "azureFile", s.AzureFile, func(fld validate.Field, s *corev1.AzureFilePersistentVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
@@ -50,7 +50,7 @@ func sourceRules(fld validate.Field, name string, s *corev1.PersistentVolumeSour
 	validate.Member(u, "portworxVolume", s.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 	})
-	validate.Member(u, "azureDisk", s.AzureDisk, podspec.AzureDiskRules)
+	validate.Member(u, "azureDisk", s.AzureDisk, podspec.ValidateAzureDisk)
 	validate.Member(u, "scaleIO", s.ScaleIO, func(fld validate.Field, s *corev1.ScaleIOPersistentVolumeSource) {
 		fld.RequireSet("gateway", s.Gateway != "")
 		fld.RequireSet("system", s.System != "")
@@ -66,12 +66,12 @@ func sourceRules(fld validate.Field, name string, s *corev1.PersistentVolumeSour
 			fld.Required("nodeAffinity", "Local volume requires node affinity")
 		}
 	})
-	validate.Member(u, "storageos", s.StorageOS, storageOSRules)
-	validate.Member(u, "csi", s.CSI, csiRules)
+	validate.Member(u, "storageos", s.StorageOS, validateStorageOS)
+	validate.Member(u, "csi", s.CSI, validateCSI)
 	u.RequireMember("must specify a volume type")
 }
 
-func glusterfsRules(fld validate.Field, s *corev1.GlusterfsPersistentVolumeSource) {
+func validateGlusterfs(fld validate.Field, s *corev1.GlusterfsPersistentVolumeSource) {
 	fld.RequireSet("endpoints", s.EndpointsName != "")
 	fld.RequireSet("path", s.Path != "")
 	if ns := s.EndpointsNamespace; ns != nil {
@@ -83,7 +83,7 @@ func glusterfsRules(fld validate.Field, s *corev1.GlusterfsPersistentVolumeSourc
 	}
 }
 
-func iscsiRules(fld validate.Field, name string, s *corev1.ISCSIPersistentVolumeSource) {
+func validateISCSI(fld validate.Field, name string, s *corev1.ISCSIPersistentVolumeSource) {
 	const unknown = "must be valid format"
 	fld.RequireSet("targetPortal", s.TargetPortal != "")
 	podspec.ISCSIPortalName(fld, "targetportal", s.TargetPortal, name, s.TargetPortal, s.InitiatorName)
@@ -96,12 +96,12 @@ func iscsiRules(fld validate.Field, name string, s *corev1.ISCSIPersistentVolume
 	podspec.ISCSIInitiatorName(fld, s.InitiatorName, unknown)
 }
 
-func secretRules(fld validate.Field, s *corev1.SecretReference) {
+func validateSecretReference(fld validate.Field, s *corev1.SecretReference) {
 	fld.RequireSet("name", s.Name != "")
 	fld.RequireSet("namespace", s.Namespace != "")
 }
 
-func storageOSRules(fld validate.Field, s *corev1.StorageOSPersistentVolumeSource) {
+func validateStorageOS(fld validate.Field, s *corev1.StorageOSPersistentVolumeSource) {
 	fld.CheckRequiredText("volumeName", s.VolumeName, validate.DNSLabel)
 	fld.CheckOptionalText("volumeNamespace", s.VolumeNamespace, validate.DNSLabel)
 	validate.Optional(fld, "secretRef", s.SecretRef, func(fld validate.Field, r *corev1.ObjectReference) {
@@ -110,7 +110,7 @@ func storageOSRules(fld validate.Field, s *corev1.StorageOSPersistentVolumeSourc
 	})
 }
 
-func csiRules(fld validate.Field, s *corev1.CSIPersistentVolumeSource) {
+func validateCSI(fld validate.Field, s *corev1.CSIPersistentVolumeSource) {
 	podspec.CSIDriverName(fld, "driver", s.Driver)
 	fld.RequireSet("volumeHandle", s.VolumeHandle != "")
 	for _, secret := range []struct {

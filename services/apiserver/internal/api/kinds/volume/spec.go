@@ -12,9 +12,9 @@ import (
 
 // Rules validates the specification of a named volume.
 func Rules(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
-	podspec.AccessModeRules(fld, s.AccessModes)
+	podspec.ValidateAccessModes(fld, s.AccessModes)
 	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
-	capacityRules(fld, s.Capacity)
+	validateCapacity(fld, s.Capacity)
 	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", set(&s.PersistentVolumeReclaimPolicy),
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	validate.Optional(fld, "nodeAffinity", s.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
@@ -22,9 +22,9 @@ func Rules(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
 			fld.Required("required", "must specify required node constraints")
 			return
 		}
-		podspec.NodeSelectorRules(fld.Child("required"), a.Required, false)
+		podspec.ValidateNodeSelector(fld.Child("required"), a.Required, false)
 	})
-	sourceRules(fld, name, &s.PersistentVolumeSource, s.NodeAffinity != nil)
+	validateSource(fld, name, &s.PersistentVolumeSource, s.NodeAffinity != nil)
 	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		fld.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
@@ -40,7 +40,7 @@ func set[T ~string](s *T) *T {
 	return s
 }
 
-func capacityRules(fld validate.Field, capacity corev1.ResourceList) {
+func validateCapacity(fld validate.Field, capacity corev1.ResourceList) {
 	fld.RequireSet("capacity", len(capacity) > 0)
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
 		fld.Add(field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
@@ -53,21 +53,21 @@ func capacityRules(fld validate.Field, capacity corev1.ResourceList) {
 
 const inline = "in the context of inline volumes"
 
-// InlineRules validates the specification of a volume inside an attachment, which is neither bound
-// nor provisioned.
-func InlineRules(fld validate.Field, s *corev1.PersistentVolumeSpec) {
+// ValidateInlineVolume validates the specification of a volume inside an attachment, which is
+// neither bound nor provisioned.
+func ValidateInlineVolume(fld validate.Field, s *corev1.PersistentVolumeSpec) {
 	const never = "may not be specified " + inline
 	fld.ForbidSet("claimRef", s.ClaimRef != nil, never)
 	fld.ForbidSet("capacity", len(s.Capacity) > 0, never)
 	if s.CSI == nil {
 		fld.Required("csi", "has to be specified "+inline)
 	}
-	podspec.AccessModeRules(fld, s.AccessModes)
+	podspec.ValidateAccessModes(fld, s.AccessModes)
 	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
 	fld.ForbidSet("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
 	fld.ForbidSet("nodeAffinity", s.NodeAffinity != nil, never)
-	sourceRules(fld, "", &s.PersistentVolumeSource, false)
+	validateSource(fld, "", &s.PersistentVolumeSource, false)
 	fld.ForbidSet("storageClassName", s.StorageClassName != "", never)
 	fld.ForbidSet("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
 		"may not specify volumeMode other than Filesystem "+inline)
